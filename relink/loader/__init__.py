@@ -1,0 +1,1 @@
+"""What ld.so does, without running anything; knows no ROCm."""

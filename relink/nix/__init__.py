@@ -1,0 +1,1 @@
+"""Nix expressions from a plan."""

@@ -1,0 +1,1 @@
+"""Decisions, as data with evidence."""

@@ -1,0 +1,332 @@
+"""Where ld.so looks for one NEEDED library, in which order, and what it makes of what it finds there.
+
+The order is that of ``_dl_map_new_object`` in glibc elf/dl-load.c; see also ld.so(8).
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from relink.elf.image import Header, Image, machine_name
+from relink.loader.cache import lookup
+from relink.loader.files import Candidate, Files
+from relink.loader.target import Target
+
+__all__ = [
+    "Environment",
+    "FoundBy",
+    "Rejected",
+    "Requester",
+    "Result",
+    "Tried",
+    "expand",
+    "reject",
+    "search",
+    "split_path",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """In what a load happens.
+
+    :ivar library_path: the directories of LD_LIBRARY_PATH.
+    :ivar cwd: the current directory; None where it is unknown, and then relative entries find nothing.
+    """
+
+    target: Target
+    files: Files
+    library_path: tuple[str, ...] = ()
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBy:
+    """The rule that led to a library.
+
+    :ivar rule: ``rpath``, ``runpath``, ``library-path``, ``cache``, ``default``, ``path`` (the name has a slash), ``loaded``
+        (already there), ``root`` (asked for by the user), ``preload``.
+    :ivar owner: the path of the object whose RPATH or RUNPATH it was, where that is the rule.
+    :ivar entry: the directory as written there, or the cache's or the default directory.
+    """
+
+    rule: str
+    owner: str | None = None
+    entry: str | None = None
+
+    def __str__(self) -> str:
+        match self.rule:
+            case "rpath" | "runpath":
+                return f"{self.rule.upper()} entry {self.entry or '(empty)'} of {self.owner}"
+            case "library-path":
+                return f"LD_LIBRARY_PATH entry {self.entry}"
+            case "cache":
+                return "ld.so.cache"
+            case "default":
+                return f"default directory {self.entry}"
+            case "path":
+                return "written as a path"
+            case "loaded":
+                return "already loaded"
+            case _:
+                return self.rule
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One path that was looked at in vain, by which rule, and why it was not taken."""
+
+    path: str
+    found_by: FoundBy
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why ld.so does not take a file: `fatal` when it gives up at once instead of looking further."""
+
+    reason: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """What the search needs to know of an object that needs a library.
+
+    :ivar origin: what ``$ORIGIN`` stands for: the directory of the path *as found*, or None where it is unknown.
+    :ivar loader: the object that loaded it, for the DT_RPATH chain; None for a program and what was dlopened.
+    :ivar is_main: it is the program itself.
+    """
+
+    path: str
+    image: Image
+    origin: str | None
+    loader: Requester | None
+    is_main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of one search: a file, or nothing with all that was tried; `fatal` is what the loader dies of."""
+
+    candidate: Candidate | None
+    found_by: FoundBy | None
+    tried: tuple[Tried, ...]
+    fatal: str | None = None
+
+
+_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+
+
+def expand(entry: str, *, origin: str | None, target: Target) -> str | None:
+    """Replace the dynamic string tokens of one entry (glibc elf/dl-load.c, _dl_dst_substitute).
+
+    Returns None where a token stands for nothing, since ld.so then drops the entry. Unknown ``$WORDS`` stay as they are.
+    """
+    values = {"ORIGIN": origin, "LIB": target.lib, "PLATFORM": target.platform or None}
+    missing = False
+
+    def value(match: re.Match[str]) -> str:
+        nonlocal missing
+        text = values[match[1] or match[2]]
+        missing |= text is None
+        return text or ""
+
+    expanded = _TOKEN.sub(value, entry)
+    return None if missing else expanded
+
+
+def split_path(search_path: str, *, origin: str | None, target: Target) -> list[tuple[str, str]]:
+    """Split an RPATH or RUNPATH into (entry as written, directory), in order, doubles left out (fillin_rpath).
+
+    An empty entry is the current directory, and its directory is the empty string; a search path that is empty as a whole
+    has no entries (decompose_rpath).
+    """
+    if not search_path:
+        return []
+    found: dict[str, str] = {}
+    for entry in search_path.split(":"):
+        directory = ""
+        if entry:
+            expanded = expand(entry, origin=origin, target=target)
+            if not expanded:
+                continue
+            directory = expanded.rstrip("/") or "/"
+        found.setdefault(directory, entry)
+    return [(entry, directory) for directory, entry in found.items()]
+
+
+def reject(candidate: Candidate, wanted: Header) -> Rejected | None:
+    """Apply ld.so's checks of a file it opened (open_verify); None means that it is taken.
+
+    A library of another class or machine is passed over; anything that is not a loadable ELF file ends the load.
+    """
+    image = candidate.image
+    if image is None:
+        return Rejected(candidate.problem or "cannot be read", fatal=True)
+    header = image.header
+    if header.elf_class != wanted.elf_class:
+        return Rejected(f"wrong ELF class: {header.elf_class} bit", fatal=False)
+    if header.little_endian != wanted.little_endian:
+        return Rejected("other byte order", fatal=True)
+    if header.osabi not in (0, 3):  # sysdeps/gnu/ldsodefs.h, VALID_ELF_OSABI: System V and GNU
+        return Rejected(f"ELF file OS ABI invalid ({header.osabi})", fatal=True)
+    if header.machine != wanted.machine:
+        return Rejected(f"wrong machine: {machine_name(header.machine)}", fatal=False)
+    if header.kind not in (2, 3):
+        return Rejected("only ET_DYN and ET_EXEC can be loaded", fatal=True)
+    if not image.dynamic:
+        return Rejected("object file has no dynamic section", fatal=True)
+    return None
+
+
+def _join(directory: str, *names: str) -> str:
+    """Join as ld.so does: the directory with one slash, no cleaning up; an empty directory is the current one."""
+    if not directory:
+        return "/".join(names)
+    return "/".join(("" if directory == "/" else directory, *names))
+
+
+@dataclass(slots=True)
+class _Search:
+    environment: Environment
+    tried: list[Tried]
+    fatal: str | None = None
+
+    def look(self, path: str, found_by: FoundBy) -> tuple[Candidate | None, int]:
+        """Open one path; returns (file or None, errno). Sets `fatal` where ld.so would die."""
+        actual = path
+        if not path.startswith("/"):
+            if (
+                self.environment.cwd is None
+            ):  # where the process will run is unknown, so nothing there is counted on
+                self.tried.append(Tried(path, found_by, "relative to the current directory"))
+                return None, errno.ENOENT
+            actual = posixpath.join(self.environment.cwd, path)
+        candidate = self.environment.files.open(actual)
+        if not candidate.exists:
+            if candidate.error != errno.ENOENT:
+                self.tried.append(
+                    Tried(path, found_by, errno.errorcode.get(candidate.error, str(candidate.error)))
+                )
+            return None, candidate.error
+        rejected = reject(candidate, self.environment.target.header)
+        if rejected is None:
+            return candidate, 0
+        self.tried.append(Tried(path, found_by, rejected.reason))
+        if rejected.fatal:
+            self.fatal = f"{path}: {rejected.reason}"
+        return None, errno.ENOENT
+
+    def directories(
+        self, name: str, entries: list[tuple[str, FoundBy]]
+    ) -> tuple[Candidate, FoundBy, str] | None:
+        """open_path: every directory with its hardware-capability subdirectories first."""
+        files = self.environment.files
+        for directory, found_by in entries:
+            error = 0
+            real = posixpath.join(self.environment.cwd or "/nonexistent", directory)
+            exists = files.is_directory(real)
+            for subdirectory in (*self.environment.target.subdirectories, ""):
+                if subdirectory and not (exists and files.is_directory(posixpath.join(real, subdirectory))):
+                    continue
+                path = _join(directory, subdirectory, name) if subdirectory else _join(directory, name)
+                candidate, error = self.look(path, found_by)
+                if candidate:
+                    return candidate, found_by, path
+                if self.fatal:
+                    return None
+            if error == errno.ENOENT and not (self.tried and self.tried[-1].found_by is found_by):
+                reason = "no such file" if exists else "no such directory"
+                self.tried.append(Tried(_join(directory, name), found_by, reason))
+            if exists and error not in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+                return None  # open_path stops at any other error, a loop of symbolic links for one
+        return None
+
+
+def search(name: str, requester: Requester, main: Requester | None, environment: Environment) -> Result:
+    """Look for `name` on behalf of `requester`, as ld.so does for a library that is not loaded yet.
+
+    :param main: the program, whose DT_RPATH counts for everything that its process loads.
+    """
+    state = _Search(environment, [])
+    if "/" in name:
+        return _as_path(name, requester, state)
+    for entries in _stages(requester, main, environment):
+        hit = _from_cache(name, requester, state) if entries is None else state.directories(name, entries)
+        if hit:
+            candidate, found_by, path = hit
+            return Result(Candidate(path, candidate.identity, candidate.image), found_by, tuple(state.tried))
+        if state.fatal:
+            break
+    return Result(None, None, tuple(state.tried), state.fatal)
+
+
+def _as_path(name: str, requester: Requester, state: _Search) -> Result:
+    found_by = FoundBy("path", requester.path, name)
+    path = expand(name, origin=requester.origin, target=state.environment.target)
+    candidate = None
+    if path is None:
+        state.tried.append(Tried(name, found_by, "a token in it stands for nothing"))
+    else:
+        candidate, _ = state.look(path, found_by)
+        if candidate is None and not state.tried:
+            state.tried.append(Tried(path, found_by, "no such file"))
+    if candidate is None or path is None:
+        return Result(None, None, tuple(state.tried), state.fatal)
+    return Result(Candidate(path, candidate.identity, candidate.image), found_by, ())
+
+
+def _stages(
+    requester: Requester, main: Requester | None, environment: Environment
+) -> Iterator[list[tuple[str, FoundBy]] | None]:
+    """Yield the lists of directories in the order in which they are searched; None stands for the cache."""
+    target = environment.target
+    if requester.image.runpath is None:
+        did_main = False
+        link: Requester | None = requester
+        while link is not None:
+            if link.image.search_kind == "rpath":
+                yield _entries(link, target)
+                did_main |= link.is_main
+            link = link.loader
+        if main is not None and not did_main and main.image.search_kind == "rpath":
+            yield _entries(main, target)
+    if environment.library_path:
+        given = [(directory.rstrip("/") or directory, directory) for directory in environment.library_path]
+        yield [(directory, FoundBy("library-path", None, entry)) for directory, entry in given]
+    if requester.image.runpath is not None:
+        yield _entries(requester, target)
+    if target.cache is not None:
+        yield None
+    if not requester.image.nodeflib:
+        yield [(directory, FoundBy("default", None, directory)) for directory in target.directories]
+
+
+def _entries(owner: Requester, target: Target) -> list[tuple[str, FoundBy]]:
+    rule = owner.image.search_kind or ""
+    pairs = split_path(owner.image.search_path or "", origin=owner.origin, target=target)
+    return [(directory, FoundBy(rule, owner.path, entry)) for entry, directory in pairs]
+
+
+def _from_cache(name: str, requester: Requester, state: _Search) -> tuple[Candidate, FoundBy, str] | None:
+    target = state.environment.target
+    if target.cache is None:
+        return None
+    header = target.header
+    path = lookup(
+        target.cache, name, machine=header.machine, elf_class=header.elf_class, hwcaps=target.hwcaps
+    )
+    found_by = FoundBy("cache", None, target.cache_path)
+    if path is None:
+        state.tried.append(Tried(target.cache_path, found_by, "not listed"))
+        return None
+    if requester.image.nodeflib and any(path.startswith(directory + "/") for directory in target.directories):
+        state.tried.append(Tried(path, found_by, "the requester is linked with -z nodeflib"))
+        return None
+    candidate, _ = state.look(path, found_by)
+    return (candidate, found_by, path) if candidate else None

@@ -1,0 +1,262 @@
+"""The target: the dynamic loader that will run the result, and what it says of itself.
+
+Nothing about its directories is assumed: the loader is asked (``--list-diagnostics``, and its own search trace).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from relink.elf.image import Header, read_header
+from relink.errors import ElfError, RelinkError, TargetError
+from relink.loader.cache import LoaderCache, parse_cache
+from relink.loader.files import resolve_inside
+
+__all__ = ["GLIBC_SONAMES", "Target", "find_target"]
+
+GLIBC_SONAMES = frozenset(
+    {
+        *(
+            "ld-linux-x86-64.so.2",
+            "ld-linux.so.2",
+            "ld-linux-aarch64.so.1",
+            "libc.so.6",
+            "libm.so.6",
+            "libmvec.so.1",
+        ),
+        *("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libresolv.so.2", "libnsl.so.1"),
+        *("libanl.so.1", "libthread_db.so.1", "libBrokenLocale.so.1", "libc_malloc_debug.so.0"),
+    }
+)
+"""The sonames of glibc itself: built together, they must all come from where the loader comes from."""
+
+_TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
+_PROBE = "/relink-probe-directory"
+_DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the simulation has to know of a loader.
+
+    :ivar interpreter: its path as the target sees it.
+    :ivar sysroot: the directory that the target sees as ``/``; ``/`` itself for this system.
+    :ivar glibc: its version, ``"2.36"``.
+    :ivar directories: the default search directories, in order, without a trailing slash.
+    :ivar subdirectories: what is tried inside of every directory before the directory itself, in order
+        (``glibc-hwcaps/x86-64-v3``; before glibc 2.37 also ``tls/x86_64`` and the like).
+    :ivar lib: what ``$LIB`` stands for; `platform`: what ``$PLATFORM`` stands for.
+    :ivar cache: its ld.so.cache, or None where it has none.
+    :ivar python: the executable file of the Python that will load the result (symbolic links resolved, since $ORIGIN of a
+        program is where the kernel found it), or None when only a loader was named.
+    """
+
+    interpreter: str
+    sysroot: str
+    header: Header
+    glibc: str
+    directories: tuple[str, ...]
+    subdirectories: tuple[str, ...]
+    lib: str
+    platform: str
+    cache: LoaderCache | None
+    cache_path: str
+    python: str | None
+
+    @property
+    def hwcaps(self) -> tuple[str, ...]:
+        """The active glibc-hwcaps names, best first."""
+        prefix = "glibc-hwcaps/"
+        return tuple(name.removeprefix(prefix) for name in self.subdirectories if name.startswith(prefix))
+
+    @property
+    def libc_directory(self) -> str:
+        """The directory of the loader's own C library: where its file really lies."""
+        host = resolve_inside(self.sysroot, self.interpreter)
+        real = os.path.realpath(host)
+        if self.sysroot != "/":
+            real = "/" + os.path.relpath(real, os.path.realpath(self.sysroot))
+        return posixpath.dirname(real)
+
+
+def find_target(
+    *, python: str | None = None, interpreter: str | None = None, sysroot: str | None = None
+) -> Target:
+    """Describe the loader that will run the result.
+
+    :param python: a Python whose loader it is; by default the one that runs relink,
+        unless `interpreter` or `sysroot` is given.
+    :param interpreter: the loader's own path, for a C library that lies elsewhere.
+    :param sysroot: a directory that is ``/`` to the target; the other paths are as seen inside.
+    :raises TargetError: there is no such loader, it is not glibc's, or it cannot be run here to be asked.
+    """
+    root = posixpath.abspath(sysroot) if sysroot else "/"
+    if root != "/" and not os.path.isdir(root):
+        raise TargetError(f"--sysroot {sysroot}: no such directory; name the root of an unpacked system")
+    if interpreter is None and python is None and root == "/":
+        python = sys.executable
+    if python is not None:
+        python = _python_file(python, root)
+    if interpreter is None:
+        interpreter = _interpreter_of(python, root)
+    interpreter = _inside(interpreter, root)
+    host = resolve_inside(root, interpreter)
+    header = _header(host, interpreter)
+    if python is not None and _header(resolve_inside(root, python), python).machine != header.machine:
+        raise TargetError(
+            f"{python} and {interpreter} are for different machines; name a loader and a Python that match"
+        )
+    return _ask(interpreter, host, root, header, python)
+
+
+def _inside(path: str, root: str) -> str:
+    """Return `path` as the target sees it; a host path below the sysroot is taken for what it is inside."""
+    absolute = posixpath.abspath(path)
+    if root != "/" and absolute.startswith(root + "/"):
+        return absolute[len(root) :]
+    return absolute
+
+
+def _python_file(python: str, root: str) -> str:
+    if root != "/":
+        inside = _inside(python, root)
+        real = os.path.realpath(resolve_inside(root, inside))
+        return "/" + os.path.relpath(real, os.path.realpath(root)) if os.path.exists(real) else inside
+    try:
+        ask = "import os; print(os.readlink('/proc/self/exe'))"
+        run = subprocess.run(
+            [python, "-S", "-c", ask], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except OSError as error:
+        raise TargetError(
+            f"--python {python}: cannot be run ({error.strerror}); name a Python interpreter"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise TargetError(
+            f"--python {python}: gave no answer in {_TIMEOUT} s; name a Python interpreter"
+        ) from error
+    if run.returncode != 0 or not run.stdout.strip():
+        raise TargetError(
+            f"--python {python}: is not a working Python ({run.stderr.strip()[:200] or 'no output'})"
+        )
+    return run.stdout.strip()
+
+
+def _interpreter_of(python: str | None, root: str) -> str:
+    from relink.elf.image import map_file, read_image  # noqa: PLC0415  (a Python is read only where one is named)
+
+    if python is not None:
+        host = resolve_inside(root, python)
+        try:
+            with map_file(host) as buffer:
+                found = read_image(buffer, python).interpreter
+        except (OSError, RelinkError) as error:
+            raise TargetError(
+                f"{python}: cannot be read as a program ({error}); name a Python by --python"
+            ) from error
+        if found is None:
+            raise TargetError(f"{python} is statically linked and has no loader; name one by --interpreter")
+        return found
+    for path in _DEFAULT_INTERPRETER.values():
+        if os.path.exists(resolve_inside(root, path)):
+            return path
+    raise TargetError(f"{root}: no dynamic loader in it; name one by --interpreter")
+
+
+def _header(host: str, shown: str) -> Header:
+    try:
+        with open(host, "rb") as file:
+            return read_header(file.read(64), shown)
+    except OSError as error:
+        raise TargetError(
+            f"{shown}: cannot be read ({error.strerror}); name the loader by --interpreter"
+        ) from error
+    except ElfError as error:
+        raise TargetError(f"{error.message}; name the loader by --interpreter") from error
+
+
+def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
+    try:
+        return subprocess.run(
+            [host, *arguments],
+            env=clean | environment,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TargetError(
+            f"{host}: this loader cannot be run here ({error}); relink asks the real loader, so the machine must be able to"
+        ) from error
+
+
+def _ask(interpreter: str, host: str, root: str, header: Header, python: str | None) -> Target:
+    run = _run(host, ["--list-diagnostics"], {})
+    facts = dict(re.findall(r'^(\S+?)="?(.*?)"?$', run.stdout, re.MULTILINE))
+    searched = _search_trace(host)
+    if "version.version" in facts:
+        glibc = facts["version.version"]
+        directories = tuple(value for key, value in facts.items() if key.startswith("path.system_dirs"))
+        lib, platform = facts.get("dl_dst_lib", "lib"), facts.get("dl_platform", "")
+        sysconfdir = facts.get("path.sysconfdir", "/etc")
+    else:  # glibc before 2.33 has no --list-diagnostics; its search trace tells as much
+        version = re.search(
+            r"\(?(?:GNU libc|GLIBC)[^)]*\)?.*?version (\d+\.\d+)", _run(host, ["--version"], {}).stdout
+        )
+        if not version or not searched.directories:
+            raise TargetError(
+                f"{interpreter} does not answer like glibc's loader; relink knows glibc's rules only"
+            )
+        glibc, directories = version[1], searched.directories
+        lib = "lib64" if any("lib64" in directory for directory in directories) else "lib"
+        platform, sysconfdir = "x86_64" if header.machine == 62 else "", "/etc"
+    cache_path = posixpath.join(sysconfdir, "ld.so.cache")
+    return Target(
+        interpreter=interpreter,
+        sysroot=root,
+        header=header,
+        glibc=glibc,
+        directories=tuple(directory.rstrip("/") or "/" for directory in directories),
+        subdirectories=searched.subdirectories,
+        lib=lib,
+        platform=platform,
+        cache=_read_cache(resolve_inside(root, cache_path)),
+        cache_path=cache_path,
+        python=python,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchTrace:
+    subdirectories: tuple[str, ...]
+    directories: tuple[str, ...]
+
+
+def _search_trace(host: str) -> _SearchTrace:
+    """Let the loader look for a library that does not exist, and read where it looks (LD_DEBUG=libs)."""
+    trace = {"LD_DEBUG": "libs", "LD_LIBRARY_PATH": _PROBE, "LD_PRELOAD": "librelink-probe.so"}
+    run = _run(host, ["--list", os.path.realpath("/proc/self/exe")], trace)
+    paths = re.findall(r"search path=(\S*)\t+\((.*?)\)", run.stderr)
+    given = next((path for path, kind in paths if kind == "LD_LIBRARY_PATH"), _PROBE).split(":")
+    subdirectories = tuple(
+        dict.fromkeys(path.removeprefix(_PROBE + "/") for path in given if path.startswith(_PROBE + "/"))
+    )
+    system = next((path for path, kind in paths if kind == "system search path"), "").split(":")
+    endings = tuple("/" + name for name in subdirectories)
+    return _SearchTrace(subdirectories, tuple(path for path in system if path and not path.endswith(endings)))
+
+
+def _read_cache(host: str) -> LoaderCache | None:
+    try:
+        with open(host, "rb") as file:
+            return parse_cache(file.read())
+    except OSError:
+        return None
