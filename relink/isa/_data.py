@@ -1,0 +1,156 @@
+"""The table of architectures (``isa.toml``) as frozen dataclasses, read once.
+
+Installed, the table lies in ``relink/_profiles/``; in a source tree in ``profiles/`` beside the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relink.errors import RelinkError
+
+__all__ = ["Generic", "LibraryRole", "Processor", "Runtime", "Table", "Workaround", "load", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """One GPU processor: its ELF machine number, the features its target id may name, and product names."""
+
+    name: str
+    mach: int
+    features: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generic:
+    """One generic target and its members: processor → generic version in which it joined."""
+
+    name: str
+    mach: int
+    features: tuple[str, ...]
+    members: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Workaround:
+    """A value of HSA_OVERRIDE_GFX_VERSION that makes `processors` be taken for `stands_in`."""
+
+    override: str
+    stands_in: str
+    processors: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRole:
+    """What a ROCm library does on an architecture without kernels: `missing` is abort, error or jit."""
+
+    name: str
+    stem: str
+    missing: str
+    side: str | None = None
+    optional: bool = False
+    rebuild: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """From this HIP version (major, minor) on, the newest code object version that loads."""
+
+    hip: tuple[int, int]
+    code_object: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Everything of ``isa.toml``, with the look-ups that the rest of the package needs."""
+
+    processors: dict[str, Processor]
+    generics: dict[str, Generic]
+    workarounds: tuple[Workaround, ...]
+    libraries: tuple[LibraryRole, ...]
+    runtimes: tuple[Runtime, ...]
+    machines: dict[int, str] = field(default_factory=dict)
+
+    def features(self, processor: str) -> tuple[str, ...] | None:
+        """Return the features that `processor` (or a generic) has, None when it is unknown."""
+        known = self.processors.get(processor) or self.generics.get(processor)
+        return None if known is None else known.features
+
+    def library(self, soname: str) -> LibraryRole | None:
+        """Return the role of the library with this file name or soname (``librocblas.so.5``)."""
+        stem = soname.partition(".so")[0]
+        return next((role for role in self.libraries if role.stem == stem), None)
+
+
+def load(data: dict[str, Any]) -> Table:
+    """Make a :class:`Table` from the parsed TOML.
+
+    :raises RelinkError: a key is missing or a machine number is named twice.
+    """
+    try:
+        processors = {
+            row["name"]: Processor(
+                row["name"],
+                row["mach"],
+                tuple(sorted(row.get("features", ()))),
+                tuple(row.get("products", ())),
+            )
+            for row in data["processors"]["table"]
+        }
+        joined = data["generics"]["joined"]
+        generics = {
+            row["name"]: Generic(
+                row["name"],
+                row["mach"],
+                tuple(sorted(row.get("features", ()))),
+                {member: row.get("joined", {}).get(member, joined) for member in row["members"]},
+            )
+            for row in data["generics"]["table"]
+        }
+        workarounds = tuple(
+            Workaround(
+                row["override"], row["stands_in"], tuple(row["processors"]), data["sources"][row["source"]]
+            )
+            for row in data["workarounds"]
+        )
+        libraries = tuple(
+            LibraryRole(
+                row["name"],
+                row["stem"],
+                row["missing"],
+                row.get("side"),
+                row.get("optional", False),
+                row.get("rebuild", row["name"]),
+            )
+            for row in data["libraries"]
+        )
+        runtimes = tuple(
+            Runtime((int(major), int(minor)), row["code_object"])
+            for row in data["runtimes"]
+            for major, minor in [row["hip"].split(".")]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RelinkError(f"isa.toml: {error!r} is missing or malformed; reinstall relink") from error
+    machines = {p.mach: p.name for p in processors.values()} | {g.mach: g.name for g in generics.values()}
+    if len(machines) != len(processors) + len(generics):
+        raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
+    return Table(processors, generics, workarounds, libraries, runtimes, machines)
+
+
+@functools.cache
+def table() -> Table:
+    """Return the table shipped with relink.
+
+    :raises RelinkError: the file is absent or damaged.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for path in (package / "_profiles" / "isa.toml", package.parent / "profiles" / "isa.toml"):
+        if path.is_file():
+            return load(tomllib.loads(path.read_text(encoding="utf-8")))
+    raise RelinkError("isa.toml is neither in relink/_profiles nor in profiles/; reinstall relink")

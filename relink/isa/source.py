@@ -1,0 +1,75 @@
+"""Bytes that can be read at an offset: a file, or a buffer in memory (an inflated member of a wheel, an mmap)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+__all__ = ["BufferSource", "ByteSource", "FileSource"]
+
+
+class ByteSource(Protocol):
+    """What every reader of device code needs: a size, and bytes from an offset (fewer at the end)."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+
+    def read_at(self, offset: int, length: int) -> bytes | memoryview:
+        """Return up to `length` bytes from `offset`; short or empty at the end, never an error."""
+
+
+class BufferSource:
+    """A buffer in memory."""
+
+    def __init__(self, buffer: bytes | bytearray | memoryview | mmap.mmap) -> None:
+        self._view = memoryview(buffer).cast("B")
+        self.size = len(self._view)
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        """Return a view; nothing is copied."""
+        if offset < 0 or length <= 0:
+            return self._view[:0]
+        return self._view[offset : offset + length]
+
+
+class FileSource:
+    """A file, read with pread; close it or use it in a ``with``.
+
+    :raises OSError: the file cannot be opened or is not a regular file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.size = os.fstat(self._fd).st_size
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Return the bytes; a disk error reads as the end of the file."""
+        if offset < 0 or length <= 0 or offset >= self.size:
+            return b""
+        try:
+            return os.pread(self._fd, min(length, self.size - offset), offset)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Close the file; reading afterwards gives nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd, self.size = -1, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
