@@ -6,6 +6,7 @@ elf/rtld.c (the program, LD_PRELOAD, tracing), elf/dl-open.c (dlopen).
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from relink.elf.image import Image
 from relink.errors import TargetError
 from relink.loader.files import Candidate
-from relink.loader.search import Environment, FoundBy, Requester, Tried, reject, search
+from relink.loader.search import Environment, FoundBy, Requester, Tried, expand, reject, search
+from relink.loader.target import Target
 
 __all__ = ["Closure", "Edge", "LoadedObject", "load", "trace"]
 
@@ -93,62 +95,112 @@ class _Process:
     by_identity: dict[tuple[object, ...], int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     has_main: bool = False
+    dlopening: bool = False
+    executable_stack: bool = False
     fatal: str | None = None
 
     @property
     def main(self) -> Requester | None:
         return self.requesters[0] if self.has_main else None
 
-    def add(
-        self, found: Candidate, name: str, found_by: FoundBy, loader: int | None, *, is_main: bool = False
-    ) -> int:
-        """Enter a file, or find that the same file is there already under another name."""
+    def add(self, found: Candidate, name: str, found_by: FoundBy, loader: int | None) -> int | None:
+        """Enter a file, or find that the same file is there already under another name.
+
+        Returns None, and sets `fatal`, where the loader refuses it only now (_dl_map_object_from_fd).
+        """
         if found.image is None or found.identity is None:
             raise TargetError(f"{found.path}: cannot be loaded ({found.problem or 'no such file'})")
         index = self.by_identity.get(found.identity)
         if index is None:
-            index = len(self.objects)
-            self.objects.append(LoadedObject(found.path, name, found.image, found.identity, found_by, loader))
+            refused = self._refused(found.image)
+            if refused:
+                self.fatal = f"{found.path}: {refused}"
+                return None
             chain = None if loader is None else self.requesters[loader]
-            origin = posixpath.dirname(self._absolute(found.path))
-            self.requesters.append(Requester(found.path, found.image, origin, chain, is_main))
+            origin = _origin(self._absolute(found.path))
+            index = self._enter(
+                LoadedObject(found.path, name, found.image, found.identity, found_by, loader),
+                Requester(found.path, found.image, origin, chain),
+                (found.path, name, found.image.soname),
+            )
             self.by_identity[found.identity] = index
-            # The soname answers for the object too, but the first object of that soname keeps it.
-            for known in (found.path, found.image.soname):
-                if known:
-                    self.by_name.setdefault(known, index)
         self.by_name.setdefault(name, index)
         return index
+
+    def _enter(self, entry: LoadedObject, requester: Requester, names: Iterable[str | None]) -> int:
+        """Append to the link map. Of all objects that answer to a name the first one keeps it (_dl_lookup_map)."""
+        index = len(self.objects)
+        self.objects.append(entry)
+        self.requesters.append(requester)
+        for name in names:
+            if name is not None:
+                self.by_name.setdefault(name, index)
+        return index
+
+    def _refused(self, image: Image) -> str | None:
+        """Give the reason for which what may be there from the start may not be dlopened."""
+        executable_stack = _executable_stack(image)
+        if not self.dlopening:
+            self.executable_stack |= executable_stack
+            return None
+        if image.flags_1 & _DF_1_NOOPEN:
+            return "shared object cannot be dlopen()ed"
+        if executable_stack and not self.executable_stack and _version(self.environment.target) >= (2, 41):
+            return "cannot enable executable stack as shared object requires"
+        return None
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else posixpath.join(self.environment.cwd or "/", path)
 
-    def open_root(self, path: str, found_by: FoundBy, loader: int | None, *, is_main: bool = False) -> int:
-        found = self.environment.files.open(self._absolute(path))
-        rejected = reject(found, self.environment.target.header) if found.exists else None
-        if not found.exists or rejected is not None:
-            raise TargetError(f"{path}: cannot be loaded ({rejected.reason if rejected else 'no such file'})")
+    def open_program(self, path: str, *, by_kernel: bool) -> int:
+        """Enter the program, which answers to its soname but not to its file's identity (elf/rtld.c, dl_main), and the loader.
+
+        :param by_kernel: it is run by itself; otherwise the loader is run and told its path.
+        """
+        target, files = self.environment.target, self.environment.files
+        found = files.open(self._absolute(path))
+        image = self._checked(path, found, program=True)
+        real = by_kernel or target.canonical_program
+        origin = _origin(files.canonical(self._absolute(path)) if real else self._absolute(path))
+        index = self._enter(
+            LoadedObject(path, path, image, ("program",), FoundBy("root")),
+            Requester(path, image, origin, None, is_main=True),
+            ("", None if by_kernel else path, image.soname),
+        )
+        self.has_main = True
+        self.executable_stack = _executable_stack(image)
+        self._add_loader(image.interpreter)
+        return index
+
+    def open_root(self, path: str, found_by: FoundBy, loader: int | None) -> int:
         known = self.by_name.get(path)
         if known is not None:
             return known
-        found = Candidate(path, found.identity, found.image)
-        index = self.add(found, path, found_by, loader, is_main=is_main)
-        if is_main:
-            self.has_main = True
-            self._add_loader()
+        found = self.environment.files.open(self._absolute(path))
+        self._checked(path, found, program=False)
+        index = self.add(Candidate(path, found.identity, found.image), path, found_by, loader)
+        if index is None:
+            raise TargetError(self.fatal or f"{path}: cannot be loaded")
         return index
 
-    def _add_loader(self) -> None:
-        """The loader is mapped from the start and answers to its own soname, without being a file that was opened."""
+    def _checked(self, path: str, found: Candidate, *, program: bool) -> Image:
+        rejected = reject(found, self.environment.target.header, program=program) if found.exists else None
+        if found.image is None or rejected is not None:
+            reason = rejected.reason if rejected else os.strerror(found.error)
+            raise TargetError(f"{path}: cannot be loaded ({reason})")
+        return found.image
+
+    def _add_loader(self, asked_by: str | None) -> None:
+        """The loader is mapped from the start and answers to its own names, without being a file that was opened."""
         interpreter = self.environment.target.interpreter
         image = self.environment.files.open(interpreter).image
         if image is None:
             raise TargetError(f"{interpreter}: the loader cannot be read")
-        self.requesters.append(Requester(interpreter, image, posixpath.dirname(interpreter), None))
-        self.objects.append(LoadedObject(interpreter, interpreter, image, ("loader",), FoundBy("loaded")))
-        for name in (interpreter, image.soname):
-            if name:
-                self.by_name.setdefault(name, len(self.objects) - 1)
+        self._enter(
+            LoadedObject(interpreter, asked_by or interpreter, image, ("loader",), FoundBy("loaded")),
+            Requester(interpreter, image, _origin(interpreter), None),
+            (interpreter, asked_by, image.soname),
+        )
 
     def map_dependencies(self, start: Sequence[int]) -> tuple[int, ...]:
         """Load what `start` needs, breadth first; returns the objects in that order."""
@@ -167,6 +219,8 @@ class _Process:
         found = []
         for soname in self.objects[index].image.needed:
             edge = self._edge(index, soname)
+            if edge is None:
+                continue
             if index not in self.done:
                 self.edges.append(edge)
             if edge.target is not None:
@@ -176,30 +230,60 @@ class _Process:
         self.done.add(index)
         return found
 
-    def _edge(self, index: int, soname: str) -> Edge:
+    def _edge(self, index: int, needed: str) -> Edge | None:
+        """Serve one NEEDED. None where its tokens stand for nothing: the loader then leaves it out (dl-deps.c, expand_dst)."""
+        requester = self.requesters[index]
+        soname = expand(needed, origin=requester.origin, target=self.environment.target)
+        if soname is None or (not soname and needed):
+            return None
         there = self.by_name.get(soname)
         if there is not None:
-            return Edge(index, soname, there, FoundBy("loaded"))
-        result = search(soname, self.requesters[index], self.main, self.environment)
+            return Edge(index, needed, there, FoundBy("loaded"))
+        result = search(soname, requester, self.main, self.environment)
+        target = None
         if result.candidate is None or result.found_by is None:
             self.fatal = result.fatal
-            return Edge(index, soname, None, None, result.tried)
-        target = self.add(result.candidate, soname, result.found_by, index)
-        return Edge(index, soname, target, result.found_by, result.tried)
+        else:
+            target = self.add(result.candidate, soname, result.found_by, index)
+        if target is None:
+            return Edge(index, needed, None, None, result.tried)
+        return Edge(index, needed, target, result.found_by, result.tried)
 
     def closure(self, scope: Iterable[int], roots: Sequence[int]) -> Closure:
         return Closure(tuple(self.objects), tuple(scope), tuple(self.edges), tuple(roots), self.fatal)
 
 
-def trace(environment: Environment, program: str, preloads: Sequence[str] = ()) -> Closure:
-    """Load `program` as ld.so does when it is started, with `preloads` (LD_PRELOAD, paths) right behind it.
+_DF_1_NOOPEN = 0x40
+_PT_GNU_STACK = 0x6474E551
+_STACK_IS_DATA = frozenset({183})  # aarch64: without PT_GNU_STACK the stack is not executable there
 
-    This is what ``ld.so --list program`` and ``LD_TRACE_LOADED_OBJECTS=1`` show.
+
+def _executable_stack(image: Image) -> bool:
+    for segment in image.segments:
+        if segment.type == _PT_GNU_STACK:
+            return bool(segment.flags & 1)
+    return image.header.machine not in _STACK_IS_DATA
+
+
+def _version(target: Target) -> tuple[int, ...]:
+    return tuple(int(part) for part in target.glibc.split(".") if part.isdigit())
+
+
+def _origin(path: str) -> str:
+    """The directory of an absolute path, not cleaned up (elf/dl-object.c, _dl_new_object)."""
+    return path[: path.rindex("/")] or "/"
+
+
+def trace(environment: Environment, program: str, preloads: Sequence[str] = ()) -> Closure:
+    """Load `program` as ld.so does when it is run with that path, with `preloads` (LD_PRELOAD, paths) right behind it.
+
+    This is what ``LD_TRACE_LOADED_OBJECTS=1 ld.so program`` shows; ``ld.so --list program`` too where nothing is missing
+    (it gives up at the first library that is).
 
     :raises TargetError: the program or a preload is not a file that this loader takes.
     """
     process = _Process(environment)
-    main = process.open_root(program, FoundBy("root"), None, is_main=True)
+    main = process.open_program(program, by_kernel=False)
     roots = [process.open_root(path, FoundBy("preload"), main) for path in preloads]
     scope = process.map_dependencies([main, *roots])
     return process.closure(scope, roots or [main])
@@ -209,20 +293,24 @@ def load(environment: Environment, roots: Sequence[str], program: str | None = N
     """dlopen `roots` (paths), one after the other, in a process of `program`.
 
     The program's own libraries are there before, and its DT_RPATH joins every search. A dlopened object has no loader of its
-    own to inherit an RPATH from (elf/dl-load.c: __RTLD_CALLMAP).
+    own to inherit an RPATH from (elf/dl-load.c: __RTLD_CALLMAP). Where something is missing dlopen undoes what it had
+    mapped; here it stays, so that everything that is missing is seen at once.
 
-    :param program: the target's Python; without it the first root stands alone, as the loader's ``--list`` would have it.
+    :param program: the target's Python, run by the kernel; without it the first root stands alone as the program, as in
+        :func:`trace`.
     :raises TargetError: a root or the program is not a file that this loader takes.
     """
     process = _Process(environment)
-    if program is not None:
-        main = process.open_root(program, FoundBy("root"), None, is_main=True)
-        process.map_dependencies([main])
     indices: list[int] = []
     scope: list[int] = []
+    if program is not None:
+        process.map_dependencies([process.open_program(program, by_kernel=True)])
+        process.dlopening = True
     for path in roots:
-        first = program is None and not process.objects
-        index = process.open_root(path, FoundBy("root"), None, is_main=first)
+        if program is None and not process.objects:
+            index = process.open_program(path, by_kernel=False)
+        else:
+            index = process.open_root(path, FoundBy("root"), None)
         indices.append(index)
         scope.extend(process.map_dependencies([index]))
     return process.closure(dict.fromkeys(scope), indices)

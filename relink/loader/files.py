@@ -6,6 +6,8 @@ installer would put them, and every look-up asks here.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import errno
 import os
 import posixpath
@@ -29,6 +31,8 @@ class Candidate:
     :ivar image: its facts, when it is an ELF file that can be read.
     :ivar error: the errno of a failed open, 0 otherwise.
     :ivar problem: why there is no image although there is a file.
+    :ivar head: the first 64 bytes of a file on disk, by which the loader judges before it looks further; None for a member
+        and for what is no regular file.
     """
 
     path: str
@@ -36,6 +40,7 @@ class Candidate:
     image: Image | None = None
     error: int = 0
     problem: str | None = None
+    head: bytes | None = None
 
     @property
     def exists(self) -> bool:
@@ -88,21 +93,25 @@ class Files:
 
     def __init__(self, root: str = "/", overlay: Mapping[str, Image] | None = None) -> None:
         self.root = root
-        self._overlay = dict(overlay or {})
-        self._overlay_directories = {
-            parent
-            for path in self._overlay
-            for parent in _parents(path)
-            if not os.path.lexists(self.host(parent))
-        }
         self._seen: dict[str, Candidate] = {}
         self._directories: dict[str, bool] = {}
+        self._links: dict[str, str] = {}
+        self._walked: dict[str, str] = {}
+        self._overlay: dict[str, Image] = {}
+        self._overlay_directories: set[str] = set()
+        for path, image in (overlay or {}).items():
+            known = self.canonical(posixpath.dirname(posixpath.normpath(path)))
+            self._overlay[posixpath.join(known, posixpath.basename(path))] = image
+            while known not in self._overlay_directories and known != "/":
+                self._overlay_directories.add(known)
+                known = posixpath.dirname(known)
 
     def with_overlay(self, overlay: Mapping[str, Image]) -> Files:
         """Return the same disk with another overlay; what was read from the disk stays remembered."""
         other = Files(self.root, overlay)
         other._seen = self._seen
         other._directories = self._directories
+        other._links = self._links
         return other
 
     def host(self, path: str) -> str:
@@ -111,18 +120,68 @@ class Files:
 
     def open(self, path: str) -> Candidate:
         """Open `path` as the loader would and read what it would read. Never raises: errors are facts here."""
-        member = self._overlay.get(posixpath.normpath(path)) if self._overlay else None
-        if member is not None:
-            return Candidate(path, ("member", member.path), member)
-        found = self._seen.get(path)
+        where = path
+        if self._overlay:
+            directory, _, name = path.rpartition("/")
+            known = self._walk(directory)
+            if known:
+                where = posixpath.join(known, name)
+                member = self._overlay.get(where)
+                if member is not None:
+                    return Candidate(path, ("member", member.path), member)
+        found = self._seen.get(where)
         if found is None:
-            found = self._seen[path] = self._open(path)
-        return found
+            found = self._seen[where] = self._open(where)
+        return found if where == path else dataclasses.replace(found, path=path)
 
     def is_directory(self, path: str) -> bool:
         """Whether stat(2) says that `path` is a directory."""
-        if posixpath.normpath(path) in self._overlay_directories:
-            return True
+        if self._overlay:
+            return bool(self._walk(path))
+        return self._is_disk_directory(path)
+
+    def canonical(self, path: str) -> str:
+        """Return an absolute `path` without symbolic links, as the target sees it; what is not on disk has none."""
+        done = "/"
+        for part in path.split("/"):
+            if part == "..":
+                done = posixpath.dirname(done)
+            elif part not in ("", "."):
+                done = self._follow(posixpath.join(done, part))
+        return done
+
+    def _walk(self, directory: str) -> str:
+        """Canonical `directory`, or an empty string where a step of it is none: then not even ``..`` leads out of it."""
+        found = self._walked.get(directory)
+        if found is None:
+            found = "/"
+            for part in directory.split("/"):
+                if part == "..":
+                    found = posixpath.dirname(found)
+                elif part not in ("", "."):
+                    found = self._follow(posixpath.join(found, part))
+                    if found not in self._overlay_directories and not self._is_disk_directory(found):
+                        found = ""
+                        break
+            self._walked[directory] = found
+        return found
+
+    def _follow(self, path: str) -> str:
+        """Follow the links of the last component of `path`, whose directory has none any more."""
+        found = self._links.get(path)
+        if found is None:
+            found = path
+            host = posixpath.join(self.root, path.lstrip("/"))
+            if os.path.islink(host):
+                with contextlib.suppress(OSError):  # a loop stays what it is; opening it gives ELOOP
+                    if self.root == "/":
+                        found = os.path.realpath(host)
+                    else:
+                        found = posixpath.join("/", posixpath.relpath(self.host(path), self.root))
+            self._links[path] = found
+        return found
+
+    def _is_disk_directory(self, path: str) -> bool:
         found = self._directories.get(path)
         if found is None:
             try:
@@ -133,6 +192,7 @@ class Files:
         return found
 
     def _open(self, path: str) -> Candidate:
+        head = None
         try:
             host = self.host(path)
             info = os.stat(host)
@@ -140,15 +200,10 @@ class Files:
             if not stat.S_ISREG(info.st_mode):  # never open a FIFO or a device to look inside
                 return Candidate(path, identity, problem="not a regular file")
             with map_file(host) as buffer:
-                return Candidate(path, identity, read_image(buffer, path))
+                head = bytes(buffer[:64])
+                return Candidate(path, identity, read_image(buffer, path), head=head)
         except ElfError as error:
-            return Candidate(path, identity, problem=error.message.removeprefix(f"{path}: "))
+            problem = error.message.removeprefix(f"{path}: ")
+            return Candidate(path, identity, problem=problem, head=head)
         except OSError as error:
             return Candidate(path, error=error.errno or errno.EIO)
-
-
-def _parents(path: str) -> list[str]:
-    parents = []
-    while (path := posixpath.dirname(path)) not in ("", "/"):
-        parents.append(path)
-    return parents

@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from relink.elf.image import Header, Image, machine_name
+from relink.elf.image import Image
+from relink.loader.accept import Rejected, reject
 from relink.loader.cache import lookup
 from relink.loader.files import Candidate, Files
 from relink.loader.target import Target
@@ -26,6 +27,7 @@ __all__ = [
     "expand",
     "reject",
     "search",
+    "split_entries",
     "split_path",
 ]
 
@@ -34,7 +36,8 @@ __all__ = [
 class Environment:
     """In what a load happens.
 
-    :ivar library_path: the directories of LD_LIBRARY_PATH.
+    :ivar library_path: the entries of LD_LIBRARY_PATH, as written: tokens are expanded for the program, and an empty entry is
+        the current directory.
     :ivar cwd: the current directory; None where it is unknown, and then relative entries find nothing.
     """
 
@@ -83,14 +86,6 @@ class Tried:
     path: str
     found_by: FoundBy
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Why ld.so does not take a file: `fatal` when it gives up at once instead of looking further."""
-
-    reason: str
-    fatal: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +141,13 @@ def split_path(search_path: str, *, origin: str | None, target: Target) -> list[
     An empty entry is the current directory, and its directory is the empty string; a search path that is empty as a whole
     has no entries (decompose_rpath).
     """
-    if not search_path:
-        return []
+    return split_entries(search_path.split(":"), origin=origin, target=target) if search_path else []
+
+
+def split_entries(entries: Iterable[str], *, origin: str | None, target: Target) -> list[tuple[str, str]]:
+    """Expand the entries of a search path that is split already; see :func:`split_path`."""
     found: dict[str, str] = {}
-    for entry in search_path.split(":"):
+    for entry in entries:
         directory = ""
         if entry:
             expanded = expand(entry, origin=origin, target=target)
@@ -158,30 +156,6 @@ def split_path(search_path: str, *, origin: str | None, target: Target) -> list[
             directory = expanded.rstrip("/") or "/"
         found.setdefault(directory, entry)
     return [(entry, directory) for directory, entry in found.items()]
-
-
-def reject(candidate: Candidate, wanted: Header) -> Rejected | None:
-    """Apply ld.so's checks of a file it opened (open_verify); None means that it is taken.
-
-    A library of another class or machine is passed over; anything that is not a loadable ELF file ends the load.
-    """
-    image = candidate.image
-    if image is None:
-        return Rejected(candidate.problem or "cannot be read", fatal=True)
-    header = image.header
-    if header.elf_class != wanted.elf_class:
-        return Rejected(f"wrong ELF class: {header.elf_class} bit", fatal=False)
-    if header.little_endian != wanted.little_endian:
-        return Rejected("other byte order", fatal=True)
-    if header.osabi not in (0, 3):  # sysdeps/gnu/ldsodefs.h, VALID_ELF_OSABI: System V and GNU
-        return Rejected(f"ELF file OS ABI invalid ({header.osabi})", fatal=True)
-    if header.machine != wanted.machine:
-        return Rejected(f"wrong machine: {machine_name(header.machine)}", fatal=False)
-    if header.kind not in (2, 3):
-        return Rejected("only ET_DYN and ET_EXEC can be loaded", fatal=True)
-    if not image.dynamic:
-        return Rejected("object file has no dynamic section", fatal=True)
-    return None
 
 
 def _join(directory: str, *names: str) -> str:
@@ -243,7 +217,12 @@ class _Search:
             if error == errno.ENOENT and not (self.tried and self.tried[-1].found_by is found_by):
                 reason = "no such file" if exists else "no such directory"
                 self.tried.append(Tried(_join(directory, name), found_by, reason))
-            if exists and error not in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+            # A relative directory counts as existing without a look (fillin_rpath): the process may move.
+            if (exists or not directory.startswith("/")) and error not in (
+                errno.ENOENT,
+                errno.EACCES,
+                errno.ENOTDIR,
+            ):
                 return None  # open_path stops at any other error, a loop of symbolic links for one
         return None
 
@@ -297,8 +276,9 @@ def _stages(
         if main is not None and not did_main and main.image.search_kind == "rpath":
             yield _entries(main, target)
     if environment.library_path:
-        given = [(directory.rstrip("/") or directory, directory) for directory in environment.library_path]
-        yield [(directory, FoundBy("library-path", None, entry)) for directory, entry in given]
+        origin = main.origin if main else None
+        given = split_entries(environment.library_path, origin=origin, target=target)
+        yield [(directory, FoundBy("library-path", None, entry)) for entry, directory in given]
     if requester.image.runpath is not None:
         yield _entries(requester, target)
     if target.cache is not None:

@@ -37,6 +37,7 @@ GLIBC_SONAMES = frozenset(
 
 _TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
 _PROBE = "/relink-probe-directory"
+_LINK = "/proc/self/root"  # a symbolic link to / in every process
 _DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
 
 
@@ -54,6 +55,8 @@ class Target:
     :ivar cache: its ld.so.cache, or None where it has none.
     :ivar python: the executable file of the Python that will load the result (symbolic links resolved, since $ORIGIN of a
         program is where the kernel found it), or None when only a loader was named.
+    :ivar canonical_program: whether this loader, run as ``ld.so program``, resolves the program's own path before it takes
+        $ORIGIN from it (newer ones do, as the kernel does).
     """
 
     interpreter: str
@@ -67,6 +70,7 @@ class Target:
     cache: LoaderCache | None
     cache_path: str
     python: str | None
+    canonical_program: bool = False
 
     @property
     def hwcaps(self) -> tuple[str, ...]:
@@ -231,6 +235,7 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
         cache=_read_cache(resolve_inside(root, cache_path)),
         cache_path=cache_path,
         python=python,
+        canonical_program=searched.canonical_program,
     )
 
 
@@ -238,12 +243,16 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
 class _SearchTrace:
     subdirectories: tuple[str, ...]
     directories: tuple[str, ...]
+    canonical_program: bool
 
 
 def _search_trace(host: str) -> _SearchTrace:
-    """Let the loader look for a library that does not exist, and read where it looks (LD_DEBUG=libs)."""
-    trace = {"LD_DEBUG": "libs", "LD_LIBRARY_PATH": _PROBE, "LD_PRELOAD": "librelink-probe.so"}
-    run = _run(host, ["--list", os.path.realpath("/proc/self/exe")], trace)
+    """Let the loader look for a library that does not exist, and read where it looks (LD_DEBUG=libs).
+
+    The program's path leads through a symbolic link that is there always, and so $ORIGIN tells whether links are resolved.
+    """
+    trace = {"LD_DEBUG": "libs", "LD_LIBRARY_PATH": f"{_PROBE}:$ORIGIN", "LD_PRELOAD": "librelink-probe.so"}
+    run = _run(host, ["--list", _LINK + os.path.realpath("/proc/self/exe")], trace)
     paths = re.findall(r"search path=(\S*)\t+\((.*?)\)", run.stderr)
     given = next((path for path, kind in paths if kind == "LD_LIBRARY_PATH"), _PROBE).split(":")
     subdirectories = tuple(
@@ -251,7 +260,11 @@ def _search_trace(host: str) -> _SearchTrace:
     )
     system = next((path for path, kind in paths if kind == "system search path"), "").split(":")
     endings = tuple("/" + name for name in subdirectories)
-    return _SearchTrace(subdirectories, tuple(path for path in system if path and not path.endswith(endings)))
+    return _SearchTrace(
+        subdirectories,
+        tuple(path for path in system if path and not path.endswith(endings)),
+        canonical_program=not any(path.startswith(_LINK) for path in given),
+    )
 
 
 def _read_cache(host: str) -> LoaderCache | None:
