@@ -37,7 +37,7 @@ class Environment:
     """In what a load happens.
 
     :ivar library_path: the entries of LD_LIBRARY_PATH, as written: tokens are expanded for the program, and an empty entry is
-        the current directory.
+        the current directory (a path of one empty entry is none at all).
     :ivar cwd: the current directory; None where it is unknown, and then relative entries find nothing.
     """
 
@@ -275,9 +275,10 @@ def _stages(
             link = link.loader
         if main is not None and not did_main and main.image.search_kind == "rpath":
             yield _entries(main, target)
-    if environment.library_path:
+    library_path = ":".join(environment.library_path)
+    if library_path:
         origin = main.origin if main else None
-        given = split_entries(environment.library_path, origin=origin, target=target)
+        given = split_entries(re.split("[:;]", library_path), origin=origin, target=target)
         yield [(directory, FoundBy("library-path", None, entry)) for entry, directory in given]
     if requester.image.runpath is not None:
         yield _entries(requester, target)

@@ -152,9 +152,7 @@ def build(library: Library) -> bytes:
         symbols += struct.pack("<IBBHQQ", strings.add(symbol.name), symbol.binding << 4 | 1, 0, 0, 0, 0)
     for index, export in enumerate(exports):
         address = places["slots"] + 8 * (len(library.imports) + index)
-        symbols += struct.pack(
-            "<IBBHQQ", strings.add(export.name), export.binding << 4 | 1, 0, 0xFFF1, address, 8
-        )
+        symbols += struct.pack("<IBBHQQ", strings.add(export.name), export.binding << 4 | 1, 0, 1, address, 8)
     entries: list[tuple[str, int]] = [("NEEDED", strings.add(name)) for name in library.needed]
     entries += [("FILTER", strings.add(name)) for name in library.filters]
     entries += [("AUXILIARY", strings.add(name)) for name in library.auxiliaries]
