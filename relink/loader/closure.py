@@ -153,7 +153,8 @@ class _Process:
         return path if path.startswith("/") else posixpath.join(self.environment.cwd or "/", path)
 
     def open_program(self, path: str, *, by_kernel: bool) -> int:
-        """Enter the program, which answers to its soname but not to its file's identity (elf/rtld.c, dl_main), and the loader.
+        """Enter the program, and the loader. It answers to its soname, but not to its path or its file's
+        identity (elf/rtld.c, dl_main; elf/dl-object.c for __RTLD_OPENEXEC).
 
         :param by_kernel: it is run by itself; otherwise the loader is run and told its path.
         """
@@ -165,7 +166,7 @@ class _Process:
         index = self._enter(
             LoadedObject(path, path, image, ("program",), FoundBy("root")),
             Requester(path, image, origin, None, is_main=True),
-            ("", None if by_kernel else path, image.soname),
+            ("", image.soname),
         )
         self.has_main = True
         self.executable_stack = _executable_stack(image)
