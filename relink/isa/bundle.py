@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from relink.isa import compressed
+from relink.isa._data import table
 from relink.isa.code_object import HEADER_SIZE, CodeObject, parse_code_object
 from relink.isa.source import ByteSource
 from relink.isa.target_id import HIP_KINDS, SPIRV, CodeTarget, TargetId, parse_bundle_id
@@ -63,7 +64,8 @@ class Entry:
         """What it can run on, None when it is not usable."""
         if not self.usable or self.target is None:
             return None
-        return CodeTarget(self.target, self.code.generic_version if self.code else None)
+        known = self.code is not None and self.target.processor in table().generics
+        return CodeTarget(self.target, self.code.generic_version if known and self.code else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Bundle:
 
     :ivar offset: where in the file; `address` is where in memory, None outside of loaded sections.
     :ivar size: bytes in the file, headers included.
-    :ivar container: raw, ccob-v1, ccob-v2, ccob-v3, code-object, offload-binary, sections or kpack.
+    :ivar container: raw, ccob-v1, ccob-v2, ccob-v3, code-object, offload-binary, sections, kpack or unreadable.
     :ivar method: zlib or zstd for ccob, else None.
     """
 
@@ -294,6 +296,7 @@ def walk(
         index = bisect.bisect_right(known, position)
         following = known[index] if index < len(known) else None
         head = bytes(source.read_at(position, len(RAW_MAGIC)))
+        at = None if address is None else address + position - start
         bundle = None
         if head.startswith(compressed.MAGIC) or head == RAW_MAGIC:
             unsized = head[:6] == b"CCOB\x01\x00"
@@ -302,10 +305,12 @@ def walk(
                     f"{where}+0x{position:x}: CCOB version 1 does not say where it ends, nor does a wrapper"
                 )
             limit = min(end, following) if unsized and following else end
-            at = None if address is None else address + position - start
             bundle = parse_bundle(source, position, limit, budget, address=at, where=where)
+            if bundle is None:  # a GPU may need what is in it: it counts
+                bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
         elif any(head) or position in known:
             budget.problem(f"{where}+0x{position:x}: no bundle starts here ({head[:8].hex(' ')})")
+            bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
         budget.bundles -= 1
         if bundle is not None:
             bundles.append(bundle)

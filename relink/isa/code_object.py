@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from relink.isa._data import table
-from relink.isa.target_id import CodeTarget, TargetId
+from relink.isa.target_id import TargetId
 
 __all__ = ["HEADER_SIZE", "CodeObject", "parse_code_object"]
 
@@ -38,11 +38,6 @@ class CodeObject:
     def name(self) -> str:
         """The target id, or the machine number where relink does not know it."""
         return str(self.target) if self.target else f"unknown machine 0x{self.mach:02x}"
-
-    @property
-    def code_target(self) -> CodeTarget | None:
-        """What coverage needs: target and generic version."""
-        return CodeTarget(self.target, self.generic_version) if self.target else None
 
 
 def parse_code_object(header: bytes | memoryview) -> CodeObject | None:

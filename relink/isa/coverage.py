@@ -15,7 +15,7 @@ from relink.isa._data import LibraryRole, table
 from relink.isa.bundle import Bundle
 from relink.isa.device_code import DeviceCode, read_file, resolve_kpack
 from relink.isa.side_files import SideFiles, side_files_of
-from relink.isa.target_id import SPIRV, CodeTarget, TargetId, match, sort_key
+from relink.isa.target_id import SPIRV, CodeTarget, TargetId, configurations, match, sort_key
 
 __all__ = [
     "Coverage",
@@ -86,7 +86,7 @@ class Coverage(Protocol):
 class FileCoverage:
     """Coverage of one file.
 
-    :ivar bundles: number of bundles with code for any GPU.
+    :ivar bundles: number of bundles that a GPU needs; `unreadable` of them could not be read.
     :ivar sets: the distinct sets of code targets, each with the number of bundles that have it.
     :ivar targets: the target ids that every bundle has; `partial` those that only some have, with how many.
     :ivar embedded: number of bundles and bare code objects outside of ``.hip_fatbin``.
@@ -99,6 +99,7 @@ class FileCoverage:
     targets: tuple[str, ...]
     partial: tuple[tuple[str, int], ...]
     embedded: int = 0
+    unreadable: int = 0
     problems: tuple[str, ...] = ()
 
     @property
@@ -114,10 +115,9 @@ class FileCoverage:
             )
         served: dict[TargetId, int] = {}
         via: dict[TargetId, set[str]] = {}
-        wanted = 0
+        wanted = len(configurations(agent))
         for codes, count in self.sets:
             found = match(codes, agent)
-            wanted = found.total
             for definite, kind in zip(found.served, found.via, strict=True):
                 served[definite] = served.get(definite, 0) + count
                 via.setdefault(definite, set()).add(kind)
@@ -132,6 +132,10 @@ class FileCoverage:
             names = _short(whole)
             return Level(
                 "conditional", best, self.bundles, names, ways, note=f"code only for {', '.join(names)}"
+            )
+        if self.unreadable and best + self.unreadable == self.bundles:
+            return Level(
+                "unknown", best, self.bundles, via=ways, note=f"{self.unreadable} bundles cannot be read"
             )
         return Level("partial" if best else "none", best, self.bundles, via=ways)
 
@@ -148,6 +152,7 @@ class FileCoverage:
             "targets": list(self.targets),
             "partial": {name: [count, self.bundles] for name, count in self.partial},
             "embedded": self.embedded,
+            "unreadable": self.unreadable,
             "problems": list(self.problems),
         }
 
@@ -184,8 +189,6 @@ class LibraryCoverage:
             if self.role is not None and self.role.missing == "jit":
                 return Level("jit", note=f"{self.name} compiles its kernels on first use")
             return own
-        if self.role is not None and self.role.missing == "jit" and own.state in ("none", "partial"):
-            return Level("jit", own.count, own.total, note=f"{self.name} compiles what it lacks on first use")
         if beside is None or STATES.index(own.state) <= STATES.index(beside.state):
             return own
         return beside
@@ -269,28 +272,33 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
     sets: dict[frozenset[CodeTarget], int] = {}
     counts: dict[TargetId, int] = {}
     for bundle in bundles:
+        if not bundle.entries:
+            continue
         codes = frozenset(bundle.targets)
         sets[codes] = sets.get(codes, 0) + 1
         for target in {code.target for code in codes}:
             counts[target] = counts.get(target, 0) + 1
     ordered = sorted(counts, key=sort_key)
+    unreadable = sum(not bundle.entries for bundle in bundles)
+    total = len(bundles)
+    if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
+        total += (missing := max(1, len(code.kpack.wrappers)))  # archives that nobody has looked for
+        unreadable += missing
     return FileCoverage(
         path=code.path,
         container=code.container,
-        bundles=len(bundles),
+        bundles=total,
         sets=tuple(sets.items()),
-        targets=tuple(str(t) for t in ordered if counts[t] == len(bundles)),
-        partial=tuple((str(t), counts[t]) for t in ordered if counts[t] < len(bundles)),
+        targets=tuple(str(t) for t in ordered if counts[t] == total),
+        partial=tuple((str(t), counts[t]) for t in ordered if counts[t] < total),
         embedded=len(code.embedded),
+        unreadable=unreadable,
         problems=code.problems,
     )
 
 
 def _for_gpu(bundle: Bundle) -> bool:
-    """Whether a bundle is meant for GPUs: an empty entry counts as missing, no entry at all as nothing to miss.
-
-    A bundle that could not be read counts: what it lacks is unknown, and is not passed off as there.
-    """
+    """Whether a bundle is meant for GPUs: one with host entries alone is not, one that could not be read may be."""
     return not bundle.entries or any(not entry.text.startswith("host") for entry in bundle.entries)
 
 

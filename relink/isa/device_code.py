@@ -133,7 +133,7 @@ def _from_elf(source: ByteSource, path: str, elf: HostElf, budget: Budget, scan_
                 address=address, where=section.name, known=inside,
             )  # fmt: skip
         if segment is not None and elf.kind != ET_REL:
-            _compare(known, fatbins, bundles, budget)
+            bundles += _compare(known, fatbins, bundles, budget)
         reference = _reference(source, elf, numbers, budget)
         bundles += _from_objects(source, elf, budget)
     else:
@@ -196,8 +196,8 @@ def _wrappers(
     return sorted(known), numbers
 
 
-def _compare(known: list[int], fatbins: list[Section], bundles: list[Bundle], budget: Budget) -> None:
-    """Note each wrapper without a bundle in .hip_fatbin, and the bundles without a wrapper."""
+def _compare(known: list[int], fatbins: list[Section], bundles: list[Bundle], budget: Budget) -> list[Bundle]:
+    """Note each wrapper without a bundle in .hip_fatbin, and the bundles without a wrapper; return the former."""
     found = {bundle.offset for bundle in bundles}
     for place in known:
         if place not in found and not any(s.offset <= place < s.offset + s.size for s in fatbins):
@@ -207,6 +207,7 @@ def _compare(known: list[int], fatbins: list[Section], bundles: list[Bundle], bu
     extra = sorted(found - set(known))
     if extra and known:
         budget.problem(f"{len(extra)} bundles in .hip_fatbin have no wrapper, the first at 0x{extra[0]:x}")
+    return [Bundle(place, None, 0, "unreadable", ()) for place in known if place not in found]
 
 
 def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Budget) -> KpackReference | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from relink.isa._data import table
 from relink.isa.coverage import Coverage, LibraryCoverage
-from relink.isa.target_id import TargetId
+from relink.isa.target_id import TargetId, sort_key
 
 __all__ = ["Remedy", "remedies"]
 
@@ -37,18 +37,26 @@ def remedies(
     releases: Sequence[str] = (),
     runtime_generic: bool | None = None,
 ) -> tuple[Remedy, ...]:
-    """Return the remedies for `agent`, which at least one of `coverages` lacks, in the order they should be tried.
+    """Return the remedies for `agent` in the order they should be tried; none when all of `coverages` have it.
 
     `releases` are other releases of the wheel that have it (the profile knows them). `runtime_generic` says whether
     the HIP runtime takes generic targets (None: unknown); where it does not, code that is there only as a generic
     target counts as lacking.
     """
     coverages = tuple(coverages)
+    levels = [coverage.level(agent) for coverage in coverages]
     generic = next((g.name for g in table().generics.values() if agent.processor in g.members), None)
+    unloadable = [runtime_generic is False and "generic" in level.via for level in levels]
+    lacking = [
+        coverage
+        for coverage, level, blocked in zip(coverages, levels, unloadable, strict=True)
+        if blocked or level.state in ("none", "partial", "conditional")
+    ]
+    if not lacking:
+        return ()
     found = [Remedy("release", f"use {release}: it has code for {agent.processor}") for release in releases]
-    as_generic = [c for c in coverages if "generic" in c.level(agent).via]
-    if as_generic and runtime_generic is not True:
-        names = ", ".join(_name(c) for c in as_generic)
+    if any(unloadable):
+        names = ", ".join(_name(c) for c, blocked in zip(coverages, unloadable, strict=True) if blocked)
         found.append(
             Remedy(
                 "generic",
@@ -64,14 +72,11 @@ def remedies(
                 f"the process then takes the GPU for {row.stands_in} (source: {row.source})"
             )
             found.append(Remedy("override", text, workaround=True))
-    for coverage in coverages:
-        level = coverage.level(agent)
-        unloadable = runtime_generic is False and "generic" in level.via
-        if level.state in ("none", "partial", "conditional") or unloadable:
-            kept = [p for p in coverage.processors() if coverage.level(TargetId(p)).usable]
-            targets = ";".join(dict.fromkeys([*kept, agent.processor]))
-            wider = f" (or {generic} for the whole family)" if generic and runtime_generic else ""
-            found.append(Remedy("rebuild", f"rebuild {_name(coverage)} with GPU_TARGETS={targets}{wider}"))
+    for coverage in lacking:
+        kept = [p for p in coverage.processors() if coverage.level(TargetId(p)).usable]
+        targets = ";".join(sorted({*kept, agent.processor}, key=sort_key))
+        wider = f" (or {generic} for the whole family)" if generic and runtime_generic else ""
+        found.append(Remedy("rebuild", f"rebuild {_name(coverage)} with GPU_TARGETS={targets}{wider}"))
     return tuple(found)
 
 
