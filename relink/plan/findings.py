@@ -1,0 +1,101 @@
+"""Findings: everything worth telling a user, with a stable code, collected and reported together."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from relink.errors import UsageError
+
+__all__ = ["RULES", "Finding", "Level", "Rule", "finding", "has_errors", "select"]
+
+Level: TypeAlias = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One code: what it means, and what to do about it.
+
+    :ivar level: how bad it is unless the case says otherwise.
+    :ivar meaning: a paragraph for ``relink rules``.
+    :ivar fix: what a user can do.
+    """
+
+    code: str
+    title: str
+    level: Level
+    meaning: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, about one subject (a member, a library, a pattern)."""
+
+    code: str
+    level: Level
+    subject: str
+    message: str
+    remedy: str
+
+
+def _read_rules() -> dict[str, Rule]:
+    text = (resources.files(__package__) / "rules.toml").read_text(encoding="utf-8")
+    return {code: Rule(code, **facts) for code, facts in tomllib.loads(text).items()}
+
+
+RULES = MappingProxyType(_read_rules())
+"""Every code, in order."""
+
+
+def finding(
+    code: str, subject: str, message: str, remedy: str | None = None, level: Level | None = None
+) -> Finding:
+    """Make a finding of a known code; level and remedy are the rule's unless the case has better ones."""
+    rule = RULES[code]
+    return Finding(code, level or rule.level, subject, message, remedy or rule.fix)
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether one of them forbids writing."""
+    return any(found.level == "error" for found in findings)
+
+
+def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence[str]) -> tuple[Finding, ...]:
+    """Keep the findings that `chosen` names (all, if empty) and `ignored` does not.
+
+    Patterns are globs on the code (``RLK2*``) or on the subject. Errors of a kind that is ignored do not count any more.
+    A pattern that matches no finding becomes a finding itself, unless it names a code exactly, which may just not have come up.
+
+    :raises UsageError: a pattern looks like a code and there is none like it.
+    """
+    for pattern in (*chosen, *ignored):
+        if pattern.upper().startswith("RLK") and not any(
+            fnmatch.fnmatchcase(code, pattern.upper()) for code in RULES
+        ):
+            raise UsageError(f"{pattern}: no rule has such a code; `relink rules` lists them")
+    kept = [
+        found
+        for found in findings
+        if (not chosen or any(_matches(found, pattern) for pattern in chosen))
+        and not any(_matches(found, pattern) for pattern in ignored)
+    ]
+    unused = [
+        pattern
+        for pattern in (*chosen, *ignored)
+        if pattern.upper() not in RULES and not any(_matches(found, pattern) for found in findings)
+    ]
+    kept += [
+        finding("RLK109", pattern, "--select or --ignore: matches no finding of this run")
+        for pattern in unused
+    ]
+    return tuple(kept)
+
+
+def _matches(found: Finding, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(found.code, pattern.upper()) or fnmatch.fnmatchcase(found.subject, pattern)

@@ -1,0 +1,54 @@
+"""Where an installer puts the members of a wheel, so that $ORIGIN can be followed without unpacking anything.
+
+Source: the wheel format specification, "Recommended installer features" and the ``.data`` directory.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+__all__ = ["VIRTUAL_ROOT", "WHEEL_MARK", "Layout"]
+
+VIRTUAL_ROOT = "/relink.invalid"
+"""A directory that exists nowhere: members stand below it while nothing is unpacked."""
+
+WHEEL_MARK = "$WHEEL"
+"""What paths below site-packages are shown as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An environment that a wheel is installed into.
+
+    :ivar root: the environment's directory (``sys.prefix``).
+    :ivar python: the version in its directory name, ``"3.12"``.
+    """
+
+    root: str = VIRTUAL_ROOT
+    python: str = "3"
+
+    @property
+    def site_packages(self) -> str:
+        """The directory that members go to."""
+        return f"{self.root}/lib/python{self.python}/site-packages"
+
+    def path_of(self, member: str) -> str:
+        """Return the absolute path at which `member` will be installed."""
+        first, _, rest = member.partition("/")
+        if first.endswith(".data") and "/" in rest:
+            scheme, _, inner = rest.partition("/")
+            match scheme:
+                case "purelib" | "platlib":
+                    return posixpath.join(self.site_packages, inner)
+                case "scripts":
+                    return posixpath.join(self.root, "bin", inner)
+                case "headers":
+                    return posixpath.join(self.root, "include", inner)
+                case _:
+                    return posixpath.join(self.root, inner)
+        return posixpath.join(self.site_packages, member)
+
+    def shown(self, text: str) -> str:
+        """Return `text` with this layout's paths replaced by what a reader knows."""
+        return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")

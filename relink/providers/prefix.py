@@ -1,0 +1,278 @@
+"""A ROCm prefix as a provider: the directories of one installation and the libraries in them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from relink.elf.image import Header, machine_name, read_header
+from relink.errors import ElfError, ProviderError
+from relink.loader.files import resolve_inside
+from relink.loader.target import Target
+
+__all__ = ["Provider", "RocmVersion", "Skipped", "default_prefixes", "open_prefix", "soname_stem"]
+
+_SHARED_OBJECT = re.compile(r"^lib.+\.so(\.[^/]*)?$")
+_TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
+_HEADER_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that has a library's name and is none that the target could load."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RocmVersion:
+    """A ROCm release, and what says so. `release` is as exact as the evidence: ``7.2.4``, or only ``7.2``."""
+
+    release: str
+    evidence: str
+
+    @property
+    def major(self) -> int:
+        """The number that goes with the sonames."""
+        return int(self.release.split(".", 1)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A place libraries come from. Paths are as the target sees them, symbolic links not resolved.
+
+    :ivar kind: ``prefix`` or ``nix-store``.
+    :ivar directories: where libraries lie, the prefix's own library directories first, then one level below them.
+    :ivar libraries: file name → paths, in the order of `directories`.
+    :ivar skipped: what has a library's name and cannot be loaded by the target.
+    """
+
+    kind: str
+    path: str
+    directories: tuple[str, ...]
+    libraries: Mapping[str, tuple[str, ...]]
+    skipped: tuple[Skipped, ...] = ()
+    rocm: RocmVersion | None = None
+
+    def find(self, soname: str) -> str | None:
+        """Return the path of the first library of that file name."""
+        return next(iter(self.libraries.get(soname, ())), None)
+
+    def holds(self, path: str) -> bool:
+        """Whether `path` lies in one of this provider's directories, however the loader spelled it."""
+        return posixpath.dirname(posixpath.normpath(path)) in self.directories
+
+    def nearest(self, soname: str) -> tuple[str, ...]:
+        """Return the file names here that differ from `soname` in nothing but the version behind ``.so``."""
+        stem = soname_stem(soname)
+        return tuple(sorted(name for name in self.libraries if soname_stem(name) == stem and name != soname))
+
+
+def soname_stem(soname: str) -> str:
+    """Return a soname up to and including ``.so``: ``librocm_smi64.so`` for ``librocm_smi64.so.1``."""
+    stem, mark, _ = soname.partition(".so")
+    return stem + mark
+
+
+def default_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where to look when no ``--prefix`` was given: $ROCM_PATH, else /opt/rocm where there is one, else nothing."""
+    if environment.get("ROCM_PATH"):
+        return (environment["ROCM_PATH"],)
+    return ("/opt/rocm",) if os.path.isdir("/opt/rocm") else ()
+
+
+@dataclass(slots=True)
+class _Scan:
+    target: Target
+    host: str
+    shown: str
+    directories: list[str] = field(default_factory=list)
+    libraries: dict[str, list[str]] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    seen: set[tuple[int, int]] = field(default_factory=set)
+
+    def directory(self, relative: str) -> list[str]:
+        """Enter the libraries of one directory; returns its subdirectories."""
+        host = posixpath.join(self.host, relative) if relative else self.host
+        shown = posixpath.join(self.shown, relative) if relative else self.shown
+        try:
+            info = os.stat(host)
+            key = (info.st_dev, info.st_ino)
+            if key in self.seen or not stat.S_ISDIR(info.st_mode):
+                return []  # lib64 is often a link to lib, and links may loop
+            self.seen.add(key)
+            with os.scandir(host) as entries:
+                names = sorted((entry.name, entry.is_dir()) for entry in entries)
+        except OSError:
+            return []
+        found = False
+        for name, is_directory in names:
+            if not is_directory and _SHARED_OBJECT.match(name):
+                found |= self._library(posixpath.join(host, name), posixpath.join(shown, name), name)
+        if found:
+            self.directories.append(shown)
+        return [posixpath.join(relative, name) for name, is_directory in names if is_directory]
+
+    def _library(self, host: str, shown: str, name: str) -> bool:
+        try:
+            header = _library_header(host, shown)
+        except (OSError, ElfError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{shown}: ")
+            self.skipped.append(Skipped(shown, reason or type(error).__name__))
+            return False
+        wanted = self.target.header
+        if (header.machine, header.elf_class) != (wanted.machine, wanted.elf_class):
+            theirs = f"{machine_name(header.machine)}, {header.elf_class} bit"
+            self.skipped.append(Skipped(shown, f"for another machine ({theirs})"))
+            return False
+        if header.osabi not in (0, 3):
+            self.skipped.append(Skipped(shown, f"for another system (OSABI {header.osabi})"))
+            return False
+        self.libraries.setdefault(name, []).append(shown)
+        return True
+
+
+def _library_header(host: str, shown: str) -> Header:
+    descriptor = os.open(host, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not make us wait
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ElfError("not a regular file")
+        head = os.pread(descriptor, _HEADER_SIZE, 0)
+    finally:
+        os.close(descriptor)
+    if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
+        raise ElfError("a linker script, not a library")
+    return read_header(head, shown)
+
+
+def open_prefix(path: str, target: Target) -> Provider:
+    """Read what `path` provides to `target`: DIR, DIR/lib, DIR/lib64, DIR/lib/<triplet> and one level below these.
+
+    The path is kept as given (made absolute), since a link such as /opt/rocm is what a user may want written.
+    With a sysroot it may be given as seen from outside or from inside.
+
+    :raises ProviderError: there is no such directory, or no shared library for the target in it.
+    """
+    shown = _inside(posixpath.abspath(path), target.sysroot)
+    host = resolve_inside(target.sysroot, shown)
+    if not os.path.isdir(host):
+        raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
+    scan = _Scan(target, host, shown)
+    mains = ["", "lib", "lib64", *(f"lib/{name}" for name in _TRIPLETS.get(target.header.machine, ()))]
+    below = [child for main in mains for child in scan.directory(main)]
+    for child in below:
+        scan.directory(child)
+        scan.directory(posixpath.join(child, "lib"))
+    if not scan.libraries:
+        raise ProviderError(
+            f"--prefix {path}: no shared library for {machine_name(target.header.machine)} in it or in its lib/; "
+            "name the directory that holds ROCm's lib/",
+            [f"{found.path}: {found.reason}" for found in scan.skipped[:10]],
+        )
+    libraries = MappingProxyType({name: tuple(paths) for name, paths in sorted(scan.libraries.items())})
+    return Provider(
+        kind="prefix",
+        path=shown,
+        directories=tuple(scan.directories),
+        libraries=libraries,
+        skipped=tuple(scan.skipped),
+        rocm=_rocm_version(host, libraries, target.sysroot),
+    )
+
+
+def _inside(path: str, sysroot: str) -> str:
+    return path[len(sysroot) :] if sysroot != "/" and path.startswith(sysroot + "/") else path
+
+
+def _rocm_version(host: str, libraries: Mapping[str, Sequence[str]], sysroot: str) -> RocmVersion | None:
+    """Find the release, the most exact and most direct evidence first."""
+    for evidence in (_from_info, _from_rocm_header, _from_changelog):
+        found = evidence(host)
+        if found:
+            return found
+    named = _from_library_names(libraries, sysroot)
+    return named or _from_hip_header(host)
+
+
+def _from_info(host: str) -> RocmVersion | None:
+    text = _head(posixpath.join(host, ".info/version"))
+    match = re.match(r"(\d+\.\d+(?:\.\d+)?)", text)
+    return RocmVersion(match[1], ".info/version") if match else None
+
+
+def _from_rocm_header(host: str) -> RocmVersion | None:
+    for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
+        text = _head(posixpath.join(host, name))
+        numbers = [
+            re.search(rf"#define\s+ROCM_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")
+        ]
+        if all(numbers):
+            return RocmVersion(".".join(match[1] for match in numbers if match), name)
+    return None
+
+
+def _from_changelog(host: str) -> RocmVersion | None:
+    """Debian's packages say the upstream release in the first line of their changelog."""
+    documents = posixpath.join(host, "share/doc")
+    try:
+        names = sorted(name for name in os.listdir(documents) if re.fullmatch(r"libamdhip64-\d+", name))
+    except OSError:
+        return None
+    for name in reversed(names):  # the newest HIP runtime speaks for the prefix
+        relative = f"share/doc/{name}/changelog.Debian.gz"
+        text = _head(posixpath.join(host, relative))
+        match = re.match(r"\S+ \((?:\d+:)?(\d+\.\d+(?:\.\d+)?)", text)
+        if match:
+            return RocmVersion(match[1], relative)
+    return None
+
+
+def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> RocmVersion | None:
+    """``libamdhip64.so.6.2.60204`` is ROCm 6.2.4; ``libamdhip64.so.7.2.53211`` only tells 7.2 and a build number."""
+    best: tuple[tuple[int, ...], RocmVersion] | None = None
+    for soname, paths in libraries.items():
+        if not soname.startswith("libamdhip64.so."):
+            continue
+        name = posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
+        match = re.fullmatch(r"libamdhip64\.so\.(\d+)\.(\d+)\.(\d+)(?:-\S+)?", name)
+        if not match:
+            continue
+        major, minor, build = (int(part) for part in match.groups())
+        encoded = build // 10000 == major and build // 100 % 100 == minor
+        release = f"{major}.{minor}.{build % 100}" if encoded else f"{major}.{minor}"
+        key = tuple(int(part) for part in release.split("."))
+        if best is None or key > best[0]:
+            best = (key, RocmVersion(release, name))
+    return best[1] if best else None
+
+
+def _from_hip_header(host: str) -> RocmVersion | None:
+    text = _head(posixpath.join(host, "include/hip/hip_version.h"))
+    numbers = [re.search(rf"#define\s+HIP_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR")]
+    if not all(numbers):
+        return None
+    return RocmVersion(".".join(match[1] for match in numbers if match), "include/hip/hip_version.h")
+
+
+def _head(path: str) -> str:
+    """The first 16 KiB of a text file; empty where there is none."""
+    try:
+        opener = gzip.open if path.endswith(".gz") else open
+        with opener(path, "rb") as file:
+            return bytes(file.read(16384)).decode("utf-8", "replace")
+    except (OSError, EOFError):
+        return ""
+
+
+def iter_soname_paths(providers: Sequence[Provider], soname: str) -> Iterator[tuple[Provider, str]]:
+    """Yield (provider, path) for every library of that file name, in the order of the providers."""
+    for provider in providers:
+        for path in provider.libraries.get(soname, ()):
+            yield provider, path

@@ -1,0 +1,103 @@
+"""What a wheel is, before anything is decided: the facts of its ELF members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from relink.elf.image import Image, machine_name
+from relink.elf.symbols import SymbolTable
+from relink.plan.findings import Finding
+from relink.plan.model import plain
+
+__all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class ElfFacts:
+    """One ELF member: its dynamic section, and the versions it requires as (soname, versions)."""
+
+    path: str
+    size: int
+    machine: str
+    soname: str | None
+    needed: tuple[str, ...]
+    search_kind: str | None
+    search_path: str | None
+    interpreter: str | None
+    versions: tuple[tuple[str, tuple[str, ...]], ...]
+    imports: int
+    exports: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A wheel: its name and tags, members, ELF facts and findings."""
+
+    path: str
+    sha256: str
+    name: str
+    version: str
+    tags: tuple[str, ...]
+    members: int
+    size: int
+    unpacked: int
+    files: tuple[ElfFacts, ...]
+    findings: tuple[Finding, ...]
+
+
+def elf_facts(image: Image, table: SymbolTable) -> ElfFacts:
+    """Put the facts of one member together."""
+    versions = tuple((need.file, tuple(version.name for version in need.versions)) for need in table.verneeds)
+    return ElfFacts(
+        image.path,
+        image.size,
+        machine_name(image.header.machine),
+        image.soname,
+        image.needed,
+        image.search_kind,
+        image.search_path,
+        image.interpreter,
+        versions,
+        len(table.imports),
+        sum(len(found) for found in table.exports.values()),
+    )
+
+
+def to_json(found: Inspection) -> dict[str, Any]:
+    """Return the inspection as JSON data (``relink.inspection/1``)."""
+    return {"schema": "relink.inspection/1", **plain(found)}
+
+
+def to_text(found: Inspection) -> list[RenderableType]:
+    """Return the inspection for people: a head line and one table a file."""
+    parts: list[RenderableType] = [
+        Text(f"{found.name} {found.version}", style="bold"),
+        Text(
+            f"{found.members} files, {_size(found.size)}, {_size(found.unpacked)} unpacked; tags {', '.join(found.tags)}"
+        ),
+    ]
+    for file in found.files:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(style="dim", min_width=12)
+        table.add_column(overflow="fold")
+        table.add_row("needs", "\n".join(file.needed) or "nothing")
+        if file.search_path is not None:
+            kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
+            table.add_row(kind, "\n".join(entry or "(empty: current directory)" for entry in file.search_path.split(":")))
+        if file.interpreter:
+            table.add_row("interpreter", file.interpreter)
+        for soname, versions in file.versions:
+            table.add_row("requires", f"{', '.join(versions)} of {soname}")
+        table.add_row("symbols", f"{file.imports} imported, {file.exports} exported")
+        parts += [Text(f"\n{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
+    parts += [Text(f"{item.level} {item.code} {item.subject}: {item.message}") for item in found.findings]
+    return parts
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"

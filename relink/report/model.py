@@ -1,0 +1,80 @@
+"""The report: what one run found, decided and wrote. The same object is returned by the API, printed and written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from relink import __version__
+from relink.plan.findings import Finding, has_errors
+from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, plain
+
+__all__ = ["SCHEMA", "OutputFacts", "Report", "report_of", "to_json"]
+
+SCHEMA = "relink.report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """The wheel that was written: where, and its sha256 (hex)."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of one command on one wheel.
+
+    :ivar output: None where nothing was written.
+    :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
+    :ivar timings: seconds by stage.
+    """
+
+    command: tuple[str, ...]
+    wheel: WheelFacts
+    output: OutputFacts | None
+    target: TargetFacts
+    providers: tuple[ProviderFacts, ...]
+    files: tuple[FilePlan, ...]
+    findings: tuple[Finding, ...]
+    isa: Mapping[str, Any] | None = None
+    timings: Mapping[str, float] = field(default_factory=dict)
+    relink: str = __version__
+    schema: str = SCHEMA
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error: what exit code 0 means."""
+        return not has_errors(self.findings)
+
+
+def report_of(
+    plan: Plan,
+    command: tuple[str, ...],
+    output: OutputFacts | None,
+    findings: tuple[Finding, ...],
+    timings: Mapping[str, float],
+) -> Report:
+    """Put a plan and what came of it together."""
+    return Report(
+        command, plan.wheel, output, plan.target, plan.providers, plan.files, findings, None, timings
+    )
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the report as JSON data, in the shape of ``report.schema.json``."""
+    return {
+        "schema": report.schema,
+        "relink": report.relink,
+        "command": list(report.command),
+        "wheel": plain(report.wheel),
+        "output": plain(report.output),
+        "target": plain(report.target),
+        "providers": plain(report.providers),
+        "files": [{"path": file.path, "changed": file.changed, **plain(file)} for file in report.files],
+        "isa": report.isa,
+        "findings": plain(report.findings),
+        "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
+    }
