@@ -294,6 +294,7 @@ def walk(
             )
             break
         index = bisect.bisect_right(known, position)
+        expected = index > 0 and known[index - 1] == position
         following = known[index] if index < len(known) else None
         head = bytes(source.read_at(position, len(RAW_MAGIC)))
         at = None if address is None else address + position - start
@@ -308,7 +309,7 @@ def walk(
             bundle = parse_bundle(source, position, limit, budget, address=at, where=where)
             if bundle is None:  # a GPU may need what is in it: it counts
                 bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
-        elif any(head) or position in known:
+        elif any(head) or expected:
             budget.problem(f"{where}+0x{position:x}: no bundle starts here ({head[:8].hex(' ')})")
             bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
         budget.bundles -= 1

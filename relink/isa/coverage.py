@@ -30,6 +30,8 @@ __all__ = [
     "library_coverage",
 ]
 
+_MAX_COMPARED = 50_000
+_MAX_PROCESSORS = 256
 # From worst to best; the first that applies to any of several parts is that of the whole.
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
 
@@ -271,15 +273,20 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
         bundles = [b for b in code.embedded if b.container != "code-object" and _for_gpu(b)]
     sets: dict[frozenset[CodeTarget], int] = {}
     counts: dict[TargetId, int] = {}
+    unreadable = compared = 0
     for bundle in bundles:
-        if not bundle.entries:
-            continue
         codes = frozenset(bundle.targets)
+        if not bundle.entries or (codes not in sets and compared > _MAX_COMPARED):
+            unreadable += 1
+            continue
+        compared += 0 if codes in sets else len(codes)
         sets[codes] = sets.get(codes, 0) + 1
         for target in {code.target for code in codes}:
             counts[target] = counts.get(target, 0) + 1
     ordered = sorted(counts, key=sort_key)
-    unreadable = sum(not bundle.entries for bundle in bundles)
+    problems = code.problems
+    if compared > _MAX_COMPARED:
+        problems = (*problems, "its bundles differ more than relink compares: some count as not read")
     total = len(bundles)
     if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
         total += (missing := max(1, len(code.kpack.wrappers)))  # archives that nobody has looked for
@@ -293,7 +300,7 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
         partial=tuple((str(t), counts[t]) for t in ordered if counts[t] < total),
         embedded=len(code.embedded),
         unreadable=unreadable,
-        problems=code.problems,
+        problems=problems,
     )
 
 
@@ -359,4 +366,7 @@ def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:
 def _spelt_out(names: set[str]) -> tuple[str, ...]:
     generics = table().generics
     members = {member for name in names if name in generics for member in generics[name].members}
-    return tuple(sorted((names | members) - generics.keys() - {SPIRV}, key=sort_key))
+    named = (names | members) - generics.keys() - {SPIRV}
+    if len(named) > _MAX_PROCESSORS:  # no real file names a tenth of that; those that exist come first
+        named = set(sorted(named, key=lambda name: (name not in table().processors, name))[:_MAX_PROCESSORS])
+    return tuple(sorted(named, key=sort_key))

@@ -262,13 +262,11 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
     facts["jit"] = tuple(sorted((f"gfx{text}" for text in texts), key=sort_key))
     needed = strings_at(source, elf, 1)
     places = (os.path.dirname(path), *directories)
-    missing = False
     for name in sorted(
         (n for n in needed if n.startswith(("libclang-cpp.so", "libLLVM"))), reverse=True
     ):  # clang first
         other = next((p for place in places if os.path.isfile(p := os.path.join(place, name))), None)
         if other is None:
-            missing = True
             continue
         try:
             with FileSource(other) as library:
@@ -277,14 +275,12 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
                 elif not found & {_READER_2, *_READER_3}:  # the reader is in clang itself up to LLVM 22
                     found |= _literals(library, (_READER_3_LLVM,))
         except OSError:
-            missing = True
+            continue  # what it holds stays unknown
     facts["comgr_spirv"] = b"amdgcnspirv" in found
     if found & {*_READER_3, _READER_3_LLVM}:
         facts["ccob"] = 3
     elif _READER_2 in found:
-        facts["ccob"] = 2
-    elif not missing and facts["comgr_api"] is not None and facts["comgr_api"] >= (2, 8):
-        facts["ccob"] = None  # version 1 leaves no mark
+        facts["ccob"] = 2  # a reader of version 1 leaves no mark: without any, it stays unknown
     return facts
 
 

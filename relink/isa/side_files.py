@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -219,6 +219,7 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
         for target in {t.target for bundle in code.bundles for t in bundle.targets}:
             count = counts.setdefault(target, {})
             count["data"] = count.get("data", 0) + 1
+    featured = {target.processor for target in counts if target.features}
     indexes = {target.processor for target, count in counts.items() if count.get("index")}
     targets = tuple(
         SideTarget(
@@ -229,15 +230,11 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
             index=target.processor in indexes,
         )
         for target, count in sorted(counts.items(), key=lambda item: sort_key(item[0]))
-        if set(count) != {"index"} or not _has_features(target, counts)
+        if set(count) != {"index"}
+        or target.processor not in featured  # the index then serves those with features
     )
     common = any(name in names for name in ("TensileLibrary.dat", "TensileLibrary.yaml"))
     return SideFiles(kind, directory, version, targets, len(names), common, tuple(problems))
-
-
-def _has_features(target: TargetId, counts: Iterable[TargetId]) -> bool:
-    """Whether the same processor is there with features named: its index then serves those."""
-    return any(other.processor == target.processor and other.features for other in counts)
 
 
 def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:

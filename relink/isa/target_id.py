@@ -168,7 +168,9 @@ def match(codes: Iterable[CodeTarget], agent: TargetId) -> Match:
     """
     wanted = configurations(agent)
     served, via = [], []
-    codes = tuple(codes)
+    generics = {name for name, generic in table().generics.items() if agent.processor in generic.members}
+    names = {agent.processor, SPIRV, *generics}
+    codes = tuple(code for code in codes if code.target.processor in names)
     for definite in wanted:
         kinds = {kind for code in codes if (kind := _runs(code, definite))}
         if kinds:

@@ -12,7 +12,8 @@ import zstandard
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 PAGE = 4096
-BASE = 0x10000  # how far the writable segment's addresses lie above its offsets
+TEXT = 0x40000  # how far the read-only segment's addresses lie above its offsets
+BASE = 0x70000  # and the writable one's
 MACHS = {
     "gfx90a": 0x3F,
     "gfx908": 0x30,
@@ -142,14 +143,14 @@ def library(
                 piece.name,
                 piece.kind,
                 piece.flags,
-                len(out) if piece.flags & 2 else 0,
+                len(out) + TEXT if piece.flags & 2 else 0,
                 len(out),
                 len(piece.data),
             )
         )
         out += piece.data
     start = next((row[4] for row in table if row[0] == ".hip_fatbin"), 0)
-    targets = [start + place for place in (places if pointers is None else pointers)]
+    targets = [start + place + TEXT for place in (places if pointers is None else pointers)]
     out += bytes(-len(out) % PAGE)
     writable = len(out)
     segment = len(out)
@@ -197,7 +198,7 @@ def library(
         "<HHIQQQIHHHHHH", kind, 62, 1, 0, 64, shoff, 0, 64, 56, 3, 64, shnum, max(0, shnum - 1)
     )
     segments = [
-        (1, 5, 0, 0, writable),
+        (1, 5, 0, TEXT, writable),
         (1, 6, writable, writable + BASE, end - writable),
         (2, 6, dynamic, dynamic + BASE, end - dynamic),
     ]

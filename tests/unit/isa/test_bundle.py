@@ -269,6 +269,21 @@ def test_many_bombs_in_one_file_are_given_up() -> None:
     assert any("more bundles" in p for p in budget.problems)
 
 
+def test_a_file_of_too_many_entries_is_given_up() -> None:
+    data, _ = chain([raw(entries_of("gfx1100", "gfx1030"))] * 4)
+    budget = Budget(entries=7)
+    bundles = walk(BufferSource(data), 0, len(data), budget)
+    assert sum(len(b.entries) for b in bundles) == 7
+    assert any("more entries" in p for p in budget.problems)
+
+
+def test_old_code_objects_say_less_in_their_headers() -> None:
+    v3 = {hip("gfx906:xnack-"): code_object(abi=1, flags=0x2F), hip("gfx908"): code_object(abi=0, flags=0)}
+    assert read(raw(v3)).problems == ()
+    wrong = {hip("gfx906:xnack-"): code_object(abi=1, flags=0x30), hip("gfx908"): code_object(abi=2, flags=0)}
+    assert len(read(raw(wrong)).problems) == 2
+
+
 def test_problems_are_counted_out() -> None:
     budget = Budget()
     for number in range(1000):

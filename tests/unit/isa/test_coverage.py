@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from relink.isa._data import table
@@ -204,6 +205,19 @@ def test_generic_code_comes_before_the_override_where_the_runtime_is_too_old() -
     old = remedies(TargetId("gfx1031"), [wheel], runtime_generic=False)
     assert [r.kind for r in old] == ["generic", "override", "rebuild"]
     assert [r.to_json()["workaround"] for r in old] == [False, True, False]
+
+
+def test_a_file_made_to_cost_time_costs_little() -> None:
+    rows = [
+        raw({hip(f"gfx{number}{i:03x}0", "hip"): b"x" for i in range(2000)}, align=1) for number in range(40)
+    ]
+    started = time.process_time()
+    found = cover(*rows)
+    result = intersect([found])
+    assert found.unreadable > 0
+    assert any("differ more" in p for p in found.problems)
+    assert (len(found.processors()), result.targets) == (256, ())
+    assert time.process_time() - started < 20
 
 
 def test_openmp_code_is_not_for_hip() -> None:

@@ -14,6 +14,7 @@ from relink.isa.source import BufferSource, FileSource
 from tests.unit.isa.build import (
     BASE,
     PAGE,
+    TEXT,
     Piece,
     ccob,
     code_object,
@@ -45,7 +46,7 @@ def test_wrappers_and_bundles_agree(relocation: str) -> None:
     assert code.problems == ()
     assert code.wrappers == 6
     assert targets(code) == [["gfx1030", "gfx1100"][::-1], ["gfx1100"], ["gfx1100"]] * 2
-    assert all(bundle.address == bundle.offset for bundle in code.bundles)
+    assert all(bundle.address == bundle.offset + TEXT for bundle in code.bundles)
     assert code.container == "raw + ccob-v3 + ccob-v1"
 
 
@@ -57,10 +58,12 @@ def test_the_addend_is_read_and_not_the_empty_slot() -> None:
 
 def test_wrappers_that_nothing_relocates_are_named() -> None:
     data = bytearray(library(THREE, relocation="rela-in-place"))
-    row = struct.pack("<QQ", read(bytes(data)).bundles[1].offset, 0)
-    slot = data.index(struct.pack("<IIQQ", 0x48495046, 1, read(bytes(data)).bundles[1].offset, 0)) + 8 + BASE
+    slot = (
+        data.index(struct.pack("<IIQQ", 0x48495046, 1, read(bytes(data)).bundles[1].offset + TEXT, 0))
+        + 8
+        + BASE
+    )
     at = data.index(struct.pack("<QQ", slot, 8)) + 8
-    assert row in data
     struct.pack_into("<Q", data, at, 1)  # no longer RELATIVE
     assert any("nothing relocates" in p for p in read(bytes(data)).problems)
 
@@ -81,6 +84,13 @@ def test_a_wrapper_that_misses_its_bundle_counts_as_an_unreadable_bundle() -> No
     assert any("as another one does" in p for p in twice.problems)
     elsewhere = read(library(THREE[:1], pointers=[0, -PAGE + 512]))
     assert any("outside of .hip_fatbin" in p for p in elsewhere.problems)
+
+
+def test_a_wrapper_to_an_emptied_page_counts_as_an_unreadable_bundle() -> None:
+    code = read(library([THREE[0], bytes(PAGE), THREE[1]]))
+    assert [b.container for b in code.bundles] == ["raw", "unreadable", "ccob-v3"]
+    assert code.bundles[1].address == code.bundles[1].offset + TEXT
+    assert any("no bundle starts here" in p for p in code.problems)
 
 
 def test_a_wrapper_with_another_magic_is_named() -> None:
@@ -172,6 +182,9 @@ def test_offload_binaries_alone_and_in_object_files() -> None:
     assert read(bytes(hostile)).problems
     for length in range(4, len(data), 7):
         read(data[:length])
+    beyond = bytearray(offload_binary("gfx1100", code_object()))
+    struct.pack_into("<Q", beyond, 64, 257)  # one byte more than there is
+    assert targets(read(bytes(beyond))) == [[]]
 
 
 @pytest.mark.parametrize("section", [".rodata", ".data"])
@@ -196,7 +209,18 @@ def test_device_code_elsewhere_is_found_when_it_is_asked_for(section: str) -> No
         ["gfx1100"],
     ]
     assert code.problems == ()
+    assert [b.address for b in code.embedded] == [b.offset + TEXT for b in code.embedded]
     assert any("bytes of" in p for p in read(image, scan_limit=64).problems)
+
+
+def test_a_bundle_elsewhere_that_is_in_doubt_is_none() -> None:
+    doubtful = (
+        b"__CLANG_OFFLOAD_BUNDLE__"
+        + struct.pack("<QQQQ", 2, 64, 64, 40)
+        + hip("gfx1100").encode()
+        + bytes(100)
+    )
+    assert read(library(extra=[Piece(".rodata", doubtful)]), scan_limit=1 << 20).embedded == ()
 
 
 def test_code_across_the_pieces_of_the_search_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

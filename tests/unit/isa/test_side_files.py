@@ -76,6 +76,7 @@ def test_counts_are_by_target_id(rocblas: SideFiles) -> None:
     assert counts["gfx1030"] == (1, 2)
     assert counts["gfx90a"] == (1, 0)
     assert counts["gfx90a:xnack+"] == counts["gfx90a:xnack-"] == (0, 2)
+    assert "gfx908" not in counts  # its index is for gfx908:xnack-
     assert "gfx1151" in rocblas.processors()
     assert rocblas.files == len(ROCBLAS)
 
@@ -148,7 +149,8 @@ def test_a_side_file_of_any_form_may_be_read(tmp_path: Path) -> None:
         ("gfx90a68.HIP.fdb.txt", "gfx90a"), ("gfx942130.db.txt", "gfx942"), ("gfx942e4.db.txt", "gfx942"),
         ("gfx90878.OpenCL.fdb.txt", "gfx908"), ("gfx1030_36.HIP.fdb.txt", "gfx1030"), ("gfx906_60.db.txt", "gfx906"),
         ("gfx908.tn.model", "gfx908"), ("gfx942_ConvHipIgemmGroupFwdXdlops_decoder.ktn.model", "gfx942"),
-        ("gfx90a6e.kdb", "gfx90a"), ("gfx94230.db.txt", None), ("perf.txt", None),
+        ("gfx90a6e.kdb", "gfx90a"), ("gfx94230.db.txt", None), ("gfx90a41.db.txt", "gfx90a"),
+        ("gfx90a40.db.txt", None), ("perf.txt", None),
     ],
 )  # fmt: skip
 def test_miopen_names_end_in_the_number_of_compute_units(name: str, processor: str | None) -> None:
