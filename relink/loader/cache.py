@@ -4,9 +4,10 @@ sysdeps/generic/dl-cache.h).
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from relink.errors import TargetError
@@ -48,9 +49,13 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class LoaderCache:
-    """The entries by soname, each list in the order of the file."""
+    """The entries by soname, each list in the order of the file.
+
+    :ivar by_number: the same for the names in which a number is written with leading zeros, by the name without them.
+    """
 
     entries: Mapping[str, tuple[CacheEntry, ...]]
+    by_number: Mapping[str, tuple[CacheEntry, ...]] = field(default_factory=dict)
 
 
 def parse_cache(data: bytes) -> LoaderCache:
@@ -58,15 +63,15 @@ def parse_cache(data: bytes) -> LoaderCache:
 
     :raises TargetError: it is neither, or its tables point outside of it.
     """
-    start = 0
-    if data.startswith(_OLD_MAGIC):
-        (count,) = struct.unpack_from("<I", data, 12)
-        start = -(-(16 + count * 12) // 8) * 8  # ALIGN_CACHE
-    if data[start : start + len(_NEW_MAGIC)] != _NEW_MAGIC:
-        raise TargetError(
-            "ld.so.cache is in a format that relink does not read; run ldconfig to write it anew"
-        )
     try:
+        start = 0
+        if data.startswith(_OLD_MAGIC):
+            (count,) = struct.unpack_from("<I", data, 12)
+            start = -(-(16 + count * 12) // 8) * 8  # ALIGN_CACHE
+        if data[start : start + len(_NEW_MAGIC)] != _NEW_MAGIC:
+            raise TargetError(
+                "ld.so.cache is in a format that relink does not read; run ldconfig to write it anew"
+            )
         return _parse(data[start:])
     except (struct.error, ValueError, IndexError) as error:
         raise TargetError(f"ld.so.cache is damaged ({error}); run ldconfig to write it anew") from error
@@ -89,7 +94,23 @@ def _parse(data: bytes) -> LoaderCache:
         entries.setdefault(name, []).append(
             CacheEntry(name, _string(data, value), flags, subdirectory, legacy)
         )
-    return LoaderCache(MappingProxyType({name: tuple(found) for name, found in entries.items()}))
+    by_number: dict[str, list[CacheEntry]] = {}
+    for name, listed in entries.items():
+        if _ZEROS.search(name):
+            by_number.setdefault(_plain(name), []).extend(listed)
+    return LoaderCache(_frozen(entries), _frozen(by_number))
+
+
+_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
+
+
+def _plain(name: str) -> str:
+    """Drop leading zeros: names are compared with their numbers by value (_dl_cache_libcmp)."""
+    return _ZEROS.sub("", name)
+
+
+def _frozen(lists: dict[str, list[CacheEntry]]) -> Mapping[str, tuple[CacheEntry, ...]]:
+    return MappingProxyType({name: tuple(found) for name, found in lists.items()})
 
 
 def _hwcaps_names(data: bytes, extension: int) -> tuple[str, ...]:
@@ -120,7 +141,8 @@ def lookup(
     """
     wanted = _FLAGS.get((machine, elf_class))
     best: tuple[int, str] | None = None
-    for entry in cache.entries.get(name, ()):
+    plain = _plain(name)
+    for entry in (*cache.entries.get(plain, ()), *cache.by_number.get(plain, ())):
         if entry.flags not in (wanted, 1) or entry.legacy_hwcap:
             continue
         if entry.hwcaps is not None and entry.hwcaps not in hwcaps:

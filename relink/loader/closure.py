@@ -28,6 +28,7 @@ class LoadedObject:
     :ivar name: the name under which it was first asked for.
     :ivar found_by: the rule that led to it.
     :ivar loader: the index of the object that it was loaded for, in the closure's `objects`.
+    :ivar origin: what ``$ORIGIN`` stands for in it.
     """
 
     path: str
@@ -36,6 +37,7 @@ class LoadedObject:
     identity: tuple[object, ...]
     found_by: FoundBy
     loader: int | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class _Process:
             chain = None if loader is None else self.requesters[loader]
             origin = _origin(self._absolute(found.path))
             index = self._enter(
-                LoadedObject(found.path, name, found.image, found.identity, found_by, loader),
+                LoadedObject(found.path, name, found.image, found.identity, found_by, loader, origin),
                 Requester(found.path, found.image, origin, chain),
                 (found.path, name, found.image.soname),
             )
@@ -164,7 +166,7 @@ class _Process:
         real = by_kernel or target.canonical_program
         origin = _origin(files.canonical(self._absolute(path)) if real else self._absolute(path))
         index = self._enter(
-            LoadedObject(path, path, image, ("program",), FoundBy("root")),
+            LoadedObject(path, path, image, ("program",), FoundBy("root"), None, origin),
             Requester(path, image, origin, None, is_main=True),
             ("", image.soname),
         )
