@@ -34,7 +34,6 @@ class CompressedHeader:
     header_size: int
     size: int | None
     uncompressed_size: int
-    digest: int
 
 
 def parse_header(data: bytes | memoryview) -> CompressedHeader | str:
@@ -54,7 +53,7 @@ def parse_header(data: bytes | memoryview) -> CompressedHeader | str:
     size = None if version == 1 else fields[0]
     if size is not None and size < header_size:
         return f"CCOB says {size} bytes, less than its own header"
-    return CompressedHeader(version, _METHODS[method], header_size, size, fields[-2], fields[-1])
+    return CompressedHeader(version, _METHODS[method], header_size, size, fields[-2])
 
 
 class _Window:

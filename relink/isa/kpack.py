@@ -127,8 +127,8 @@ def resolve(reference: KpackReference, archives: Sequence[KpackArchive]) -> tupl
     """Return one bundle a wrapper, with the targets that the archives hold for it."""
     bundles = []
     for number in reference.wrappers:
-        keys = {f"{reference.kernel_name}#{number}", *([reference.kernel_name] if number == 0 else [])}
-        targets = {t for archive in archives for key in keys for t in archive.contents.get(key, ())}
+        key = f"{reference.kernel_name}#{number}"
+        targets = {t for archive in archives for t in archive.contents.get(key, ())}
         entries = tuple(Entry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(targets, key=str))
         bundles.append(Bundle(0, None, 0, "kpack", entries))
     return tuple(bundles)

@@ -188,7 +188,15 @@ def test_every_truncation_is_survived() -> None:
             assert length < 24 or code.problems, length
 
 
+def test_an_id_without_a_target_is_named() -> None:
+    code = read(raw({"hipv4-amdgcn-amd-amdhsa--": code_object(), "host-weird": b""}))
+    assert code.problems == ("file+0x0: the id 'hipv4-amdgcn-amd-amdhsa--' names no target",)
+
+
 def test_a_size_past_the_end_is_clipped() -> None:
+    whole = raw(entries_of("gfx1100"))
+    (bundle,) = read(whole[:4300]).bundles
+    assert bundle.size == 4300
     code = read(ccob(raw(entries_of("gfx1100")), size=1 << 50))
     assert names(code.bundles[0]) == ["gfx1100"]
     assert any("claims" in p for p in code.problems)

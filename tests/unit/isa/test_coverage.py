@@ -139,6 +139,12 @@ def test_rocblas_is_as_good_as_the_worse_of_code_and_kernels() -> None:
     )
 
 
+def test_rocblas_without_code_of_its_own_still_needs_its_kernels() -> None:
+    found = beside("librocblas.so.5", tensile(("gfx1030", 5, 5)))
+    assert found.restricts
+    assert [state(found, name) for name in ("gfx1030", "gfx1031")] == ["full", "none"]
+
+
 def test_libraries_that_compile_take_nothing_away() -> None:
     for name in ("libMIOpen.so.1", "libmigraphx_gpu.so.2014000"):
         found = beside(name, None)

@@ -96,6 +96,12 @@ def test_the_override_comes_after_and_keeps_the_hardware(tmp_path: Path) -> None
     assert (gpu.overridden, str(gpu.physical)) == (True, "gfx1031")
 
 
+def test_the_override_keeps_sramecc_where_the_other_has_it(tmp_path: Path) -> None:
+    node(tmp_path, 1, gfx_target_version=90010, capability=1 << 26)
+    assert targets(tmp_path, HSA_OVERRIDE_GFX_VERSION="9.4.2") == ["gfx942:sramecc+"]
+    assert targets(tmp_path, HSA_OVERRIDE_GFX_VERSION="10.3.0") == ["gfx1030"]
+
+
 @pytest.mark.parametrize("value", ["gfx1030", "10.3", "10.3.0.1", "64.0.0", "10.256.0", "10.3.x", ""])
 def test_an_override_that_the_runtime_refuses_is_a_problem(tmp_path: Path, value: str) -> None:
     node(tmp_path, 1, gfx_target_version=100301)

@@ -140,6 +140,12 @@ def test_bare_code_objects() -> None:
     assert "unknown machine 0xfe" in unknown.problems[0]
 
 
+def test_object_files_are_not_yet_relocated() -> None:
+    code = read(library(THREE[:2], relocation="none", pointers=[1, 2], kind=1))
+    assert code.problems == ()
+    assert [b.address for b in code.bundles] == [None, None]
+
+
 def test_object_files_of_the_old_driver_have_a_section_an_entry() -> None:
     pieces = [
         Piece("__CLANG_OFFLOAD_BUNDLE__" + hip(name), code_object(name), flags=0)
