@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
@@ -30,11 +30,13 @@ class Decisions:
     """What was decided about the members, in the wheel's order, and all that was found on the way.
 
     :ivar outcomes: the simulation behind each file's plan, by member.
+    :ivar situation: the situation with the images as they will be.
     """
 
     files: tuple[FilePlan, ...]
     findings: tuple[Finding, ...]
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcome]
+    situation: Situation
 
 
 def decide(situation: Situation, tables: Mapping[str, SymbolTable]) -> Decisions:
@@ -68,7 +70,7 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable]) -> Decisions
         *_from_the_system(situation, served),
         *_unused_patterns(situation, outcomes),
     )
-    return Decisions(files, findings, outcomes)
+    return Decisions(files, findings, outcomes, situation)
 
 
 def _leaves_first(images: Mapping[str, Image]) -> list[str]:
@@ -310,7 +312,18 @@ def _versions(
         message = (
             f"needs {', '.join(versions)} of {file}; {situation.layout.shown(supplier)} goes up to {highest}"
         )
-        yield finding("RLK301", shown, message)
+        yield finding("RLK301", shown, message, _other_loader(situation))
+
+
+def _other_loader(situation: Situation) -> str | None:
+    """A prefix that carries a loader of its own was built with another C library: name that loader."""
+    soname = posixpath.basename(situation.target.interpreter)
+    for provider in situation.providers:
+        for directory in provider.directories:
+            path = posixpath.join(directory, soname)
+            if path != situation.target.interpreter and situation.files.open(path).image is not None:
+                return f"The prefix was built with another C library and has its loader: aim at it with --interpreter {path}"
+    return None
 
 
 def _version_key(version: str) -> list[int]:

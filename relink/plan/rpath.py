@@ -69,7 +69,7 @@ def classify(
     ]
 
 
-def _kind(  # noqa: PLR0917  (classify names them)
+def _kind(
     text: str,
     origin: str,
     layout: Layout,

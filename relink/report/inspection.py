@@ -88,7 +88,10 @@ def to_text(found: Inspection) -> list[RenderableType]:
         table.add_row("needs", "\n".join(file.needed) or "nothing")
         if file.search_path is not None:
             kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
-            table.add_row(kind, "\n".join(entry or "(empty: current directory)" for entry in file.search_path.split(":")))
+            table.add_row(
+                kind,
+                "\n".join(entry or "(empty: current directory)" for entry in file.search_path.split(":")),
+            )
         if file.interpreter:
             table.add_row("interpreter", file.interpreter)
         for soname, versions in file.versions:

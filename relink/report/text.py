@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -14,8 +14,18 @@ from relink.plan.findings import RULES, Finding, Rule
 from relink.plan.layout import Layout
 from relink.plan.model import FilePlan, NeededDecision
 from relink.report.model import Report
+from relink.verify import LoaderMap
 
-__all__ = ["findings_text", "plan_text", "rule_text", "rules_table", "show", "summary_text", "why_text"]
+__all__ = [
+    "findings_text",
+    "plan_text",
+    "rule_text",
+    "rules_table",
+    "show",
+    "summary_text",
+    "verification_text",
+    "why_text",
+]
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -27,49 +37,72 @@ def show(console: Console, *parts: RenderableType) -> None:
         console.print(part, soft_wrap=not console.is_terminal, markup=False, highlight=False)
 
 
-def plan_text(report: Report, *, verbose: bool) -> RenderableType:
-    """What happens to each file: one table of the files, and with `verbose` one line a NEEDED below."""
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    for heading in ("file", "strategy", "search path", "NEEDED", "closure"):
-        table.add_column(heading, overflow="fold")
+def plan_text(report: Report, *, verbose: bool) -> list[Text]:
+    """What happens to each file: a few lines for one that changes, nothing but the name for others with `verbose`."""
+    lines = []
     for file in report.files:
-        changed = "style" if file.changed else "dim"
-        table.add_row(
-            Text(file.path, style="" if file.changed else "dim"),
-            file.strategy if file.served else "not served",
-            _search_path(file),
-            _needed_summary(file),
-            f"{len(file.closure)} objects",
-            style=None if changed == "style" else "dim",
-        )
-    if not verbose:
-        return table
-    return Group(table, *(line for file in report.files for line in _needed_lines(file)))
+        if file.changed:
+            lines.append(Text.assemble((file.path, "bold"), f"  {_strategy(file)}"))
+            lines += _change_lines(file)
+        elif verbose:
+            lines.append(
+                Text(
+                    f"{file.path}  {'unchanged' if file.served else 'not served, left as it is'}", style="dim"
+                )
+            )
+        if verbose:
+            lines += _needed_lines(file)
+    return lines
 
 
-def _search_path(file: FilePlan) -> str:
-    if file.rpath.after is None:
-        return "(none)" if file.rpath.before is None else "removed"
-    kind = "" if file.rpath.kind_after == "runpath" else "DT_RPATH "
-    return kind + file.rpath.after.replace(":", "\n")
-
-
-def _needed_summary(file: FilePlan) -> str:
-    parts = []
-    for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped")):
-        count = sum(entry.action == action for entry in file.needed)
-        if count:
-            parts.append(f"{count} {word}")
+def _strategy(file: FilePlan) -> str:
+    counts = {
+        word: sum(entry.action == action for entry in file.needed)
+        for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped"))
+    }
+    parts = [f"{count} NEEDED {word}" for word, count in counts.items() if count]
     missing = sum(entry.origin == "missing" for entry in file.needed)
     if missing:
         parts.append(f"{missing} missing")
-    return ", ".join(parts) or "unchanged"
+    parts.append(f"{len(file.closure)} objects in its closure")
+    return ", ".join(parts)
+
+
+def _change_lines(file: FilePlan) -> list[Text]:
+    lines = []
+    rpath, interpreter = file.rpath, file.interpreter
+    if (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after):
+        for kind, path, mark, style in (
+            (rpath.kind_before, rpath.before, "-", "red"),
+            (rpath.kind_after, rpath.after, "+", "green"),
+        ):
+            if path is not None:
+                lines.append(Text(f"  {mark} {(kind or '').upper()} {_shortened(path)}", style=style))
+    if interpreter.before != interpreter.after:
+        lines.append(Text(f"  - interpreter {interpreter.before}", style="red"))
+        lines.append(Text(f"  + interpreter {interpreter.after}", style="green"))
+    for entry in file.needed:
+        if entry.action == "substitute":
+            lines.append(Text(f"  ~ NEEDED {entry.soname} → {entry.soname_after}", style="yellow"))
+        elif entry.action == "drop":
+            lines.append(Text(f"  - NEEDED {entry.soname}", style="red"))
+    added = [entry.soname for entry in file.needed if entry.action == "add"]
+    if added:
+        lines.append(Text(f"  + NEEDED {' '.join(added)}", style="green"))
+    return lines
+
+
+def _shortened(path: str) -> str:
+    entries = path.split(":")
+    if len(entries) > 8:
+        return f"{':'.join(entries[:3])}:… ({len(entries)} entries)"
+    return path
 
 
 def _needed_lines(file: FilePlan) -> list[Text]:
-    lines = [Text(f"\n{file.path}", style="bold")]
+    lines = []
     for entry in file.needed:
-        lines.append(Text(f"  {_needed_line(entry)}"))
+        lines.append(Text(f"    {_needed_line(entry)}"))
         lines += [Text(f"      {sentence}", style="dim") for sentence in entry.evidence]
     return lines
 
@@ -87,19 +120,19 @@ def _needed_line(entry: NeededDecision) -> str:
 
 
 def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Text]:
-    """The findings, errors last so that they are what stays on the screen; infos with `verbose` only."""
+    """The findings, errors last so that they are what stays on the screen; infos with `verbose` only.
+
+    A remedy that several findings in a row share is told once, behind them.
+    """
+    shown = [found for found in findings if verbose or found.level != "info"]
+    shown.sort(key=lambda found: (-_ORDER[found.level], found.code))
     lines = []
-    for found in sorted(findings, key=lambda item: -_ORDER[item.level]):
-        if found.level == "info" and not verbose:
-            continue
-        line = Text.assemble(
-            (f"{found.level} {found.code} ", _LEVEL_STYLE[found.level]),
-            (found.subject, "bold"),
-            f": {found.message}",
-        )
-        if found.level != "info" and not found.remedy.startswith("Nothing"):
-            line.append(f"\n    → {found.remedy}", style="dim")
-        lines.append(line)
+    for number, found in enumerate(shown):
+        head = (f"{found.level} {found.code} ", _LEVEL_STYLE[found.level])
+        lines.append(Text.assemble(head, (found.subject, "bold"), f": {found.message}"))
+        following = shown[number + 1].remedy if number + 1 < len(shown) else None
+        if found.level != "info" and found.remedy != following and not found.remedy.startswith("Nothing"):
+            lines.append(Text(f"    → {found.remedy}", style="dim"))
     return lines
 
 
@@ -133,6 +166,18 @@ def why_text(closure: Closure, layout: Layout, edges: Sequence[Edge]) -> list[Te
             where = layout.shown(str(tried.found_by))
             lines.append(Text(f"  tried {layout.shown(tried.path)} ({where}): {tried.reason}", style="dim"))
     return lines
+
+
+def verification_text(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Text]:
+    """What the real loader mapped for each member, and what is wrong."""
+    lines = []
+    for member, found in maps.items():
+        lines.append(
+            Text(f"{member}: {len(found.objects)} objects, {len(found.missing)} not found", style="bold")
+        )
+        lines += [Text(f"  {name} => {path}", style="dim") for name, path in found.objects]
+        lines += [Text(f"  {name} => not found", style="red") for name in found.missing]
+    return [*lines, *findings_text(findings, verbose=True)]
 
 
 def rules_table() -> Table:

@@ -1,0 +1,296 @@
+"""The command line. One short function a command; everything else is done elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from relink import __version__, pipeline, queries
+from relink.errors import RelinkError, UsageError
+from relink.plan.findings import RULES, has_errors
+from relink.plan.model import plain
+from relink.report import inspection, text
+from relink.report.model import Report, to_json
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="relink",
+    help="Relink AMD's prebuilt ROCm wheels against the ROCm you have. `relink WHEEL --prefix DIR` is the main command.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Prefixes = Annotated[
+    list[str],
+    typer.Option(
+        "--prefix", metavar="DIR", help="A ROCm to link to; repeatable. Default: $ROCM_PATH, /opt/rocm."
+    ),
+]
+Python = Annotated[
+    str | None, typer.Option(metavar="PATH", help="The Python that will load the result. Default: this one.")
+]
+Interpreter = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="The loader (ld-linux) that will run the result, if it is another."),
+]
+Sysroot = Annotated[
+    str | None, typer.Option(metavar="DIR", help="A directory that will be / when the result is run.")
+]
+AllowMissing = Annotated[
+    list[str],
+    typer.Option(
+        "--allow-missing", metavar="GLOB", help="A library that will be there at run time; repeatable."
+    ),
+]
+Select = Annotated[
+    list[str], typer.Option("--select", metavar="GLOB", help="Only findings of this code or subject.")
+]
+Ignore = Annotated[
+    list[str], typer.Option("--ignore", metavar="GLOB", help="No findings of this code or subject.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Nothing but JSON on standard output.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Every NEEDED with its evidence, and all findings.")
+]
+
+_STAGES = ("target", "read", "plan", "edit", "write", "verify")
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"relink {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("run")
+def run(
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="The vendor's wheels.")],
+    prefix: Prefixes = [],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
+    ] = Path(),
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+    allow_missing: AllowMissing = [],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, print, and write nothing.")] = False,
+    keep_version: Annotated[bool, typer.Option("--keep-version", help="Do not add +rocmX.Y.Z.")] = False,
+    local_version: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="The local version label, if not rocmX.Y.Z.")
+    ] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the real loader.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
+    select: Select = [],
+    ignore: Ignore = [],
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Relink wheels: `relink WHEEL --prefix DIR`. This is the default command, `run` need not be written.
+
+    Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
+    """
+    options = pipeline.Options(
+        prefixes=tuple(prefix),
+        output_directory=output,
+        python=python,
+        interpreter=interpreter,
+        sysroot=sysroot,
+        allow_missing=tuple(allow_missing),
+        select=tuple(select),
+        ignore=tuple(ignore),
+        keep_version=keep_version,
+        local_version=local_version,
+        verify=not no_verify,
+        force=force,
+        dry_run=dry_run,
+        epoch=_source_date_epoch(),
+        command=("relink", *sys.argv[1:]),
+    )
+    reports = []
+    for wheel in wheels:
+        with _progress(as_json) as on_stage:
+            report = pipeline.relink(wheel, options, on_stage)
+        reports.append(report)
+        if not as_json:
+            _print_report(report, verbose=verbose)
+    if as_json:
+        _print_json([to_json(report) for report in reports])
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel, relinked or not.")],
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the real loader what it makes of every ELF file of a wheel, in a dry run: nothing of it is executed.
+
+    Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
+    """
+    options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot)
+    result = queries.verify_wheel(wheel, options)
+    if as_json:
+        _print_json([{"schema": "relink.verification/1", **plain(result)}])
+    else:
+        text.show(_console(), *text.verification_text(result.maps, result.findings))
+    if has_errors(result.findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="Wheels to look at.")],
+    as_json: Json = False,
+) -> None:
+    """Say what a wheel is: its ELF files, what they need, their search paths, versions and tags.
+
+    Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
+    """
+    found = [queries.inspect(wheel) for wheel in wheels]
+    if as_json:
+        _print_json([inspection.to_json(item) for item in found])
+    else:
+        for item in found:
+            text.show(_console(), *inspection.to_text(item))
+
+
+@app.command()
+def explain(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL")],
+    soname: Annotated[str, typer.Argument(metavar="SONAME", help="A library; a glob works.")],
+    prefix: Prefixes = [],
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+) -> None:
+    """Say who needs a library, and by which rule it is found, or everything that is tried in vain.
+
+    Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
+    """
+    options = pipeline.Options(
+        prefixes=tuple(prefix), python=python, interpreter=interpreter, sysroot=sysroot
+    )
+    lines = [line for part in queries.explain(wheel, soname, options) for line in text.why_text(*part)]
+    if not lines:
+        raise UsageError(f"{soname}: nothing in the closure of {wheel.name} needs a library of that name")
+    text.show(_console(), *lines)
+
+
+@app.command()
+def rules(
+    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="For example RLK101.")] = None,
+) -> None:
+    """List the finding codes, or explain one."""
+    if code is None:
+        text.show(_console(), text.rules_table())
+        return
+    rule = RULES.get(code.upper())
+    if rule is None:
+        raise UsageError(f"{code}: there is no such rule; `relink rules` lists them")
+    text.show(_console(), *text.rule_text(rule))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def demo(context: typer.Context) -> None:
+    """Relink a real vendor wheel, install it and show the loader's map before and after (downloads 21 MB)."""
+    raise typer.Exit(queries.run_demo(context.args))
+
+
+def _source_date_epoch() -> int | None:
+    value = os.environ.get("SOURCE_DATE_EPOCH")
+    if not value:
+        return None
+    if not value.isdecimal():
+        raise UsageError(f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970")
+    return int(value)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A bar over the stages, on a terminal only; it is gone when they are done."""
+    console = _console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("start", total=len(_STAGES))
+
+        def on_stage(name: str) -> None:
+            done = _STAGES.index(name) if name in _STAGES else len(_STAGES)
+            progress.update(task, description=name, completed=done)
+
+        yield on_stage
+
+
+def _print_report(report: Report, *, verbose: bool) -> None:
+    parts = [*text.plan_text(report, verbose=verbose), *text.findings_text(report.findings, verbose=verbose)]
+    text.show(_console(), *parts, text.summary_text(report))
+
+
+def _print_json(documents: list[dict[str, Any]]) -> None:
+    """One document for one wheel, a list for several."""
+    json.dump(documents[0] if len(documents) == 1 else documents, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line: exit code 0 when all went well, 1 for error findings, 2 for wrong usage or unreadable input."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
+    own = {"-h", "--help", "--version", "--install-completion", "--show-completion"}
+    if words and words[0] not in commands | own:
+        words.insert(0, "run")
+    try:
+        app(words)
+    except RelinkError as error:
+        _fail(str(error))
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing was left behind")
+    except Exception as error:
+        if os.environ.get("RELINK_DEBUG"):
+            raise
+        _fail(
+            f"a fault of relink itself ({type(error).__name__}: {error}); nothing was written. "
+            "Please report it with the output of the same command under RELINK_DEBUG=1"
+        )
+
+
+def _fail(message: str) -> None:
+    _console(stderr=True).print(f"relink: {message}", markup=False, soft_wrap=True)
+    sys.exit(2)

@@ -1,0 +1,406 @@
+"""The road from a vendor's wheel to one that runs here: every station is a function of the one before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relink.elf.image import Image, is_elf, machine_name, read_image
+from relink.elf.patchelf import apply_edit
+from relink.elf.symbols import SymbolTable, read_symbols
+from relink.errors import ElfError, UsageError
+from relink.loader.files import Files
+from relink.loader.target import Target, find_target
+from relink.plan.decide import Decisions, decide
+from relink.plan.findings import Finding, finding, has_errors, select
+from relink.plan.layout import Layout
+from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
+from relink.plan.strategy import Situation
+from relink.profiles import profile_for
+from relink.providers.platform import manylinux_tag, satisfies_tag
+from relink.providers.prefix import Provider, default_prefixes, open_prefix
+from relink.report.model import OutputFacts, Report
+from relink.report.sbom import bill_of_materials
+from relink.verify import verify
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName, relinked, renamed_directory
+from relink.wheel.record import RecordKind, check_record, read_record, signatures
+from relink.wheel.writer import Addition, Replacement, write_wheel
+
+__all__ = [
+    "PLAN_MEMBER",
+    "Options",
+    "Planned",
+    "Wheel",
+    "open_providers",
+    "open_wheel",
+    "plan_wheel",
+    "relink",
+    "situation_of",
+    "target_facts",
+]
+
+PLAN_MEMBER = "relink.json"
+SBOM_MEMBER = "sboms/relink.cdx.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user can say about one run, by the names of the command line's options.
+
+    :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
+    :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
+    """
+
+    prefixes: tuple[str, ...] = ()
+    output_directory: Path = Path()
+    python: str | None = None
+    interpreter: str | None = None
+    sysroot: str | None = None
+    allow_missing: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    keep_version: bool = False
+    local_version: str | None = None
+    verify: bool = True
+    force: bool = False
+    dry_run: bool = False
+    epoch: int | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way."""
+
+    archive: WheelArchive
+    images: Mapping[str, Image]
+    tables: Mapping[str, SymbolTable]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what it was made from, and the name of the wheel that it leads to."""
+
+    plan: Plan
+    output: WheelName
+    situation: Situation
+    decisions: Decisions
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds by stage; tells a listener when one begins."""
+
+    on_stage: Callable[[str], None] = lambda _: None
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to the stage of that name."""
+        self.on_stage(name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+
+
+def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wheel:
+    """Read a wheel and the ELF members in it, one at a time; `stack` closes the file.
+
+    :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
+    :raises WheelError: it is not a wheel that can be trusted.
+    """
+    archive = stack.enter_context(WheelArchive(path))
+    images: dict[str, Image] = {}
+    tables: dict[str, SymbolTable] = {}
+    findings: list[Finding] = []
+    for name, member in archive.members.items():
+        if member.is_directory or not is_elf(archive.prefix(name, 4)):
+            continue
+        content = archive.read_into(name)
+        try:
+            image = read_image(content, name)
+            other = target is not None and (image.header.machine, image.header.elf_class) != (
+                target.header.machine,
+                target.header.elf_class,
+            )
+            if other or not image.dynamic:
+                kind = machine_name(image.header.machine) if other else "no dynamic section"
+                findings.append(finding("RLK505", name, kind))
+                continue
+            images[name] = image
+            tables[name] = read_symbols(content)
+        except ElfError as error:
+            findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
+        finally:
+            content.release()
+    return Wheel(
+        archive,
+        images,
+        tables,
+        (*findings, *_record_findings(archive), *_tag_findings(archive, images, tables)),
+    )
+
+
+def _record_findings(archive: WheelArchive) -> Iterator[Finding]:
+    name = f"{archive.dist_info}/RECORD"
+    entries, malformed = read_record(archive)
+    issues = [*malformed, *check_record(entries, archive.members, archive.dist_info)]
+    unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
+    if unhashed:
+        yield finding(
+            "RLK501",
+            name,
+            f"{len(unhashed)} of {len(archive.members)} files have no hash, {unhashed[0]} for one",
+        )
+    for issue in issues:
+        if issue.kind is not RecordKind.NO_HASH:
+            yield finding("RLK502", name, issue.message, level=issue.level)
+    for signature in signatures(archive.dist_info, archive.members):
+        yield finding("RLK503", signature, "left out of the output")
+
+
+def _tag_findings(
+    archive: WheelArchive, images: Mapping[str, Image], tables: Mapping[str, SymbolTable]
+) -> Iterator[Finding]:
+    versions = {
+        version.name
+        for table in tables.values()
+        for need in table.verneeds
+        for version in need.versions
+        if not version.weak
+    }
+    machine = next((image.header.machine for image in images.values()), None)
+    if machine is None:
+        return
+    found = manylinux_tag(versions, machine)
+    for claimed in archive.name.platform.split("."):
+        if not satisfies_tag(claimed, found, machine):
+            yield finding(
+                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {found}"
+            )
+
+
+def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
+    """Open the prefixes that were named, or else the usual ones.
+
+    :raises UsageError: there is none.
+    """
+    prefixes = options.prefixes or default_prefixes(os.environ)
+    if not prefixes:
+        raise UsageError("no ROCm: name one by --prefix DIR, or set ROCM_PATH (there is no /opt/rocm here)")
+    return tuple(open_prefix(prefix, target) for prefix in prefixes)
+
+
+def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> Situation:
+    """Return what decisions about a wheel are made from."""
+    name = wheel.archive.name
+    layout = Layout(python=_python_version(name))
+    return Situation(
+        target=target,
+        files=Files(target.sysroot),
+        providers=tuple(providers),
+        images=wheel.images,
+        layout=layout,
+        profile=profile_for(name.distribution),
+        allow_missing=options.allow_missing,
+        member_directories=frozenset(
+            os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
+        ),
+    )
+
+
+def plan_wheel(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> Planned:
+    """Decide everything about one wheel; touches no file."""
+    archive = wheel.archive
+    name = archive.name
+    situation = situation_of(wheel, target, providers, options)
+    decisions = decide(situation, wheel.tables)
+    findings = [*wheel.findings, *decisions.findings]
+    output = name
+    if any(file.changed for file in decisions.files):
+        local, more = _local_version(providers, options)
+        findings += more
+        output = relinked(name, local=local, platform=f"linux_{machine_name(target.header.machine)}")
+    else:
+        findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
+    plan = Plan(
+        wheel=WheelFacts(
+            archive.path.name,
+            archive.sha256(),
+            name.distribution,
+            str(name.version),
+            tuple(name.expanded_tags),
+        ),
+        output=output.filename,
+        target=target_facts(target),
+        providers=tuple(
+            ProviderFacts(
+                provider.kind,
+                provider.path,
+                provider.rocm.release if provider.rocm else None,
+                provider.rocm.evidence if provider.rocm else None,
+            )
+            for provider in providers
+        ),
+        files=decisions.files,
+        findings=select(findings, options.select, options.ignore),
+    )
+    return Planned(plan, output, situation, decisions)
+
+
+def target_facts(target: Target) -> TargetFacts:
+    """Return what a plan says of its target."""
+    return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
+
+
+def _python_version(name: WheelName) -> str:
+    tag = next((tag for tag in name.python.split(".") if tag.startswith("cp3")), "")
+    return f"3.{tag[3:]}" if tag[3:].isdigit() else "3"
+
+
+def _local_version(providers: Sequence[Provider], options: Options) -> tuple[str | None, list[Finding]]:
+    if options.keep_version:
+        return None, []
+    if options.local_version:
+        return options.local_version, []
+    release = next((provider.rocm.release for provider in providers if provider.rocm), None)
+    if release:
+        return f"rocm{release}", []
+    where = ", ".join(provider.path for provider in providers)
+    return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]
+
+
+def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambda _: None) -> Report:
+    """Relink one wheel: read, plan, edit, write, verify.
+
+    Nothing is written on a dry run, nor where a finding is an error, unless `force`. The output appears under its name only
+    after the loader has confirmed it.
+
+    :param on_stage: told the name of each stage when it begins.
+    :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, or patchelf fails.
+    """
+    clock = Clock(on_stage)
+    with ExitStack() as stack:
+        with clock.stage("target"):
+            target = find_target(
+                python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
+            )
+            providers = open_providers(options, target)
+        with clock.stage("read"):
+            wheel = open_wheel(path, stack, target)
+        with clock.stage("plan"):
+            planned = plan_wheel(wheel, target, providers, options)
+        findings = planned.plan.findings
+        output = None
+        if not options.dry_run and (options.force or not has_errors(findings)):
+            output, more = _write(wheel, planned, options, clock)
+            findings = (*findings, *select(more, options.select, options.ignore))
+        plan = planned.plan
+        return Report(
+            options.command,
+            plan.wheel,
+            output,
+            plan.target,
+            plan.providers,
+            plan.files,
+            findings,
+            timings=clock.timings,
+        )
+
+
+def _write(
+    wheel: Wheel, planned: Planned, options: Options, clock: Clock
+) -> tuple[OutputFacts | None, tuple[Finding, ...]]:
+    """Write the output beside its final name, verify it there, and give it the name."""
+    directory = options.output_directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        work = tempfile.TemporaryDirectory(prefix=".relink-", dir=directory)
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: cannot be written to ({error.strerror}); name another by --output"
+        ) from error
+    final = directory / planned.plan.output
+    with work as temporary:
+        written = Path(temporary) / planned.plan.output
+        try:
+            sha256 = _write_to(written, wheel, planned, options, clock)
+        except OSError as error:
+            raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
+        findings: tuple[Finding, ...] = ()
+        if options.verify:
+            with clock.stage("verify"):
+                findings = _verify(written, planned)
+        if has_errors(findings) and not options.force:
+            return None, findings
+        os.replace(written, final)
+    return OutputFacts(str(final), sha256), findings
+
+
+def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock) -> str:
+    """Write the wheel; returns its sha256. A plan that changes nothing gives the input itself."""
+    archive, plan = wheel.archive, planned.plan
+    if plan.empty:
+        with clock.stage("write"):
+            shutil.copyfile(archive.path, written)
+        return archive.sha256()
+    replacements: dict[str, Path] = {}
+    with clock.stage("edit"):
+        for number, file in enumerate(plan.files):
+            if file.changed:
+                replacements[file.path] = _edit(
+                    archive, file, wheel.images[file.path], written.parent / f"{number}.elf"
+                )
+    with clock.stage("write"), ExitStack() as stack:
+        name = planned.output
+        dist_info = renamed_directory(archive.dist_info, name)
+        result = write_wheel(
+            archive,
+            written.parent,
+            name=name,
+            replacements={
+                member: Replacement(stack.enter_context(path.open("rb")), path.stat().st_size)
+                for member, path in replacements.items()
+            },
+            additions={
+                f"{dist_info}/{PLAN_MEMBER}": Addition(_json_bytes(to_json(plan))),
+                f"{dist_info}/{SBOM_MEMBER}": Addition(
+                    _json_bytes(bill_of_materials(plan, str(name.version)))
+                ),
+            },
+            epoch=options.epoch,
+        )
+    return result.sha256
+
+
+def _json_bytes(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, indent=1).encode() + b"\n"
+
+
+def _edit(archive: WheelArchive, file: FilePlan, image: Image, private: Path) -> Path:
+    """Carry out the plan of one file on a private copy; returns the copy."""
+    content = archive.read_into(file.path)
+    try:
+        private.write_bytes(content)
+        apply_edit(private, file.edit, image, content)
+    finally:
+        content.release()
+    return private
+
+
+def _verify(path: Path, planned: Planned) -> tuple[Finding, ...]:
+    changed = [file.path for file in planned.plan.files if file.changed]
+    with WheelArchive(path) as archive:
+        return verify(archive, changed, planned.decisions.situation).findings

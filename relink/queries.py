@@ -1,0 +1,124 @@
+"""Questions about a wheel that change nothing: what it is, who needs what, what the real loader makes of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.errors import UsageError
+from relink.loader.closure import Closure, Edge
+from relink.loader.target import find_target
+from relink.pipeline import (
+    PLAN_MEMBER,
+    Options,
+    open_providers,
+    open_wheel,
+    plan_wheel,
+    situation_of,
+    target_facts,
+)
+from relink.plan.findings import Finding, finding, select
+from relink.plan.layout import Layout
+from relink.plan.model import Plan, TargetFacts, from_json
+from relink.plan.strategy import matches_library
+from relink.report.inspection import Inspection, elf_facts
+from relink.verify import LoaderMap, verify
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["VerifiedWheel", "explain", "inspect", "read_plan", "run_demo", "verify_wheel"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedWheel:
+    """What the real loader made of the ELF members of one wheel, by member."""
+
+    path: str
+    target: TargetFacts
+    maps: Mapping[str, LoaderMap]
+    findings: tuple[Finding, ...]
+
+
+def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
+    """Ask the target's loader about every ELF member of a wheel as it is, and compare with the simulation.
+
+    Where no target is given and the wheel was relinked, the target is the one that it was relinked for.
+    """
+    with ExitStack() as stack:
+        archive = stack.enter_context(WheelArchive(path))
+        python, interpreter, sysroot = options.python, options.interpreter, options.sysroot
+        plan = read_plan(archive)
+        if plan is not None and not (python or interpreter or sysroot):
+            python, interpreter = plan.target.python, plan.target.interpreter
+            sysroot = plan.target.sysroot if plan.target.sysroot != "/" else None
+        target = find_target(python=python, interpreter=interpreter, sysroot=sysroot)
+        wheel = open_wheel(path, stack, target)
+        situation = situation_of(wheel, target, (), options)
+        result = verify(archive, list(wheel.images), situation)
+        missing = [
+            finding("RLK101", name, f"needed by {member}; the loader does not find it")
+            for member, found in result.maps.items()
+            for name in found.missing
+        ]
+        findings = select((*wheel.findings, *missing, *result.findings), options.select, options.ignore)
+        return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
+
+
+def read_plan(archive: WheelArchive) -> Plan | None:
+    """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
+
+    :raises UsageError: it carries one of another relink's format.
+    """
+    name = f"{archive.dist_info}/{PLAN_MEMBER}"
+    if name not in archive.members:
+        return None
+    return from_json(archive.read(name).decode("utf-8", "replace"))
+
+
+def inspect(path: Path) -> Inspection:
+    """Say what a wheel is, before anything is decided."""
+    with ExitStack() as stack:
+        wheel = open_wheel(path, stack)
+        archive = wheel.archive
+        members = archive.members.values()
+        return Inspection(
+            path=str(path),
+            sha256=archive.sha256(),
+            name=archive.name.distribution,
+            version=str(archive.name.version),
+            tags=tuple(archive.name.expanded_tags),
+            members=len(members),
+            size=archive.size,
+            unpacked=sum(member.size for member in members),
+            files=tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
+            findings=wheel.findings,
+        )
+
+
+def explain(path: Path, pattern: str, options: Options) -> list[tuple[Closure, Layout, list[Edge]]]:
+    """Return every edge to the libraries that `pattern` names, in the closures that the plan leads to."""
+    with ExitStack() as stack:
+        target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+        wheel = open_wheel(path, stack, target)
+        planned = plan_wheel(wheel, target, open_providers(options, target), options)
+    parts = []
+    for outcome in planned.decisions.outcomes.values():
+        closure = outcome.closure
+        edges = [edge for edge in closure.edges if matches_library(pattern, edge.soname)]
+        edges = [edge for edge in edges if edge.requester in closure.scope]
+        if edges:
+            parts.append((closure, planned.situation.layout, edges))
+    return parts
+
+
+def run_demo(arguments: Sequence[str]) -> int:
+    """Run the demo in this interpreter; returns its exit code. It lies in the package, or beside it in a source tree."""
+    package = Path(__file__).resolve().parent
+    places = [package / "_demo" / "demo.py", package.parent / "examples" / "demo" / "demo.py"]
+    script = next((place for place in places if place.is_file()), None)
+    if script is None:
+        raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
+    return subprocess.run([sys.executable, str(script), *arguments], check=False).returncode

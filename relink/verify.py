@@ -1,0 +1,197 @@
+"""Proof: the target's real loader, in dry-run mode, on what was written. No initialiser runs, and no GPU is needed.
+
+glibc's loader with LD_TRACE_LOADED_OBJECTS maps everything that a load would map and prints it; with LD_WARN and LD_BIND_NOW it
+also says which symbols and versions stay open (ld.so(8)). What it prints must be what the simulation predicts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from relink.errors import TargetError
+from relink.loader.closure import Closure, trace
+from relink.loader.files import Files, resolve_inside
+from relink.loader.search import Environment
+from relink.loader.target import Target
+from relink.plan.findings import Finding, finding
+from relink.plan.layout import Layout
+from relink.plan.strategy import Situation, own_libc
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["LoaderMap", "Verification", "dry_run", "verify"]
+
+_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
+_LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
+_MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderMap:
+    """What the loader printed.
+
+    :ivar objects: (name asked for, path) in load order, without the program, the loader itself and the kernel's vdso.
+    :ivar missing: names that it did not find.
+    :ivar problems: everything else it said: open symbols and versions, or what it died of.
+    """
+
+    objects: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the loader said of each member that was asked about, and what is wrong with it."""
+
+    maps: Mapping[str, LoaderMap]
+    findings: tuple[Finding, ...]
+
+
+def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> LoaderMap:
+    """Ask the target's loader what starting `program` would map. Paths are as the target sees them.
+
+    :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
+    """
+    command = [*_enter(target.sysroot), target.interpreter, program]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
+    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
+    preload = ":".join(preloads)
+    if preload:
+        asked["LD_PRELOAD"] = preload
+    try:
+        run = subprocess.run(
+            command,
+            env=clean | asked,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TargetError(f"{target.interpreter}: the loader could not be asked ({error})") from error
+    if run.returncode not in (0, 1, 127):
+        raise TargetError(
+            f"{target.interpreter}: the loader ended with {run.returncode}: {run.stderr.strip()[:400]}"
+        )
+    return _parse(run.stdout, run.stderr, target)
+
+
+def _enter(sysroot: str) -> list[str]:
+    """The words before a command that make it see `sysroot` as its root directory."""
+    if sysroot == "/":
+        return []
+    chroot = shutil.which("chroot") or "/usr/sbin/chroot"
+    if os.geteuid() == 0:
+        return [chroot, sysroot]
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        raise TargetError(f"{sysroot}: only root can enter a sysroot here (there is no unshare)")
+    return [unshare, "--map-root-user", chroot, sysroot]
+
+
+def _parse(output: str, errors: str, target: Target) -> LoaderMap:
+    objects: list[tuple[str, str]] = []
+    missing: list[str] = []
+    problems = [line.strip() for line in errors.splitlines() if line.strip()]
+    for line in output.splitlines():
+        if match := _MISSING.match(line):
+            missing.append(match["name"])
+        elif match := _LINE.match(line):
+            name, path = match["name"] or match["path"], match["path"]
+            vdso = "/" not in path
+            if not vdso and target.interpreter not in (path, name):
+                objects.append((name, path))
+        elif line.strip() and line.strip() != "statically linked":
+            problems.append(line.strip())
+    return LoaderMap(tuple(objects), tuple(missing), tuple(problems))
+
+
+def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
+    """Return what the loader should print for a closure: the scope without the program and the loader."""
+    objects = [closure.objects[index] for index in closure.scope]
+    return tuple((item.name, item.path) for item in objects[1:] if item.identity[0] != "loader")
+
+
+def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) -> Verification:
+    """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
+
+    :param archive: the wheel that was written.
+    :param members: the ELF members to ask about; `situation` has the facts of all ELF members, as they are in `archive`.
+    """
+    findings: list[Finding] = []
+    maps: dict[str, LoaderMap] = {}
+    try:
+        with _laid_out(archive, situation) as layout:
+            # The files are on the disk now, so the simulation and the loader look at the same ones.
+            situation = replace(situation, layout=layout, files=Files(situation.target.sysroot))
+            for member in members:
+                maps[member] = _ask(situation, member)
+                findings += _compare(situation, member, maps[member])
+    except (TargetError, OSError) as error:
+        findings.append(finding("RLK602", archive.path.name, str(error)))
+    return Verification(maps, tuple(findings))
+
+
+@contextmanager
+def _laid_out(archive: WheelArchive, situation: Situation) -> Iterator[Layout]:
+    """Extract the ELF members below a temporary directory, which lies inside of the sysroot."""
+    sysroot = situation.target.sysroot
+    inside = resolve_inside(sysroot, "/tmp") if sysroot != "/" else tempfile.gettempdir()  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="relink-verify-", dir=inside) as directory:
+        real = os.path.realpath(directory)
+        root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
+        layout = Layout(root, situation.layout.python)
+        for member, image in situation.images.items():
+            path = Path(resolve_inside(sysroot, layout.path_of(member)))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, path.open("wb") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+            path.chmod(0o755 if image.interpreter else 0o644)
+        yield layout
+
+
+def _scenario(situation: Situation, member: str) -> tuple[str, list[str]]:
+    """(program, preloads) of the dry run that shows what loading `member` maps."""
+    path = situation.layout.path_of(member)
+    if situation.images[member].is_executable:
+        return path, []
+    if situation.target.python is not None:
+        return situation.target.python, [path]
+    libc = own_libc(situation)
+    return path, [libc] if libc else []
+
+
+def _ask(situation: Situation, member: str) -> LoaderMap:
+    program, preloads = _scenario(situation, member)
+    return dry_run(situation.target, program, preloads)
+
+
+def _compare(situation: Situation, member: str, found: LoaderMap) -> Iterator[Finding]:
+    program, preloads = _scenario(situation, member)
+    closure = trace(Environment(situation.target, situation.files), program, preloads)
+    shown = situation.layout.shown
+    expected = predicted(closure)
+    expected_missing = tuple(edge.soname for edge in closure.missing)
+    if closure.fatal is None and (expected != found.objects or expected_missing != found.missing):
+        wanted = [f"{name} => {path}" for name, path in expected] + [
+            f"{name} => not found" for name in expected_missing
+        ]
+        real = [f"{name} => {path}" for name, path in found.objects] + [
+            f"{name} => not found" for name in found.missing
+        ]
+        only_wanted = [line for line in wanted if line not in real]
+        only_real = [line for line in real if line not in wanted]
+        message = f"predicted only: {only_wanted}; loader only: {only_real}"
+        if not only_wanted and not only_real:
+            message = f"in another order: predicted {wanted}; loader {real}"
+        yield finding("RLK601", member, shown(message))

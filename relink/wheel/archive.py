@@ -1,0 +1,265 @@
+"""A wheel as an archive that can be trusted: opened by its central directory, all defects told at once.
+
+Nothing here writes, and nothing here knows what a member means. Python's ``zipfile`` is not used: it has no way to
+get at compressed bytes, overlooks most disagreements between the directories, and keeps one file position.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from relink.errors import WheelError
+from relink.wheel.directory import Limits, read_directory
+from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.stream import CHUNK, MemberStream, content, raw_content
+from relink.wheel.zipformat import Member
+
+__all__ = ["WheelArchive"]
+
+_REQUIRED = ("METADATA", "WHEEL", "RECORD")
+_READ_LIMIT = 64 << 20
+
+
+class WheelArchive:
+    """An open wheel. All methods may be called from several threads at once.
+
+    :param path: the file.
+    :param filename: the wheel's name, where the file is called otherwise (a store path, a download).
+    :param limits: what it may ask of this machine.
+    :raises WheelError: unreadable, not a regular file, or with structural defects; ``issues`` has them all.
+
+    ``members`` are in the central directory's order. ``dist_info`` and ``data_dir`` are the names of the
+    directories, without a slash; ``data_dir`` is None if there is none.
+    """
+
+    path: Path
+    name: WheelName
+    size: int
+    members: Mapping[str, Member]
+    dist_info: str
+    data_dir: str | None
+
+    def __init__(
+        self, path: Path | str, *, filename: str | None = None, limits: Limits | None = None
+    ) -> None:
+        self.path = Path(path)
+        self._sha256: str | None = None
+        self._lock = threading.Lock()
+        self._fd = self._open_file()
+        try:
+            self._read_structure(filename or self.path.name, limits or Limits())
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_file(self) -> int:
+        """Open the file and note its size; NONBLOCK, so that a pipe is refused instead of waited for."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise WheelError(f"{self.path} cannot be opened: {reason}") from error
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            raise WheelError(f"{self.path} is not a regular file")
+        self.size = status.st_size
+        return fd
+
+    def _read_structure(self, filename: str, limits: Limits) -> None:
+        issues: list[str] = []
+        name = None
+        try:
+            name = parse_wheel_name(filename)
+        except WheelError as error:
+            issues.append(error.message)
+        try:
+            members, defects = read_directory(self._pread, self.size, limits)
+        except WheelError as error:
+            issues.extend(error.issues or [error.message])
+            raise self._refused(issues) from error
+        issues.extend(defects)
+        dist_info, data_dir, more = _special_directories(members, name)
+        issues.extend(more)
+        if issues or name is None:
+            raise self._refused(issues)
+        self.name = name
+        self.members = MappingProxyType(members)
+        self.dist_info = dist_info
+        self.data_dir = data_dir
+
+    def _refused(self, issues: list[str]) -> WheelError:
+        return WheelError(
+            f"{self.path.name} is not a wheel that can be trusted; get it again, or have its maker build it anew",
+            issues,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing can be read after that. Closing twice is fine."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _pread(self, offset: int, length: int) -> bytes:
+        """Read exactly ``length`` bytes at ``offset``."""
+        try:
+            data = os.pread(self._fd, length, offset)
+            if len(data) < length:
+                # The kernel gives at most 2 GiB at once, and network file systems less than they could.
+                parts = [data]
+                missing = length - len(data)
+                while missing and (data := os.pread(self._fd, missing, offset + length - missing)):
+                    parts.append(data)
+                    missing -= len(data)
+                if missing:
+                    raise WheelError(f"{self.path} ends {missing} bytes early: has it been changed?")
+                data = b"".join(parts)
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                raise ValueError(f"{self.path} has been closed") from error
+            raise WheelError(f"{self.path} cannot be read: {error.strerror}") from error
+        return data
+
+    def member(self, name: str) -> Member:
+        """Return the member called ``name``.
+
+        :raises WheelError: there is none.
+        """
+        try:
+            return self.members[name]
+        except KeyError:
+            raise WheelError(f"{self.path.name} has no member {name!r}") from None
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content in chunks of at most 1 MiB; the last one comes only if CRC and size are right.
+
+        :raises WheelError: the content is not what the directory claims.
+        """
+        return self._told(content(self._pread, self.member(name)))
+
+    def _told(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Put the wheel's name in front of what goes wrong."""
+        try:
+            yield from chunks
+        except WheelError as error:
+            raise WheelError(f"{self.path.name}: {error.message}", error.issues) from error
+
+    def open(self, name: str) -> MemberStream:
+        """Open a member's content as a stream; reading raises WheelError if it is not what was claimed."""
+        return MemberStream(self.chunks(name), name)
+
+    def read(self, name: str, limit: int = _READ_LIMIT) -> bytes:
+        """Return the whole content.
+
+        :raises WheelError: it is longer than ``limit`` bytes, or not what the directory claims.
+        """
+        size = self.member(name).size
+        if size > limit:
+            raise WheelError(f"{self.path.name}: {name!r} has {size} bytes; at most {limit} are expected")
+        return b"".join(self.chunks(name))
+
+    def read_into(self, name: str) -> memoryview:
+        """Return the whole content in one writable buffer of its own; nothing else holds a copy.
+
+        The buffer is anonymous memory that goes back to the system with the last reference to it; ``.obj`` is
+        the :class:`mmap.mmap`, which can be searched.
+
+        :raises WheelError: the content is not what the directory claims.
+        """
+        size = self.member(name).size
+        if not size:
+            self.read(name)
+            return memoryview(bytearray())
+        # Private: shared anonymous memory would be accounted as tmpfs and get no huge pages.
+        view = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        position = 0
+        for data in self.chunks(name):
+            view[position : position + len(data)] = data
+            position += len(data)
+        return view
+
+    def prefix(self, name: str, length: int) -> bytes:
+        """Return the first ``length`` bytes, or all if there are fewer, inflating little more than that.
+
+        CRC and size are checked only if the content ends within them.
+
+        :raises WheelError: the content is damaged as far as it was looked at.
+        """
+        parts: list[bytes] = []
+        missing = length
+        for data in self.chunks(name):
+            parts.append(data[:missing])
+            missing -= len(parts[-1])
+            if not missing:
+                break
+        return b"".join(parts)
+
+    def raw(self, name: str) -> Iterator[bytes]:
+        """Yield the member's bytes as they are in the archive, compressed or not, unchecked."""
+        return raw_content(self._pread, self.member(name))
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the whole file, in hexadecimal. It is computed once."""
+        with self._lock:
+            if self._sha256 is None:
+                digest = hashlib.sha256()
+                for offset in range(0, self.size, CHUNK):
+                    digest.update(self._pread(offset, min(CHUNK, self.size - offset)))
+                self._sha256 = digest.hexdigest()
+            return self._sha256
+
+
+def _matches(directory: str, name: WheelName) -> bool:
+    """Whether ``X-V.dist-info`` or ``X-V.data`` is of this distribution and version, however spelled."""
+    distribution, _, version = directory.rpartition(".")[0].rpartition("-")
+    try:
+        # Old tools escaped the dashes of a version to underscores.
+        same_version = Version(version.replace("_", "-")) == name.version
+    except InvalidVersion:
+        return False
+    return same_version and canonicalize_name(distribution) == name.canonical
+
+
+def _special_directories(
+    members: Mapping[str, Member], name: WheelName | None
+) -> tuple[str, str | None, list[str]]:
+    """Find dist-info and data directory, and say what is wrong with them ("File contents" of the wheel format)."""
+    issues: list[str] = []
+    top = dict.fromkeys(member.partition("/")[0] for member in members if "/" in member)
+
+    def only(suffix: str) -> str:
+        found = [directory for directory in top if directory.endswith(suffix)]
+        if len(found) > 1:
+            issues.append(f"several {suffix} directories: {', '.join(found[:5])}")
+        elif found and name and not _matches(found[0], name):
+            issues.append(f"{found[0]!r} does not match the filename {name.filename}")
+        return found[0] if found else ""
+
+    dist_info = only(".dist-info")
+    data_dir = only(".data") or None
+    if not dist_info:
+        issues.append("no .dist-info directory")
+    else:
+        missing = [file for file in _REQUIRED if f"{dist_info}/{file}" not in members]
+        issues.extend(f"{dist_info!r} has no {file}" for file in missing)
+    return dist_info, data_dir, issues

@@ -1,0 +1,129 @@
+"""A file that appears under its name whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+__all__ = ["atomic_file", "remove_stale"]
+
+_NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.tmp")
+_BUFFER: Final = 1 << 20
+
+
+def _create(directory: Path) -> tuple[int, Path]:
+    """Create a temporary file and lock it for as long as it is open."""
+    while True:
+        path = directory / f".relink-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+        # 0o666: the umask decides, as for any other file the user makes.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: the pid in the name has to do
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            # Between the two calls another process may have taken the file for a stale one.
+            if os.fstat(fd).st_nlink:
+                return fd, path
+        except BaseException:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write and read in ``path``'s directory; at the end it is synced and renamed to ``path``.
+
+    After an exception, of whatever kind, the temporary file is gone and ``path`` is what it was before.
+
+    :raises OSError: the directory cannot be written, or the disk is full.
+    """
+    fd, temporary = _create(path.parent)
+    try:
+        with open(fd, "w+b", buffering=_BUFFER) as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+            # Renamed while still open and locked: nobody can take it for a stale one.
+            os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename survive a power cut, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _removed_if_abandoned(path: Path, pid: int) -> bool:
+    """Remove ``path`` if no process writes it any more: its lock is free or, without locks, its maker is dead.
+
+    The lock is asked first: a pid means nothing in another container, and is given out again.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Removed under the lock, so that a maker that waits for it sees that the file is gone.
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+            return False
+        return _dead(pid) and _unlinked(path)
+    else:
+        return True
+    finally:
+        os.close(fd)
+
+
+def _unlinked(path: Path) -> bool:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _dead(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def remove_stale(directory: Path) -> list[Path]:
+    """Remove the temporary files that killed runs left in ``directory``; return those removed.
+
+    Files of running processes stay, and so does what cannot be removed: it is in nobody's way.
+    """
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return []
+    removed = []
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match and _removed_if_abandoned(directory / name, int(match[1])):
+            removed.append(directory / name)
+    return removed

@@ -1,0 +1,184 @@
+"""METADATA and WHEEL: reading the few fields relink needs, and changing the few it must, byte by byte.
+
+Source of the rules: "Core metadata" and "Binary distribution format" of the PyPA specifications. Both files have
+the form of an e-mail's header; where the header ends is decided as Python's :mod:`email` does, since pip and
+`packaging` read the files with it. Parsing and printing the whole would change folding, line ends and order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from relink.errors import WheelError
+from relink.wheel.naming import WheelName
+
+__all__ = [
+    "Metadata",
+    "WheelInfo",
+    "check_metadata",
+    "read_metadata",
+    "read_wheel_info",
+    "rewrite_metadata",
+    "rewrite_wheel_info",
+]
+
+# email.feedparser: a header line is a name of printable characters and a colon, or the continuation of one.
+_HEADER = re.compile(
+    rb"(?P<name>[\x21-\x39\x3b-\x7e]+):(?P<space>[ \t]*)(?P<value>[^\r\n]*)(?P<end>\r\n|\r|\n|\Z)"
+)
+_CONTINUATION = re.compile(rb"[ \t][^\r\n]*(?:\r\n|\r|\n|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The fields of METADATA that relink looks at, as spelled there."""
+
+    name: str
+    version: str
+    requires_dist: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WheelInfo:
+    """The fields of WHEEL, as spelled there; None where a field is missing."""
+
+    wheel_version: str | None
+    generator: str | None
+    root_is_purelib: bool | None
+    tags: tuple[str, ...]
+    build: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One header: its lower-case name, where it begins and ends (continuations included), its first line."""
+
+    name: str
+    start: int
+    stop: int
+    line: re.Match[bytes]
+    folded: bool
+
+    @property
+    def value(self) -> str:
+        return self.line["value"].decode("utf-8").strip()
+
+
+def _header(data: bytes, file: str) -> list[_Field]:
+    """Find the header fields of ``data``.
+
+    :raises WheelError: it is not UTF-8.
+    """
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WheelError(f"{file} is not UTF-8: {error}") from error
+    fields: list[_Field] = []
+    position = 0
+    while position < len(data) and (line := _HEADER.match(data, position)):
+        position = line.end()
+        folded = False
+        while position < len(data) and (more := _CONTINUATION.match(data, position)):
+            position = more.end()
+            folded = True
+        fields.append(_Field(line["name"].decode("ascii").lower(), line.start(), position, line, folded))
+    return fields
+
+
+def _one(fields: Sequence[_Field], name: str, file: str) -> _Field:
+    """Return the field that must be there exactly once and on one line."""
+    found = [field for field in fields if field.name == name.lower()]
+    if len(found) != 1 or found[0].folded or not found[0].value:
+        how = f"{len(found)} times" if len(found) != 1 else "empty or folded"
+        raise WheelError(f"{file} has the field {name} {how}; it must be there once, on one line")
+    return found[0]
+
+
+def _values(fields: Sequence[_Field], name: str) -> tuple[str, ...]:
+    return tuple(field.value for field in fields if field.name == name.lower())
+
+
+def read_metadata(data: bytes) -> Metadata:
+    """Read METADATA.
+
+    :raises WheelError: not UTF-8, or Name or Version is not there exactly once.
+    """
+    fields = _header(data, "METADATA")
+    return Metadata(
+        _one(fields, "Name", "METADATA").value,
+        _one(fields, "Version", "METADATA").value,
+        _values(fields, "Requires-Dist"),
+    )
+
+
+def read_wheel_info(data: bytes) -> WheelInfo:
+    """Read WHEEL.
+
+    :raises WheelError: not UTF-8.
+    """
+    fields = _header(data, "WHEEL")
+
+    def first(name: str) -> str | None:
+        return next(iter(_values(fields, name)), None)
+
+    purelib = first("Root-Is-Purelib")
+    return WheelInfo(
+        first("Wheel-Version"),
+        first("Generator"),
+        None if purelib is None else purelib.lower() == "true",
+        _values(fields, "Tag"),
+        first("Build"),
+    )
+
+
+def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:
+    """Say where METADATA names another distribution or version than the filename: pip refuses such wheels."""
+    issues: list[str] = []
+    if canonicalize_name(metadata.name) != name.canonical:
+        issues.append(f"METADATA is of {metadata.name!r}, the filename of {name.distribution!r}")
+    try:
+        same = Version(metadata.version) == name.version
+    except InvalidVersion:
+        same = False
+    if not same:
+        issues.append(f"METADATA is of version {metadata.version!r}, the filename of {name.version_text!r}")
+    return issues
+
+
+def rewrite_metadata(data: bytes, version: str) -> bytes:
+    """Return METADATA with another Version; every other byte stays.
+
+    :raises WheelError: not UTF-8, or Version is not there exactly once.
+    """
+    line = _one(_header(data, "METADATA"), "Version", "METADATA").line
+    return data[: line.start("value")] + version.encode() + data[line.end("value") :]
+
+
+def rewrite_wheel_info(data: bytes, tags: Sequence[str]) -> bytes:
+    """Return WHEEL with ``tags`` (``python-abi-platform``) in place of its own; every other byte stays.
+
+    The new lines stand where the first Tag stood, or at the end of the header.
+
+    :raises WheelError: not UTF-8.
+    """
+    fields = _header(data, "WHEEL")
+    old = [field for field in fields if field.name == "tag"]
+    model = old[0] if old else fields[-1] if fields else None
+    line_end = (model.line["end"] if model else b"") or b"\n"
+    lines = b"".join(b"Tag: " + tag.encode() + line_end for tag in tags)
+    parts: list[bytes] = []
+    position = 0
+    for field in old:
+        parts.append(data[position : field.start])
+        parts.append(lines if field is old[0] else b"")
+        position = field.stop
+    if not old:
+        position = fields[-1].stop if fields else 0
+        unended = fields and not data[:position].endswith((b"\n", b"\r"))
+        parts = [data[:position], line_end if unended else b"", lines]
+    return b"".join([*parts, data[position:]])

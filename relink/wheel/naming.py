@@ -1,0 +1,124 @@
+"""What a wheel is called: its filename, and the directories inside it that repeat the name.
+
+Source of the rules: "Binary distribution format" and "Version specifiers" of the PyPA specifications
+(PEP 427, PEP 425 for tags, PEP 440 for local version labels).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import product
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from relink.errors import UsageError, WheelError
+
+__all__ = ["WheelName", "parse_wheel_name", "relinked", "renamed_directory"]
+
+# "rocm7.2.4", "rocm7.11.0a20260101": the label and the segments after it that begin with a digit.
+_ROCM_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
+
+
+@dataclass(frozen=True, slots=True)
+class WheelName:
+    """The parts of a wheel's filename.
+
+    ``distribution``, ``version_text``, ``build``, ``python``, ``abi`` and ``platform`` are spelled as in the
+    filename (``build`` is empty if there is none; the tags may be compressed sets, ``py2.py3``).
+    """
+
+    distribution: str
+    version: Version
+    version_text: str
+    build: str
+    python: str
+    abi: str
+    platform: str
+
+    @property
+    def filename(self) -> str:
+        """The filename, ``.whl`` included."""
+        middle = (self.build,) if self.build else ()
+        parts = (self.distribution, self.version_text, *middle, self.python, self.abi, self.platform)
+        return "-".join(parts) + ".whl"
+
+    @property
+    def canonical(self) -> NormalizedName:
+        """The distribution's normalised name (PEP 503)."""
+        return canonicalize_name(self.distribution)
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """Every tag the filename stands for."""
+        return frozenset(Tag(*tag.split("-")) for tag in self.expanded_tags)
+
+    @property
+    def expanded_tags(self) -> tuple[str, ...]:
+        """Every tag as ``python-abi-platform``, in the filename's order: the Tag lines of WHEEL."""
+        sets = (self.python.split("."), self.abi.split("."), self.platform.split("."))
+        return tuple(dict.fromkeys("-".join(parts) for parts in product(*sets)))
+
+
+def parse_wheel_name(filename: str) -> WheelName:
+    """Take a wheel's filename (no directory) apart.
+
+    :raises WheelError: not a wheel filename by the binary distribution format.
+    """
+    try:
+        _, version, _, _ = parse_wheel_filename(filename)
+    except InvalidWheelFilename as error:
+        raise WheelError(f"{filename!r} is not the name of a wheel: {error}") from error
+    parts = filename.removesuffix(".whl").split("-")
+    distribution, version_text, *build = parts[:-3]
+    python, abi, platform = parts[-3:]
+    for part in parts:
+        # `packaging` looks at the name and the version only; a slash in a tag would name another directory.
+        if not re.fullmatch(r"[\w.+!]+", part, re.ASCII) and part != distribution:
+            raise WheelError(f"{filename!r} is not the name of a wheel: {part!r} holds forbidden characters")
+    return WheelName(distribution, version, version_text, build[0] if build else "", python, abi, platform)
+
+
+def _with_label(version: Version, label: str) -> Version:
+    """``version`` with ``label`` as the end of its local version."""
+    old = version.local or ""
+    if old != label and not old.endswith(f".{label}"):
+        kept = _ROCM_LABEL.sub("", old) if _ROCM_LABEL.search(label) else old
+        label = f"{kept}.{label}" if kept else label
+    else:
+        label = old
+    return Version(f"{version.public}+{label}")
+
+
+def relinked(name: WheelName, *, local: str | None, platform: str) -> WheelName:
+    """Return the name of the rewritten wheel. ``relinked(relinked(x)) == relinked(x)``.
+
+    :param local: the local version label without ``+``, such as ``rocm7.2.4``. It goes after a label that is
+        there already, and replaces one that ends in a ROCm version. ``None`` keeps the version as spelled.
+    :param platform: the platform tag, such as ``linux_x86_64``; python and abi tags are kept.
+    :raises UsageError: ``local`` or ``platform`` cannot stand in a version or a filename.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*", platform):
+        raise UsageError(f"{platform!r} cannot be a platform tag: write it like linux_x86_64")
+    if local is None:
+        return replace(name, platform=platform)
+    try:
+        normal = Version(f"0+{local}").local
+        version = _with_label(name.version, normal or local)
+    except InvalidVersion as error:
+        raise UsageError(f"{local!r} cannot be a local version label: write it like rocm7.2.4") from error
+    return replace(name, version=version, version_text=str(version), platform=platform)
+
+
+def renamed_directory(directory: str, name: WheelName) -> str:
+    """Return ``X-OLD.dist-info`` (or ``.data``) with the version of ``name``; X keeps the vendor's spelling.
+
+    The directory as it is, if its version is the one of ``name`` already.
+    """
+    stem, dot, kind = directory.rpartition(".")
+    distribution, _, old = stem.rpartition("-")
+    if Version(old.replace("_", "-")) == name.version:
+        return directory
+    return f"{distribution}-{name.version_text}{dot}{kind}"

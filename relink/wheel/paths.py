@@ -1,0 +1,57 @@
+"""Which member names a wheel may hold: those that mean the same file, inside the tree, to every installer."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable
+
+__all__ = ["collisions", "name_defect"]
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def name_defect(name: str) -> str | None:
+    """Say why ``name`` (a member's path, ``/`` at the end for a directory) is refused, or None."""
+    if not name or name == "/":
+        return "the name is empty"
+    if "\0" in name:
+        return "the name holds a NUL: unpackers cut it there"
+    if _CONTROL.search(name):
+        return "the name holds control characters"
+    if "\\" in name:
+        return "the name holds a backslash: a separator to some unpackers"
+    if name.startswith("/"):
+        return "the path is absolute"
+    if _DRIVE.match(name):
+        return "the path begins with a drive"
+    parts = name.removesuffix("/").split("/")
+    if ".." in parts:
+        return "the path leaves the wheel ('..')"
+    if "" in parts or "." in parts:
+        return "the path is not in its shortest form (empty or '.' component)"
+    return None
+
+
+def collisions(names: Iterable[str]) -> list[str]:
+    """Find the distinct ``names`` that become one file where case or composition does not count.
+
+    Also a file that would have to be a directory for another member. Takes O(n log n) steps whatever the
+    names are: they may have been made up to be slow.
+    """
+    issues: list[str] = []
+    seen: dict[str, str] = {}
+    for name in names:
+        key = unicodedata.normalize("NFC", name.removesuffix("/").casefold())
+        other = seen.setdefault(key, name)
+        if other != name:
+            issues.append(f"{name!r}: differs from {other!r} only in case, composition or a final slash")
+    keys = sorted(seen)
+    for key, name in seen.items():
+        if not name.endswith("/"):
+            at = bisect_left(keys, f"{key}/")
+            if at < len(keys) and keys[at].startswith(f"{key}/"):
+                issues.append(f"{name!r}: is a file, and the directory of {seen[keys[at]]!r}")
+    return issues

@@ -1,0 +1,269 @@
+"""RECORD: which files a wheel has, how large, with which hash.
+
+Source of the rules: "Recording installed projects" and "Binary distribution format" of the PyPA specifications
+(PEP 376, PEP 427): CSV, UTF-8, ``path,algorithm=urlsafe-base64-nopad,size``; RECORD itself and its signatures have no
+hash; sha256 or better.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from relink.errors import WheelError
+from relink.wheel.archive import WheelArchive
+from relink.wheel.zipformat import Member
+
+__all__ = [
+    "RecordEntry",
+    "RecordIssue",
+    "RecordKind",
+    "check_record",
+    "hashed",
+    "parse_record",
+    "read_record",
+    "render_record",
+    "signatures",
+    "verify_member",
+    "verify_members",
+]
+
+_STRONG: Final = frozenset(
+    {"sha256", "sha384", "sha512", "sha3_256", "sha3_384", "sha3_512", "blake2b", "blake2s"}
+)
+_WEAK: Final = frozenset({"md5", "sha1", "sha224", "sha3_224"})
+_SIGNATURES: Final = ("RECORD.jws", "RECORD.p7s")
+
+
+class RecordKind(StrEnum):
+    """What can be wrong with a line of RECORD, or with a member that has none."""
+
+    NO_HASH = "no-hash"
+    WEAK_HASH = "weak-hash"
+    MALFORMED = "malformed"
+    DUPLICATE = "duplicate"
+    SIZE_MISMATCH = "size-mismatch"
+    NOT_LISTED = "not-listed"
+    ABSENT = "absent"
+    SIGNATURE_LISTED = "signature-listed"
+
+
+#: RECORD is written anew, so what is only missing or weak does no harm in the output.
+_WARNINGS: Final = frozenset({RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.SIGNATURE_LISTED})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEntry:
+    """One line: ``algorithm`` (as :mod:`hashlib` calls it) and ``digest`` are None together."""
+
+    path: str
+    algorithm: str | None
+    digest: bytes | None
+    size: int | None
+
+    @property
+    def hash_field(self) -> str:
+        """The second field of the line, empty without a hash."""
+        if self.algorithm is None or self.digest is None:
+            return ""
+        return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).rstrip(b'=').decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIssue:
+    """Something wrong with RECORD; ``path`` is the member or, for a malformed line, what stands there."""
+
+    kind: RecordKind
+    path: str
+    message: str
+
+    @property
+    def level(self) -> Literal["warning", "error"]:
+        """Whether a wheel with this can still be used."""
+        return "warning" if self.kind in _WARNINGS else "error"
+
+
+def _parse_hash(field: str) -> tuple[str | None, bytes | None]:
+    """Take ``algorithm=digest`` apart.
+
+    :raises ValueError: unknown algorithm, not base64, or of the wrong length.
+    """
+    if not field:
+        return None, None
+    algorithm, equals, text = field.partition("=")
+    algorithm = algorithm.lower()
+    if not equals or algorithm not in _STRONG | _WEAK:
+        raise ValueError(f"{field!r} is not a hash that relink knows")
+    try:
+        digest = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{text!r} is not URL-safe base64") from error
+    if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
+        raise ValueError(f"{text!r} has the wrong length for {algorithm}")
+    return algorithm, digest
+
+
+def _parse_row(row: list[str]) -> RecordEntry:
+    """Parse one line.
+
+    :raises ValueError: it is not what the specification says.
+    """
+    if len(row) != 3:
+        raise ValueError(f"{len(row)} fields instead of 3")
+    path, hash_field, size = row
+    if not path:
+        raise ValueError("the path is empty")
+    algorithm, digest = _parse_hash(hash_field)
+    # int() would take "1_0", " 1" and other alphabets' digits.
+    if size and not (size.isascii() and size.isdigit() and len(size) <= 19):
+        raise ValueError(f"{size!r} is not a size")
+    return RecordEntry(path, algorithm, digest, int(size) if size else None)
+
+
+def parse_record(data: bytes) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
+    """Parse RECORD; malformed lines become issues.
+
+    :raises WheelError: it is not UTF-8.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WheelError(f"RECORD is not UTF-8: {error}") from error
+    entries: list[RecordEntry] = []
+    issues: list[RecordIssue] = []
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in rows:
+            if not row:
+                continue
+            try:
+                entries.append(_parse_row(row))
+            except ValueError as error:
+                message = f"line {rows.line_num}: {error}"
+                issues.append(RecordIssue(RecordKind.MALFORMED, row[0], message))
+    except csv.Error as error:
+        # Nothing after this can be trusted to be a line: a quote may be open.
+        issues.append(RecordIssue(RecordKind.MALFORMED, "", f"line {rows.line_num}: {error}"))
+    return tuple(entries), tuple(issues)
+
+
+def read_record(archive: WheelArchive) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
+    """:func:`parse_record` of the wheel's own RECORD."""
+    return parse_record(archive.read(f"{archive.dist_info}/RECORD"))
+
+
+def signatures(dist_info: str, members: Iterable[str]) -> tuple[str, ...]:
+    """Return the members that sign RECORD: they cannot be right any more once RECORD is rewritten."""
+    names = {f"{dist_info}/{name}" for name in _SIGNATURES}
+    return tuple(member for member in members if member in names)
+
+
+def check_record(
+    entries: Iterable[RecordEntry], members: Mapping[str, Member], dist_info: str
+) -> list[RecordIssue]:
+    """Hold RECORD's lines against the members, by name and size; contents are :func:`verify_members`' matter."""
+    issues: list[RecordIssue] = []
+
+    def add(kind: RecordKind, path: str, message: str) -> None:
+        issues.append(RecordIssue(kind, path, message))
+
+    record = f"{dist_info}/RECORD"
+    unhashed = {record, *signatures(dist_info, members)}
+    seen: set[str] = set()
+    for entry in entries:
+        path = entry.path
+        if path in seen:
+            add(RecordKind.DUPLICATE, path, "has two lines")
+            continue
+        seen.add(path)
+        member = members.get(path)
+        if member is None:
+            add(RecordKind.ABSENT, path, "is listed and not in the wheel")
+            continue
+        if path in unhashed:
+            if path != record:
+                add(RecordKind.SIGNATURE_LISTED, path, "signs RECORD and should not be listed in it")
+            continue
+        if entry.algorithm is None:
+            add(RecordKind.NO_HASH, path, "has no hash")
+        elif entry.algorithm in _WEAK:
+            add(RecordKind.WEAK_HASH, path, f"has a hash that can be forged ({entry.algorithm})")
+        if entry.size is not None and entry.size != member.size:
+            add(RecordKind.SIZE_MISMATCH, path, f"has {member.size} bytes, RECORD says {entry.size}")
+    for name, member in members.items():
+        if name not in seen and name not in unhashed and not member.is_directory:
+            add(RecordKind.NOT_LISTED, name, "is in the wheel and not listed")
+    return issues
+
+
+def hashed(path: str, digest: bytes, size: int) -> RecordEntry:
+    """Return the line of a file whose SHA-256 and size (bytes) are known."""
+    return RecordEntry(path, "sha256", digest, size)
+
+
+def verify_member(
+    archive: WheelArchive, entry: RecordEntry, data: bytes | bytearray | memoryview | None = None
+) -> RecordEntry:
+    """Hold a member's content against its line of RECORD and return the line with its SHA-256 and size.
+
+    :param entry: the vendor's line; without a hash in it there is nothing to compare, only to compute.
+    :param data: the content, if the caller has inflated it anyway; else the member is inflated here.
+    :raises WheelError: the hash is wrong, or the archive's CRC or size is.
+    """
+    sha256 = hashlib.sha256()
+    named = entry.algorithm or "sha256"
+    other = sha256 if named == "sha256" else hashlib.new(named, usedforsecurity=False)
+    size = 0
+    for chunk in archive.chunks(entry.path) if data is None else (data,):
+        size += len(chunk)
+        sha256.update(chunk)
+        if other is not sha256:
+            other.update(chunk)
+    if entry.digest is not None and other.digest() != entry.digest:
+        wrong = RecordEntry(entry.path, named, other.digest(), size).hash_field
+        raise WheelError(
+            f"{archive.path.name}: {entry.path!r} is not the file that RECORD lists "
+            f"({wrong} instead of {entry.hash_field}); get the wheel again"
+        )
+    return hashed(entry.path, sha256.digest(), size)
+
+
+def verify_members(
+    archive: WheelArchive, entries: Iterable[RecordEntry], pool: ThreadPoolExecutor
+) -> Iterator[RecordEntry]:
+    """Run :func:`verify_member` over ``entries`` on ``pool``, starting now; iterating gives the lines, in order.
+
+    :raises WheelError: at the end of the iteration, with every wrong member in ``issues``.
+    """
+    # isal and hashlib let go of the interpreter lock, so threads do run side by side.
+    futures = [pool.submit(verify_member, archive, entry) for entry in entries]
+
+    def results() -> Iterator[RecordEntry]:
+        issues: list[str] = []
+        for future in futures:
+            try:
+                yield future.result()
+            except WheelError as error:
+                issues.extend([error.message, *error.issues])
+        if issues:
+            raise WheelError(f"{archive.path.name}: {len(issues)} members are not what RECORD lists", issues)
+
+    return results()
+
+
+def render_record(rows: Iterable[RecordEntry], record: str) -> bytes:
+    r"""Write RECORD: the rows in their order, ``record`` (its own path) last, lines ended by ``\n``."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow((row.path, row.hash_field, "" if row.size is None else row.size))
+    writer.writerow((record, "", ""))
+    return text.getvalue().encode("utf-8")

@@ -1,0 +1,128 @@
+"""The content of one member: inflated in chunks, and held to the CRC and the size that the directory claims."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Final, cast
+
+from isal import isal_zlib
+
+from relink.errors import WheelError
+from relink.wheel.zipformat import STORED, Member
+
+__all__ = ["CHUNK", "MemberStream", "content", "raw_content"]
+
+#: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
+CHUNK: Final = 1 << 20
+_COMPRESSED_CHUNK: Final = 1 << 17
+
+Reader = Callable[[int, int], bytes]
+
+# The stub of isal calls it an instance.
+_InflateError = cast("type[Exception]", isal_zlib.error)
+
+
+def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
+    """Yield the member's bytes as they are in the archive, compressed or not."""
+    position = member.data_offset
+    end = position + member.compressed_size
+    while position < end:
+        data = read(position, min(chunk, end - position))
+        position += len(data)
+        yield data
+
+
+def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
+    """Inflate the member; never hands out more than one byte more than it claims.
+
+    :raises WheelError: the deflate stream is damaged, ends early, or ends before the member does.
+    """
+    inflater = isal_zlib.decompressobj(-15)
+    source = raw_content(read, member, _COMPRESSED_CHUNK)
+    left = member.size
+    pending = b""
+    exhausted = False
+    while not inflater.eof:
+        if not pending and not exhausted:
+            pending = next(source, b"")
+            exhausted = not pending
+        try:
+            # One byte more than is left: too long a stream shows, and the end of a right one is reached.
+            data = inflater.decompress(pending, min(CHUNK, left + 1))
+        except _InflateError as error:
+            raise WheelError(f"{member.name!r} cannot be inflated: {error}") from error
+        pending = inflater.unconsumed_tail
+        if data:
+            left -= len(data)
+            yield data
+            if left < 0:
+                return
+        elif exhausted and not inflater.eof:
+            raise WheelError(f"{member.name!r}: the compressed data ends early")
+    if inflater.unused_data or pending or next(source, b""):
+        raise WheelError(f"{member.name!r}: there are bytes after the end of the compressed data")
+
+
+def content(read: Reader, member: Member) -> Iterator[bytes]:
+    """Yield the member's content in chunks of at most :data:`CHUNK` bytes; the last one only after the checks.
+
+    :raises WheelError: size or CRC-32 differ from the directory's, or the compressed data is damaged.
+    """
+    chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member)
+    crc = 0
+    size = 0
+    held = b""
+    for data in chunks:
+        size += len(data)
+        if size > member.size:
+            raise WheelError(
+                f"{member.name!r} is larger than the {member.size} bytes that the directory claims"
+            )
+        crc = isal_zlib.crc32(data, crc)
+        if held:
+            yield held
+        held = data
+    if size != member.size:
+        raise WheelError(f"{member.name!r} has {size} bytes, the directory claims {member.size}")
+    if crc != member.crc:
+        raise WheelError(
+            f"{member.name!r}: the content's CRC is {crc:08x}, the directory's {member.crc:08x}; "
+            "the file is damaged: get it again"
+        )
+    if held:
+        yield held
+
+
+class MemberStream(io.RawIOBase):
+    """A member's content as a file that can be read once, front to back.
+
+    Reading raises :class:`WheelError` where the content turns out not to be what the directory claims; what has
+    been read before that is unproved, except that the last chunk is never handed out unless all is right.
+    """
+
+    def __init__(self, chunks: Iterator[bytes], name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def _fill(self) -> bool:
+        """Have something in ``_rest``, unless the content is at its end."""
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        return bool(self._rest)
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fill ``buffer`` as far as the chunk at hand goes; 0 at the end."""
+        if not len(buffer) or not self._fill():
+            return 0
+        view = memoryview(buffer).cast("B")
+        part = self._rest[: len(view)]
+        view[: len(part)] = part
+        self._rest = self._rest[len(part) :]
+        return len(part)

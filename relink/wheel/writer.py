@@ -1,0 +1,344 @@
+"""Writing the relinked wheel: what did not change is copied as it is compressed, RECORD is complete and right."""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from relink.errors import RelinkError, UsageError
+from relink.wheel import zipformat as z
+from relink.wheel.archive import WheelArchive
+from relink.wheel.atomic import atomic_file
+from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
+from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.paths import collisions, name_defect
+from relink.wheel.record import (
+    RecordEntry,
+    hashed,
+    read_record,
+    render_record,
+    signatures,
+    verify_members,
+)
+from relink.wheel.zipformat import DosTime, Member
+from relink.wheel.zipwriter import Content, Header, ZipWriter
+
+__all__ = ["Addition", "Replacement", "WrittenWheel", "output_path", "write_wheel"]
+
+_FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
+_LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
+_UNIX: Final = 3
+_READ_BACK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """New content of a member that is in the wheel; its name, place and mode stay.
+
+    :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
+    """
+
+    content: Content
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A member to add; ``stored`` for content that is compressed already. ``mode``: permission bits."""
+
+    content: Content
+    size: int | None = None
+    mode: int = 0o644
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenWheel:
+    """What was written. ``sha256`` (hexadecimal) and ``size`` (bytes) are of the file.
+
+    ``rows`` are RECORD's lines but its own, in the file's order; ``dropped`` are the signatures left out.
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    rows: tuple[RecordEntry, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One member of the output: ``source`` is copied, or ``content`` is written."""
+
+    header: Header
+    source: Member | None = None
+    content: Content | None = None
+    size: int | None = None
+
+
+def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
+    """Return what ``member`` of the input is called in the wheel called ``name``.
+
+    dist-info and data directory have the version in their names.
+    """
+    top, slash, rest = member.partition("/")
+    if slash and top in (archive.dist_info, archive.data_dir):
+        return f"{renamed_directory(top, name)}/{rest}"
+    return member
+
+
+def _moment(archive: WheelArchive, epoch: int | None) -> DosTime:
+    """When the new members were made: ``epoch`` in UTC, clipped to what ZIP can say, or the input's RECORD's time."""
+    if epoch is None:
+        return archive.members[f"{archive.dist_info}/RECORD"].date_time
+    year, month, day, hour, minute, second, *_ = time.gmtime(min(max(epoch, _FIRST), _LAST))
+    return year, month, day, hour, minute, second
+
+
+def _check_arguments(
+    archive: WheelArchive,
+    name: WheelName,
+    replacements: Mapping[str, Replacement],
+    additions: Mapping[str, Addition],
+    removals: frozenset[str],
+) -> None:
+    """Refuse what would make no wheel; every reason at once."""
+    own = {f"{archive.dist_info}/{file}" for file in ("METADATA", "WHEEL", "RECORD")}
+    issues = [
+        f"{path!r} is not in the wheel" for path in sorted({*replacements, *removals} - {*archive.members})
+    ]
+    issues += [f"{path!r} is to be both replaced and removed" for path in sorted({*replacements} & removals)]
+    for path in sorted({*replacements, *removals}):
+        if path in own:
+            issues.append(f"{path!r} is the writer's own business")
+        elif path in archive.members and archive.members[path].is_directory and path in replacements:
+            issues.append(f"{path!r} is a directory and has no content")
+    own_output = {output_path(archive, name, path) for path in own}
+    for path in additions:
+        defect = name_defect(path)
+        if defect or path.endswith("/"):
+            issues.append(f"{path!r} cannot be added: {defect or 'it is a directory'}")
+        elif path in own_output:
+            issues.append(f"{path!r} is the writer's own business")
+    if issues:
+        raise UsageError(f"{archive.path.name} cannot be written like this", issues)
+
+
+def _own_files(archive: WheelArchive, name: WheelName) -> dict[str, bytes]:
+    """METADATA and WHEEL where ``name`` asks for others than the input has."""
+    files: dict[str, bytes] = {}
+    if name.version_text != archive.name.version_text:
+        path = f"{archive.dist_info}/METADATA"
+        files[path] = rewrite_metadata(archive.read(path), name.version_text)
+    if name.expanded_tags != archive.name.expanded_tags:
+        path = f"{archive.dist_info}/WHEEL"
+        files[path] = rewrite_wheel_info(archive.read(path), name.expanded_tags)
+    return files
+
+
+def _jobs(
+    archive: WheelArchive,
+    name: WheelName,
+    replacements: Mapping[str, Replacement],
+    additions: Mapping[str, Addition],
+    left_out: frozenset[str],
+    moment: DosTime,
+) -> list[_Job]:
+    """Decide what is written, in order, RECORD not included."""
+    own = _own_files(archive, name)
+    added = {
+        path: _Job(
+            Header(
+                path,
+                z.STORED if addition.stored else z.DEFLATED,
+                moment,
+                (stat.S_IFREG | stat.S_IMODE(addition.mode)) << 16,
+                _UNIX,
+            ),
+            content=addition.content,
+            size=addition.size,
+        )
+        for path, addition in additions.items()
+    }
+    jobs: list[_Job] = []
+    record = f"{archive.dist_info}/RECORD"
+    for path, member in archive.members.items():
+        if path in left_out or path == record:
+            continue
+        target = output_path(archive, name, path)
+        # A file of ours that is there already, from an earlier run, keeps its place.
+        if addition := added.pop(target, None):
+            jobs.append(addition)
+            continue
+        header = _header(member, target)
+        if path in own:
+            jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), content=own[path]))
+        elif path in replacements:
+            new = replacements[path]
+            jobs.append(
+                _Job(replace(header, date_time=moment, method=z.DEFLATED), content=new.content, size=new.size)
+            )
+        else:
+            jobs.append(_Job(header, source=member))
+    jobs += added.values()
+    issues = collisions(job.header.name for job in jobs)
+    if issues:
+        raise UsageError(f"{archive.path.name} cannot be written like this", issues)
+    return jobs
+
+
+def _header(member: Member, target: str) -> Header:
+    return Header(target, member.method, member.date_time, member.external_attributes, member.create_system)
+
+
+def _rows_of_copies(
+    archive: WheelArchive,
+    jobs: list[_Job],
+    known: Mapping[str, RecordEntry],
+    pool: ThreadPoolExecutor,
+    *,
+    verify: bool,
+) -> Iterator[RecordEntry]:
+    """Yield RECORD's lines for the copied members, in order, under their old names; inflates on ``pool``."""
+    vendor = {entry.path: entry for entry in read_record(archive)[0]}
+    paths = [job.source.name for job in jobs if job.source and not job.source.is_directory]
+    done = {path: known[path] for path in paths if path in known and known[path].algorithm == "sha256"}
+    if not verify:
+        done |= {
+            path: replace(vendor[path], size=archive.members[path].size)
+            for path in paths
+            if path in vendor and vendor[path].algorithm == "sha256" and path not in done
+        }
+    wanted = [vendor.get(path, RecordEntry(path, None, None, None)) for path in paths if path not in done]
+    computed = verify_members(archive, wanted, pool)
+
+    def rows() -> Iterator[RecordEntry]:
+        for path in paths:
+            yield done[path] if path in done else next(computed)
+        # The wrong ones were skipped; running to the end raises the error that lists them.
+        for _ in computed:
+            pass
+
+    return rows()
+
+
+def write_wheel(
+    archive: WheelArchive,
+    directory: Path,
+    *,
+    name: WheelName,
+    replacements: Mapping[str, Replacement] | None = None,
+    additions: Mapping[str, Addition] | None = None,
+    removals: frozenset[str] = frozenset(),
+    epoch: int | None = None,
+    level: int = 3,
+    verify: bool = True,
+    known: Mapping[str, RecordEntry] | None = None,
+    jobs: int | None = None,
+) -> WrittenWheel:
+    """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
+
+    METADATA's Version, WHEEL's Tags and RECORD follow ``name``; so do the names of the dist-info and the data
+    directory. Signatures of RECORD are left out. All other members keep order, mode and, unless replaced,
+    compressed bytes and time. Same input, arguments and processor: same output, whatever ``jobs`` is; and the
+    output written again under the same name gives itself.
+
+    :param name: see :func:`relink.wheel.naming.relinked`; python and abi tags are the caller's to keep.
+    :param replacements: by the member's path in ``archive``. What the vendor's RECORD says of the old content is
+        not checked here: the caller has read it (:func:`relink.wheel.record.verify_member`).
+    :param additions: by path in the output (see :func:`output_path`), in the order they are to have. One that
+        is there already is replaced in its place.
+    :param removals: paths in ``archive``.
+    :param epoch: SOURCE_DATE_EPOCH in seconds, time of changed and added members; None: that of the input's RECORD.
+    :param level: of deflate, 1..3 isal's, 4..9 zlib's.
+    :param verify: inflate every copied member and compare with the vendor's RECORD; if not, the vendor's
+        SHA-256 is believed where there is one.
+    :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
+    :param jobs: threads that verify; None: one a processor, at most 4.
+    :raises WheelError: a copied member is damaged or is not what RECORD lists.
+    :raises UsageError: the changes make no wheel.
+    :raises RelinkError: the output cannot be written.
+    """
+    replacements = replacements or {}
+    additions = additions or {}
+    _check_arguments(archive, name, replacements, additions, removals)
+    dropped = signatures(archive.dist_info, archive.members)
+    moment = _moment(archive, epoch)
+    planned = _jobs(archive, name, replacements, additions, removals | {*dropped}, moment)
+    target = directory / name.filename
+    with contextlib.ExitStack() as stack:
+        pool = ThreadPoolExecutor(jobs or min(4, os.cpu_count() or 1), "relink-verify")
+        stack.callback(pool.shutdown, cancel_futures=True)
+        copies = _rows_of_copies(archive, planned, known or {}, pool, verify=verify)
+        stack.enter_context(_told(target))
+        file = stack.enter_context(atomic_file(target))
+        writer = stack.enter_context(contextlib.closing(ZipWriter(file, level)))
+        written = {}
+        for job in planned:
+            if job.source:
+                writer.copy(job.header, job.source, archive.raw(job.source.name))
+            elif job.content is not None:
+                written[job.header.name] = hashed(
+                    job.header.name, *writer.add(job.header, job.content, job.size)
+                )
+        rows = tuple(
+            replace(next(copies), path=job.header.name) if job.source else written[job.header.name]
+            for job in planned
+            if not job.header.name.endswith("/")
+        )
+        _finish(copies)
+        _write_record(archive, writer, name, rows, moment)
+        size = writer.finish()
+        sha256 = _read_back(file)
+    return WrittenWheel(target, sha256, size, rows, dropped)
+
+
+def _finish(copies: Iterator[RecordEntry]) -> None:
+    """Run the iterator to its end, where it raises if members were wrong."""
+    for _ in copies:
+        pass
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """Say in a sentence that the output cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise RelinkError(
+            f"{target} cannot be written: {error.strerror or error}; make room there, or choose another directory"
+        ) from error
+
+
+def _write_record(
+    archive: WheelArchive, writer: ZipWriter, name: WheelName, rows: tuple[RecordEntry, ...], moment: DosTime
+) -> None:
+    """Write RECORD as the last member; copied too, if it says what it said."""
+    path = f"{archive.dist_info}/RECORD"
+    target = output_path(archive, name, path)
+    member = archive.members[path]
+    header = _header(member, target)
+    data = render_record(rows, target)
+    if data == archive.read(path):
+        writer.copy(header, member, archive.raw(path))
+    else:
+        writer.add(replace(header, date_time=moment, method=z.DEFLATED), data)
+
+
+def _read_back(file: BinaryIO) -> str:
+    """SHA-256 of what was written; local headers were patched, so it cannot be computed on the way."""
+    file.flush()
+    file.seek(0)
+    digest = hashlib.sha256()
+    while data := file.read(_READ_BACK):
+        digest.update(data)
+    return digest.hexdigest()

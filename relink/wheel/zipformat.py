@@ -1,0 +1,131 @@
+"""The records a ZIP file is made of (PKWARE APPNOTE.TXT 6.3.10; section numbers are its), for reading and writing."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "CENTRAL",
+    "CENTRAL_SIGNATURE",
+    "DEFLATED",
+    "DESCRIPTOR_SIGNATURE",
+    "END",
+    "END64",
+    "END64_LOCATOR",
+    "END64_LOCATOR_SIGNATURE",
+    "END64_SIGNATURE",
+    "END_SIGNATURE",
+    "FLAG_DESCRIPTOR",
+    "FLAG_UTF8",
+    "LOCAL",
+    "LOCAL_SIGNATURE",
+    "STORED",
+    "Member",
+    "dos_time",
+    "extra_fields",
+    "from_dos_time",
+]
+
+STORED: Final = 0
+DEFLATED: Final = 8
+
+FLAG_ENCRYPTED: Final = 0x0001
+FLAG_DESCRIPTOR: Final = 0x0008  # crc and sizes follow the data (4.3.9)
+FLAG_PATCHED: Final = 0x0020
+FLAG_STRONG: Final = 0x0040
+FLAG_UTF8: Final = 0x0800
+FLAG_MASKED: Final = 0x2000
+FLAG_LEVEL: Final = 0x0006  # how hard the compressor tried: says nothing to a reader
+
+EXTRA_ZIP64: Final = 0x0001  # 4.5.3
+EXTRA_UNICODE_PATH: Final = 0x7075  # 4.6.9
+
+MARK16: Final = 0xFFFF  # "the true value is in the ZIP64 record"
+MARK32: Final = 0xFFFFFFFF
+
+# When writing, values from here on go to ZIP64 fields. Variables, so that tests can lower them.
+ZIP64_LIMIT = MARK32
+ZIP64_COUNT = MARK16
+
+# 4.3.7: signature, version needed, flags, method, time, date, crc, compressed, size, name length, extra length
+LOCAL: Final = struct.Struct("<4s5H3L2H")
+LOCAL_SIGNATURE: Final = b"PK\x03\x04"
+# 4.3.12: signature, made by, version needed, flags, method, time, date, crc, compressed, size, name length,
+# extra length, comment length, disk, internal attributes, external attributes, header offset
+CENTRAL: Final = struct.Struct("<4s6H3L5H2L")
+CENTRAL_SIGNATURE: Final = b"PK\x01\x02"
+# 4.3.14: signature, size of the rest, made by, version needed, disk, directory's disk, entries here, entries,
+# directory size, directory offset
+END64: Final = struct.Struct("<4sQ2H2L4Q")
+END64_SIGNATURE: Final = b"PK\x06\x06"
+# 4.3.15: signature, disk of the END64 record, its offset, number of disks
+END64_LOCATOR: Final = struct.Struct("<4sLQL")
+END64_LOCATOR_SIGNATURE: Final = b"PK\x06\x07"
+# 4.3.16: signature, disk, directory's disk, entries here, entries, directory size, directory offset, comment length
+END: Final = struct.Struct("<4s4H2LH")
+END_SIGNATURE: Final = b"PK\x05\x06"
+DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
+
+DosTime = tuple[int, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of a wheel, as the central directory describes it and the local header confirms.
+
+    Sizes and offsets are bytes. ``mode`` has the permission and type bits of Unix, and is 0 if the entry was
+    not made by a Unix. ``date_time`` is (year, month, day, hour, minute, second) as stored: DOS time has steps
+    of two seconds and no zone, and nobody has checked that the month is not 0.
+    """
+
+    name: str
+    method: int
+    flags: int
+    crc: int
+    compressed_size: int
+    size: int
+    header_offset: int
+    data_offset: int
+    mode: int
+    date_time: DosTime
+    external_attributes: int
+    create_system: int
+    is_directory: bool
+
+
+def from_dos_time(date: int, time: int) -> DosTime:
+    """Unpack DOS date and time (4.4.6) without judging them: :func:`dos_time` gives the same numbers back."""
+    return (
+        (date >> 9) + 1980,
+        (date >> 5) & 15,
+        date & 31,
+        time >> 11,
+        (time >> 5) & 63,
+        (time & 31) * 2,
+    )
+
+
+def dos_time(moment: DosTime) -> tuple[int, int]:
+    """Pack (year 1980..2107, month, day, hour, minute, second) into DOS (date, time)."""
+    year, month, day, hour, minute, second = moment
+    return (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
+
+
+def extra_fields(extra: bytes) -> list[tuple[int, bytes]]:
+    """Split an extra field (4.5.1) into (id, data) pairs.
+
+    :raises ValueError: a field reaches past the end.
+    """
+    fields = []
+    position = 0
+    # Up to three bytes of padding at the end are left by some aligners; they cannot hold a field.
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, position)
+        position += 4
+        if position + length > len(extra):
+            raise ValueError(f"extra field {kind:#06x} reaches past the end")
+        fields.append((kind, extra[position : position + length]))
+        position += length
+    return fields

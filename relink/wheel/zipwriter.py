@@ -1,0 +1,293 @@
+"""Writing a ZIP file: members copied as they are, or deflated and hashed in one pass.
+
+The bytes depend on nothing but what is asked for: no extra fields but ZIP64's own, no data descriptors, no
+comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+from isal import isal_zlib
+
+from relink.errors import RelinkError
+from relink.wheel import zipformat as z
+from relink.wheel.zipformat import DosTime, Member
+
+__all__ = ["Content", "Header", "ZipWriter"]
+
+Buffer = bytes | bytearray | memoryview
+#: What a member's new content may be: bytes, a file's path, an open file (read from where it stands), or pieces.
+Content = Buffer | Path | BinaryIO | Iterable[Buffer]
+
+# What a deflater gives depends on how its input is cut, so the input is always cut alike.
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a member is to be called and how it is to look, whatever its content."""
+
+    name: str
+    method: int
+    date_time: DosTime
+    external_attributes: int
+    create_system: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A member that is in the file: what the central directory needs to know."""
+
+    header: Header
+    crc: int
+    compressed_size: int
+    size: int
+    offset: int
+
+
+class _Deflater(Protocol):
+    def compress(self, data: Buffer, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+def _deflater(level: int) -> _Deflater:
+    """Levels 1 to 3 are isal's (fast), 4 to 9 zlib's (small).
+
+    isal's level 0 is not offered: it makes data that does not compress a quarter larger.
+    """
+    if 1 <= level <= 3:
+        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15)
+    return zlib.compressobj(level, zlib.DEFLATED, -15)
+
+
+def _at_most(method: int, size: int) -> int:
+    """More bytes than ``size`` bytes can become; measured: 0.01 % more for random data."""
+    return size if method == z.STORED else size + size // 8 + 1024
+
+
+def _needs_zip64(method: int, compressed_size: int, size: int) -> bool:
+    """Whether the sizes go to a ZIP64 field (4.5.3).
+
+    A member that is still to be deflated has to be decided by what it may become; a copied one is decided by
+    the same rule, so that writing a written wheel again gives the same bytes.
+    """
+    return max(compressed_size, _at_most(method, size)) >= z.ZIP64_LIMIT
+
+
+def _version(header: Header, *, zip64: bool) -> int:
+    """Version needed to extract (4.4.3), times ten."""
+    return 45 if zip64 else 20 if header.method == z.DEFLATED or header.name.endswith("/") else 10
+
+
+def _encoded(name: str) -> tuple[bytes, int]:
+    """The name's bytes and flags: UTF-8, flagged (Appendix D) where that makes a difference."""
+    return name.encode("utf-8"), 0 if name.isascii() else z.FLAG_UTF8
+
+
+def _local(header: Header, crc: int, compressed_size: int, size: int) -> bytes:
+    """The local header (4.3.7); its length depends on sizes only by :func:`_needs_zip64`."""
+    name, flags = _encoded(header.name)
+    date, time = z.dos_time(header.date_time)
+    zip64 = _needs_zip64(header.method, compressed_size, size)
+    extra = struct.pack("<2H2Q", z.EXTRA_ZIP64, 16, size, compressed_size) if zip64 else b""
+    shown = (z.MARK32, z.MARK32) if zip64 else (compressed_size, size)
+    version = _version(header, zip64=zip64)
+    fixed = z.LOCAL.pack(
+        z.LOCAL_SIGNATURE, version, flags, header.method, time, date, crc, *shown, len(name), len(extra)
+    )
+    return fixed + name + extra
+
+
+def _central(entry: _Written) -> bytes:
+    """The central directory's entry (4.3.12)."""
+    header = entry.header
+    name, flags = _encoded(header.name)
+    date, time = z.dos_time(header.date_time)
+    big_size = _needs_zip64(header.method, entry.compressed_size, entry.size)
+    big_offset = entry.offset >= z.ZIP64_LIMIT
+    values = (entry.size, entry.compressed_size) if big_size else ()
+    values += (entry.offset,) if big_offset else ()
+    extra = struct.pack(f"<2H{len(values)}Q", z.EXTRA_ZIP64, 8 * len(values), *values) if values else b""
+    version = _version(header, zip64=bool(values))
+    return (
+        z.CENTRAL.pack(
+            z.CENTRAL_SIGNATURE,
+            header.create_system << 8 | max(version, 20),
+            version,
+            flags,
+            header.method,
+            time,
+            date,
+            entry.crc,
+            z.MARK32 if big_size else entry.compressed_size,
+            z.MARK32 if big_size else entry.size,
+            len(name),
+            len(extra),
+            0,  # comment
+            0,  # disk
+            0,  # internal attributes
+            header.external_attributes,
+            z.MARK32 if big_offset else entry.offset,
+        )
+        + name
+        + extra
+    )
+
+
+def _pieces(content: Content) -> Iterator[Buffer]:
+    """Yield the content as it comes."""
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        yield content
+    elif isinstance(content, Path):
+        with content.open("rb", buffering=0) as file:
+            yield from _pieces(file)
+    elif isinstance(content, io.IOBase):
+        buffer = memoryview(bytearray(_BLOCK))
+        while length := content.readinto(buffer):  # type: ignore[attr-defined]
+            yield buffer[:length]
+    else:
+        yield from content  # type: ignore[misc]
+
+
+def _blocks(content: Content) -> Iterator[Buffer]:
+    """Yield the content in blocks of exactly 1 MiB, the last one excepted; valid until the next is asked for."""
+    pending = bytearray()
+    for piece in _pieces(content):
+        view = memoryview(piece).cast("B")
+        while view:
+            if not pending and len(view) >= _BLOCK:
+                yield view[:_BLOCK]
+                view = view[_BLOCK:]
+                continue
+            missing = _BLOCK - len(pending)
+            pending += view[:missing]
+            view = view[missing:]
+            if len(pending) == _BLOCK:
+                yield pending
+                pending = bytearray()
+    if pending:
+        yield pending
+
+
+def content_size(content: Content, size: int | None) -> int:
+    """Return how many bytes ``content`` will give; ``size`` is what its owner says.
+
+    :raises RelinkError: it cannot be known: pieces without a size.
+    """
+    if size is not None:
+        return size
+    if isinstance(content, memoryview):
+        return content.nbytes
+    if isinstance(content, (bytes, bytearray)):
+        return len(content)
+    if isinstance(content, Path):
+        return content.stat().st_size
+    if isinstance(content, io.IOBase) and content.seekable():
+        position = content.tell()
+        end = content.seek(0, os.SEEK_END)
+        content.seek(position)
+        return end - position
+    raise RelinkError(
+        "content given in pieces needs its size: ZIP has to know beforehand whether it is large"
+    )
+
+
+class ZipWriter:
+    """Writes members to ``file``, from position 0; :meth:`finish` writes the directory.
+
+    :param level: of deflate: 1..3 isal's, 4..9 zlib's. isal's output may differ between kinds of processor.
+    """
+
+    def __init__(self, file: BinaryIO, level: int) -> None:
+        if not 1 <= level <= 9:
+            raise ValueError(f"deflate level {level} is not in 1..9")
+        self._file = file
+        self._level = level
+        self._offset = 0
+        self._entries: list[_Written] = []
+        self._hasher = ThreadPoolExecutor(1, "relink-hash")
+
+    def close(self) -> None:
+        """Give back the hashing thread."""
+        self._hasher.shutdown()
+
+    def copy(self, header: Header, member: Member, raw: Iterable[bytes]) -> None:
+        """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
+        offset = self._offset
+        self._write(_local(header, member.crc, member.compressed_size, member.size))
+        for data in raw:
+            self._write(data)
+        self._entries.append(_Written(header, member.crc, member.compressed_size, member.size, offset))
+
+    def add(self, header: Header, content: Content, size: int | None = None) -> tuple[bytes, int]:
+        """Add a member with new content, deflated or stored as ``header.method`` says.
+
+        Memory does not depend on the content's size.
+
+        :param size: of the content in bytes; needed for pieces only.
+        :return: the content's SHA-256 and size.
+        :raises RelinkError: the content does not have the size that was announced.
+        """
+        announced = content_size(content, size)
+        offset = self._offset
+        # A first header with what is known: it is as long as the right one, which replaces it.
+        self._write(_local(header, 0, 0, announced))
+        data_at = self._offset
+        sha256 = hashlib.sha256()
+        crc = 0
+        seen = 0
+        deflater = _deflater(self._level) if header.method == z.DEFLATED else None
+        for block in _blocks(content):
+            # Hashing takes half as long as deflating, beside it on another core.
+            hashing = self._hasher.submit(sha256.update, block)
+            try:
+                crc = isal_zlib.crc32(block, crc)
+                self._write(deflater.compress(block) if deflater else block)
+                seen += len(block)
+            finally:
+                hashing.result()
+        if deflater:
+            self._write(deflater.flush())
+        if seen != announced:
+            raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
+        compressed = self._offset - data_at
+        if compressed > _at_most(header.method, seen):
+            raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
+        self._file.seek(offset)
+        self._file.write(_local(header, crc, compressed, seen))
+        self._file.seek(self._offset)
+        self._entries.append(_Written(header, crc, compressed, seen, offset))
+        return sha256.digest(), seen
+
+    def finish(self) -> int:
+        """Write the central directory and the end records; return the file's size in bytes."""
+        start = self._offset
+        for entry in self._entries:
+            self._write(_central(entry))
+        size = self._offset - start
+        count = len(self._entries)
+        if count >= z.ZIP64_COUNT or size >= z.ZIP64_LIMIT or start >= z.ZIP64_LIMIT:
+            at = self._offset
+            rest = z.END64.size - 12
+            self._write(z.END64.pack(z.END64_SIGNATURE, rest, 45, 45, 0, 0, count, count, size, start))
+            self._write(z.END64_LOCATOR.pack(z.END64_LOCATOR_SIGNATURE, 0, at, 1))
+        short_count = z.MARK16 if count >= z.ZIP64_COUNT else count
+        short_size = z.MARK32 if size >= z.ZIP64_LIMIT else size
+        short_start = z.MARK32 if start >= z.ZIP64_LIMIT else start
+        self._write(z.END.pack(z.END_SIGNATURE, 0, 0, short_count, short_count, short_size, short_start, 0))
+        return self._offset
+
+    def _write(self, data: Buffer) -> None:
+        self._file.write(data)
+        self._offset += len(data)
