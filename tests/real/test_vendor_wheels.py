@@ -1,0 +1,139 @@
+"""AMD's own wheels against Debian's own ROCm, with its own loader: the answers are known (and were measured by other means)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from relink.elf.image import read_image
+from relink.pipeline import Options, relink
+from relink.report.model import Report
+
+pytestmark = pytest.mark.real
+
+
+def own_loader(prefix: Path) -> Path:
+    return prefix / "lib" / "x86_64-linux-gnu" / "ld-linux-x86-64.so.2"
+
+
+def run(wheel: Path, prefix: Path, output: Path, *, host: bool = False) -> Report:
+    interpreter = None if host else str(own_loader(prefix))
+    chosen = Options(prefixes=(str(prefix),), interpreter=interpreter, output_directory=output)
+    return relink(wheel, chosen)
+
+
+def errors(report: Report) -> dict[str, str]:
+    return {found.subject: found.message for found in report.findings if found.level == "error"}
+
+
+def test_migraphx_main_job(migraphx_wheel: Path, small_prefix: Path, tmp_path: Path) -> None:
+    report = run(migraphx_wheel, small_prefix, tmp_path / "out")
+    assert errors(report) == {}
+    assert report.output is not None
+    output = Path(report.output.path)
+    assert output.name == "onnxruntime_migraphx-1.27.1+rocm7.2.4-cp312-cp312-linux_x86_64.whl"
+
+    # The loader itself, without its cache: everything inside the prefix, nothing from the host.
+    subprocess.run(
+        [sys.executable, "-m", "wheel", "unpack", "-d", str(tmp_path / "un"), str(output)], check=True
+    )
+    provider = next((tmp_path / "un").rglob("libonnxruntime_providers_migraphx.so"))
+    listing = subprocess.run(
+        [own_loader(small_prefix), "--inhibit-cache", "--list", provider],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    paths = [
+        line.split(" => ")[-1].split(" (")[0].strip() for line in listing.splitlines() if "vdso" not in line
+    ]
+    assert len(paths) + 1 == 20
+    assert all(path.startswith(str(small_prefix)) for path in paths), paths
+    assert "not found" not in listing
+
+    # No search path names the vendor's directories, is empty, or relative.
+    for found in (tmp_path / "un").rglob("*.so*"):
+        image = read_image(found.read_bytes(), found.name)
+        for entry in (image.search_path or "$ORIGIN").split(":"):
+            assert entry.startswith(("/", "$ORIGIN"))
+            assert "/opt/rocm" not in entry
+
+    # pip takes it, and a second run changes nothing.
+    site = tmp_path / "site"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(site),
+    ]
+    subprocess.run([*pip, "--python-version", "3.12", "--only-binary=:all:", str(output)], check=True)
+    assert (site / "onnxruntime" / "capi" / provider.name).read_bytes() == provider.read_bytes()
+    again = run(output, small_prefix, tmp_path / "again")
+    assert again.output is not None
+    assert not any(file.changed for file in again.files)
+    assert Path(again.output.path).read_bytes() == output.read_bytes()
+
+    # Untouched members keep their compressed bytes.
+    with zipfile.ZipFile(migraphx_wheel) as before, zipfile.ZipFile(output) as after:
+        changed = {file.path for file in report.files if file.changed}
+        for info in before.infolist():
+            if ".dist-info/" not in info.filename and info.filename not in changed:
+                twin = after.getinfo(info.filename)
+                assert (twin.CRC, twin.compress_size, twin.external_attr) == (
+                    info.CRC,
+                    info.compress_size,
+                    info.external_attr,
+                )
+
+
+def test_migraphx_on_an_older_host_names_libraries_and_versions(
+    migraphx_wheel: Path, small_prefix: Path, tmp_path: Path
+) -> None:
+    import platform  # noqa: PLC0415
+
+    major, minor = (int(part) for part in platform.libc_ver()[1].split(".")[:2])
+    if (major, minor) >= (2, 43):
+        pytest.skip(f"this host's glibc {major}.{minor} is as new as the prefix's")
+    report = run(migraphx_wheel, small_prefix, tmp_path, host=True)
+    assert report.output is None
+    assert list(tmp_path.iterdir()) == []
+    wrong = {subject: message for subject, message in errors(report).items() if "GLIBC_" in message}
+    assert any("libamdhip64.so.7" in subject for subject in wrong)
+    assert all("of libc.so.6" in message or "of libm.so.6" in message for message in wrong.values())
+
+
+def test_bitsandbytes_variants(bitsandbytes_wheel: Path, full_prefix: Path, tmp_path: Path) -> None:
+    report = run(bitsandbytes_wheel, full_prefix, tmp_path)
+    assert errors(report) == {}
+    served = {file.path.rsplit("_", 1)[1] for file in report.files if file.served}
+    assert {"rocm70.so", "rocm71.so", "rocm72.so"} <= served
+    assert not served & {"rocm64.so", "cuda118.so", "cuda132.so", "xpu2026.so"}
+    assert report.output is not None
+    with zipfile.ZipFile(bitsandbytes_wheel) as before, zipfile.ZipFile(report.output.path) as after:
+        for file in report.files:
+            if not file.served:
+                assert after.getinfo(file.path).CRC == before.getinfo(file.path).CRC
+
+
+def test_jax_pjrt_names_everything_missing_in_one_run(
+    jax_pjrt_wheel: Path, full_prefix: Path, tmp_path: Path
+) -> None:
+    report = run(jax_pjrt_wheel, full_prefix, tmp_path)
+    assert report.output is None
+    assert set(errors(report)) == {
+        "librocprofiler-sdk.so.1",
+        "librccl.so.1",
+        "libamd_smi.so.26",
+        "librocm_sysdeps_drm.so.2",
+        "librocm_sysdeps_drm_amdgpu.so.1",
+        "librocm_sysdeps_numa.so.1",
+    }
