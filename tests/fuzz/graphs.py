@@ -80,7 +80,6 @@ ODD_NEEDED = (
         "./liba.so",
         "<ld.so>",
         "ld-linux-x86-64.so.2",
-        "libc.so.6",
         "libm.so.6",
         "",
         "libnowhere.so",

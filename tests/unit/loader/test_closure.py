@@ -73,6 +73,18 @@ def test_edges_are_told_once(world: Path, environment: Environment) -> None:
     assert len(asked) == len(set(asked))
 
 
+def test_the_first_of_two_sonames_answers(tmp_path: Path, environment: Environment) -> None:
+    for name in ("lib1.so", "lib2.so"):
+        Library("libsame.so").write(tmp_path / name)
+    program = Library(needed=("lib1.so", "lib2.so", "libsame.so"), runpath="$ORIGIN").write(tmp_path / "prog")
+    closure = trace(environment, str(program))
+    assert [closure.objects[edge.target or 0].name for edge in closure.edges] == [
+        "lib1.so",
+        "lib2.so",
+        "lib1.so",
+    ]
+
+
 def test_fatal(world: Path, environment: Environment) -> None:
     (world / "libgone.so").write_text("INPUT(x)")
     closure = trace(environment, f"{world}/liba.so")
