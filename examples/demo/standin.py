@@ -28,6 +28,7 @@ from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 
 __all__ = [
+    "NOTICE",
     "StandinLibrary",
     "build_standin",
     "compiler",
@@ -36,6 +37,7 @@ __all__ = [
     "standin_libraries",
 ]
 
+NOTICE = "STAND-IN.txt"  # the file in a stand-in that says what it is
 _OBJECT_SIZE = 256  # bytes; an undefined symbol does not say how large the real object is
 
 
@@ -235,7 +237,7 @@ def build_standin(
         _compile(library, places, rocm_version)
     (directory / ".info").mkdir(exist_ok=True)
     (directory / ".info/version").write_text(f"{rocm_version}-standin\n")
-    (directory / "STAND-IN.txt").write_text(
+    (directory / NOTICE).write_text(
         "This is not a ROCm. Its libraries have the names, symbols and versions that one wheel imports, and nothing inside.\n"
     )
     return directory
