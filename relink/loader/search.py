@@ -196,6 +196,11 @@ class _Search:
             self.fatal = f"{path}: {rejected.reason}"
         return None, errno.ENOENT
 
+    def harmless(self) -> tuple[int, ...]:
+        """The errors after which open_path goes on to the next directory."""
+        files = (errno.ENOTDIR,) if self.environment.target.passes_over_files else ()
+        return (errno.ENOENT, errno.EACCES, *files)
+
     def directories(
         self, name: str, entries: list[tuple[str, FoundBy]]
     ) -> tuple[Candidate, FoundBy, str] | None:
@@ -218,11 +223,7 @@ class _Search:
                 reason = "no such file" if exists else "no such directory"
                 self.tried.append(Tried(_join(directory, name), found_by, reason))
             # A relative directory counts as existing without a look (fillin_rpath): the process may move.
-            if (exists or not directory.startswith("/")) and error not in (
-                errno.ENOENT,
-                errno.EACCES,
-                errno.ENOTDIR,
-            ):
+            if (exists or not directory.startswith("/")) and error not in self.harmless():
                 return None  # open_path stops at any other error, a loop of symbolic links for one
         return None
 

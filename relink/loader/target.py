@@ -37,6 +37,8 @@ GLIBC_SONAMES = frozenset(
 
 _TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
 _PROBE = "/relink-probe-directory"
+_AFTER = "/relink-probe-after"
+_FILE = "proc/version"  # relative to /, in which the loader is run
 _LINK = "/proc/self/root"  # a symbolic link to / in every process
 _DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
 
@@ -57,6 +59,8 @@ class Target:
         program is where the kernel found it), or None when only a loader was named.
     :ivar canonical_program: whether this loader, run as ``ld.so program``, resolves the program's own path before it takes
         $ORIGIN from it (newer ones do, as the kernel does).
+    :ivar passes_over_files: whether a relative entry that is a file is passed over (newer loaders) or ends the search of its
+        list (open_path and ENOTDIR; glibc 2.36 does that).
     """
 
     interpreter: str
@@ -71,6 +75,7 @@ class Target:
     cache_path: str
     python: str | None
     canonical_program: bool = False
+    passes_over_files: bool = True
 
     @property
     def hwcaps(self) -> tuple[str, ...]:
@@ -190,6 +195,7 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
         return subprocess.run(
             [host, *arguments],
             env=clean | environment,
+            cwd="/",
             capture_output=True,
             text=True,
             errors="surrogateescape",
@@ -236,6 +242,7 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
         cache_path=cache_path,
         python=python,
         canonical_program=searched.canonical_program,
+        passes_over_files=searched.passes_over_files,
     )
 
 
@@ -244,14 +251,17 @@ class _SearchTrace:
     subdirectories: tuple[str, ...]
     directories: tuple[str, ...]
     canonical_program: bool
+    passes_over_files: bool
 
 
 def _search_trace(host: str) -> _SearchTrace:
     """Let the loader look for a library that does not exist, and read where it looks (LD_DEBUG=libs).
 
     The program's path leads through a symbolic link that is there always, and so $ORIGIN tells whether links are resolved.
+    Whether the directory behind a file is looked at tells whether files are passed over.
     """
-    trace = {"LD_DEBUG": "libs", "LD_LIBRARY_PATH": f"{_PROBE}:$ORIGIN", "LD_PRELOAD": "librelink-probe.so"}
+    entries = f"{_PROBE}:$ORIGIN:{_FILE}:{_AFTER}"
+    trace = {"LD_DEBUG": "libs", "LD_LIBRARY_PATH": entries, "LD_PRELOAD": "librelink-probe.so"}
     run = _run(host, ["--list", _LINK + os.path.realpath("/proc/self/exe")], trace)
     paths = re.findall(r"search path=(\S*)\t+\((.*?)\)", run.stderr)
     given = next((path for path, kind in paths if kind == "LD_LIBRARY_PATH"), _PROBE).split(":")
@@ -264,6 +274,7 @@ def _search_trace(host: str) -> _SearchTrace:
         subdirectories,
         tuple(path for path in system if path and not path.endswith(endings)),
         canonical_program=not any(path.startswith(_LINK) for path in given),
+        passes_over_files=f"trying file={_AFTER}/" in run.stderr,
     )
 
 

@@ -63,6 +63,8 @@ ENTRIES = (
         "$ORIGIN/../..",
         "../d0",
         "@/d0/up/cwd",
+        "file",
+        "@/cwd/file",
     ),
 )
 COMMON_ENTRIES = ENTRIES[:9]
@@ -186,6 +188,7 @@ def write(graph: Graph, world: Path, target: Target) -> None:
         (world / fill(name, world, target)).mkdir(parents=True, exist_ok=True)
     for name, link in LINKS.items():
         (world / name).symlink_to(fill(link, world, target))
+    (world / "cwd/file").write_text("not a directory")
     for node in graph.nodes:
         path = world / fill(node.path, world, target)
         if not os.path.lexists(path):

@@ -10,6 +10,7 @@ Keys of case.toml; ``@`` stands for the directory in which the case is built:
     cwd, library_path
     expected    [[name, path]] in load order, path "" where it is missing; with `roots` only [path]
     fatal       instead: the path or name that the load dies of
+    unless      what is expected instead where the target has not the named fact, a field of Target
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ def test_rule(name: str, target: Target, tmp_path: Path) -> None:
     world.mkdir()
     case = _fill(tomllib.loads((HERE / name / "case.toml").read_text()), world, target)
     assert (HERE / name / "README.md").exists()
+    for fact, otherwise in case.get("unless", {}).items():
+        if not getattr(target, fact):
+            case["expected"] = otherwise
     _build(case, world)
     environment = Environment(
         target, Files(), tuple(case.get("library_path", ())), str(world / case.get("cwd", "."))
