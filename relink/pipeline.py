@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import RecordKind, check_record, read_record, signatures
-from relink.wheel.writer import Addition, Replacement, write_wheel
+from relink.wheel.writer import Addition, Replacement, output_path, write_wheel
 
 __all__ = [
     "PLAN_MEMBER",
@@ -306,7 +306,9 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
         output = None
         if not options.dry_run and (options.force or not has_errors(findings)):
             output, more = _write(wheel, planned, options, clock)
-            findings = (*findings, *select(more, options.select, options.ignore))
+            chosen = select(more, options.select, options.ignore)
+            # Which patterns match nothing has been said of the plan's findings.
+            findings = (*findings, *(found for found in chosen if found in more))
         plan = planned.plan
         return Report(
             options.command,
@@ -325,6 +327,12 @@ def _write(
 ) -> tuple[OutputFacts | None, tuple[Finding, ...]]:
     """Write the output beside its final name, verify it there, and give it the name."""
     directory = options.output_directory
+    final = directory / planned.plan.output
+    in_place = _is_input(final, wheel.archive.path)
+    if in_place and not planned.plan.empty:
+        raise UsageError(
+            f"{final}: the result would take the input's place; name another directory by --output"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         work = tempfile.TemporaryDirectory(prefix=".relink-", dir=directory)
@@ -332,7 +340,6 @@ def _write(
         raise UsageError(
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
-    final = directory / planned.plan.output
     with work as temporary:
         written = Path(temporary) / planned.plan.output
         try:
@@ -342,11 +349,22 @@ def _write(
         findings: tuple[Finding, ...] = ()
         if options.verify:
             with clock.stage("verify"):
-                findings = _verify(written, planned)
+                findings = _verify(written, wheel.archive, planned)
         if has_errors(findings) and not options.force:
             return None, findings
-        os.replace(written, final)
+        if not in_place:
+            try:
+                os.replace(written, final)
+            except OSError as error:
+                raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
     return OutputFacts(str(final), sha256), findings
+
+
+def _is_input(final: Path, wheel: Path) -> bool:
+    try:
+        return os.path.samefile(final, wheel)
+    except OSError:  # there is nothing of that name yet
+        return False
 
 
 def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock) -> str:
@@ -400,7 +418,13 @@ def _edit(archive: WheelArchive, file: FilePlan, image: Image, private: Path) ->
     return private
 
 
-def _verify(path: Path, planned: Planned) -> tuple[Finding, ...]:
-    changed = [file.path for file in planned.plan.files if file.changed]
+def _verify(path: Path, wheel: WheelArchive, planned: Planned) -> tuple[Finding, ...]:
+    situation = planned.decisions.situation
+    # The directory X-VERSION.data is called by the new version in the output.
+    names = {member: output_path(wheel, planned.output, member) for member in situation.images}
+    situation = replace(
+        situation, images={names[member]: image for member, image in situation.images.items()}
+    )
+    changed = [names[file.path] for file in planned.plan.files if file.changed]
     with WheelArchive(path) as archive:
-        return verify(archive, changed, planned.decisions.situation).findings
+        return verify(archive, changed, situation).findings
