@@ -12,8 +12,9 @@ import binascii
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
@@ -27,11 +28,14 @@ __all__ = [
     "RecordIssue",
     "RecordKind",
     "check_record",
+    "default_jobs",
     "hashed",
     "parse_record",
     "read_record",
     "render_record",
     "signatures",
+    "start_verification",
+    "verified",
     "verify_member",
     "verify_members",
 ]
@@ -231,32 +235,50 @@ def verify_member(
         wrong = RecordEntry(entry.path, named, other.digest(), size).hash_field
         raise WheelError(
             f"{archive.path.name}: {entry.path!r} is not the file that RECORD lists "
-            f"({wrong} instead of {entry.hash_field}); get the wheel again"
+            f"({wrong} instead of {entry.hash_field})"
         )
     return hashed(entry.path, sha256.digest(), size)
 
 
-def verify_members(
+def start_verification(
     archive: WheelArchive, entries: Iterable[RecordEntry], pool: ThreadPoolExecutor
-) -> Iterator[RecordEntry]:
-    """Run :func:`verify_member` over ``entries`` on ``pool``, starting now; iterating gives the lines, in order.
-
-    :raises WheelError: at the end of the iteration, with every wrong member in ``issues``.
-    """
+) -> dict[str, Future[RecordEntry]]:
+    """Begin :func:`verify_member` for each of ``entries`` on ``pool``; :func:`verified` waits for them."""
     # isal and hashlib let go of the interpreter lock, so threads do run side by side.
-    futures = [pool.submit(verify_member, archive, entry) for entry in entries]
+    return {entry.path: pool.submit(verify_member, archive, entry) for entry in entries}
 
-    def results() -> Iterator[RecordEntry]:
-        issues: list[str] = []
-        for future in futures:
-            try:
-                yield future.result()
-            except WheelError as error:
-                issues.extend([error.message, *error.issues])
-        if issues:
-            raise WheelError(f"{archive.path.name}: {len(issues)} members are not what RECORD lists", issues)
 
-    return results()
+def verified(futures: Mapping[str, Future[RecordEntry]]) -> dict[str, RecordEntry]:
+    """Wait for :func:`start_verification` and return the lines with SHA-256 and size, by path.
+
+    :raises WheelError: with every member in ``issues`` that is damaged or is not what RECORD lists.
+    """
+    rows: dict[str, RecordEntry] = {}
+    issues: list[str] = []
+    for path, future in futures.items():
+        try:
+            rows[path] = future.result()
+        except WheelError as error:
+            issues.extend([error.message, *error.issues])
+    if issues:
+        raise WheelError("the wheel's content is not what it should be; get it again", issues)
+    return rows
+
+
+def verify_members(
+    archive: WheelArchive, entries: Iterable[RecordEntry], jobs: int | None = None
+) -> dict[str, RecordEntry]:
+    """Run :func:`verify_member` over ``entries`` on ``jobs`` threads (None: one a processor, at most 4).
+
+    :raises WheelError: with every member in ``issues`` that is damaged or is not what RECORD lists.
+    """
+    with ThreadPoolExecutor(jobs or default_jobs(), "relink-verify") as pool:
+        return verified(start_verification(archive, entries, pool))
+
+
+def default_jobs() -> int:
+    """Return how many threads verify, if nobody says: more than 4 wait for memory."""
+    return min(4, os.cpu_count() or 1)
 
 
 def render_record(rows: Iterable[RecordEntry], record: str) -> bytes:

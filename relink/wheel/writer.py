@@ -5,7 +5,6 @@ from __future__ import annotations
 import calendar
 import contextlib
 import hashlib
-import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -18,16 +17,18 @@ from relink.errors import RelinkError, UsageError
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import atomic_file
-from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
+from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.record import (
     RecordEntry,
+    default_jobs,
     hashed,
     read_record,
     render_record,
     signatures,
-    verify_members,
+    start_verification,
+    verified,
 )
 from relink.wheel.zipformat import DosTime, Member
 from relink.wheel.zipwriter import Content, Header, ZipWriter
@@ -134,14 +135,16 @@ def _check_arguments(
 
 
 def _own_files(archive: WheelArchive, name: WheelName) -> dict[str, bytes]:
-    """METADATA and WHEEL where ``name`` asks for others than the input has."""
+    """METADATA and WHEEL, where they say something else than ``name``."""
     files: dict[str, bytes] = {}
-    if name.version_text != archive.name.version_text:
-        path = f"{archive.dist_info}/METADATA"
-        files[path] = rewrite_metadata(archive.read(path), name.version_text)
-    if name.expanded_tags != archive.name.expanded_tags:
-        path = f"{archive.dist_info}/WHEEL"
-        files[path] = rewrite_wheel_info(archive.read(path), name.expanded_tags)
+    path = f"{archive.dist_info}/METADATA"
+    data = archive.read(path)
+    if read_metadata(data).version not in (name.version_text, str(name.version)):
+        files[path] = rewrite_metadata(data, name.version_text)
+    path = f"{archive.dist_info}/WHEEL"
+    data = archive.read(path)
+    if sorted(read_wheel_info(data).tags) != sorted(name.expanded_tags):
+        files[path] = rewrite_wheel_info(data, name.expanded_tags)
     return files
 
 
@@ -200,35 +203,21 @@ def _header(member: Member, target: str) -> Header:
     return Header(target, member.method, member.date_time, member.external_attributes, member.create_system)
 
 
-def _rows_of_copies(
+def _known_rows(
     archive: WheelArchive,
-    jobs: list[_Job],
+    copied: list[str],
+    vendor: Mapping[str, RecordEntry],
     known: Mapping[str, RecordEntry],
-    pool: ThreadPoolExecutor,
     *,
     verify: bool,
-) -> Iterator[RecordEntry]:
-    """Yield RECORD's lines for the copied members, in order, under their old names; inflates on ``pool``."""
-    vendor = {entry.path: entry for entry in read_record(archive)[0]}
-    paths = [job.source.name for job in jobs if job.source and not job.source.is_directory]
-    done = {path: known[path] for path in paths if path in known and known[path].algorithm == "sha256"}
+) -> dict[str, RecordEntry]:
+    """RECORD's lines that need no inflating, by path in the input."""
+    rows = {path: known[path] for path in copied if path in known and known[path].algorithm == "sha256"}
     if not verify:
-        done |= {
-            path: replace(vendor[path], size=archive.members[path].size)
-            for path in paths
-            if path in vendor and vendor[path].algorithm == "sha256" and path not in done
-        }
-    wanted = [vendor.get(path, RecordEntry(path, None, None, None)) for path in paths if path not in done]
-    computed = verify_members(archive, wanted, pool)
-
-    def rows() -> Iterator[RecordEntry]:
-        for path in paths:
-            yield done[path] if path in done else next(computed)
-        # The wrong ones were skipped; running to the end raises the error that lists them.
-        for _ in computed:
-            pass
-
-    return rows()
+        for path in copied:
+            if path not in rows and path in vendor and vendor[path].algorithm == "sha256":
+                rows[path] = replace(vendor[path], size=archive.members[path].size)
+    return rows
 
 
 def write_wheel(
@@ -263,7 +252,7 @@ def write_wheel(
     :param verify: inflate every copied member and compare with the vendor's RECORD; if not, the vendor's
         SHA-256 is believed where there is one.
     :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
-    :param jobs: threads that verify; None: one a processor, at most 4.
+    :param jobs: threads that verify; None: :func:`relink.wheel.record.default_jobs`.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -274,38 +263,35 @@ def write_wheel(
     dropped = signatures(archive.dist_info, archive.members)
     moment = _moment(archive, epoch)
     planned = _jobs(archive, name, replacements, additions, removals | {*dropped}, moment)
+    copied = [job.source.name for job in planned if job.source and not job.source.is_directory]
+    vendor = {entry.path: entry for entry in read_record(archive)[0]}
+    rows = _known_rows(archive, copied, vendor, known or {}, verify=verify)
+    unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
     target = directory / name.filename
     with contextlib.ExitStack() as stack:
-        pool = ThreadPoolExecutor(jobs or min(4, os.cpu_count() or 1), "relink-verify")
+        pool = ThreadPoolExecutor(jobs or default_jobs(), "relink-verify")
         stack.callback(pool.shutdown, cancel_futures=True)
-        copies = _rows_of_copies(archive, planned, known or {}, pool, verify=verify)
+        verification = start_verification(archive, unknown, pool)
         stack.enter_context(_told(target))
         file = stack.enter_context(atomic_file(target))
         writer = stack.enter_context(contextlib.closing(ZipWriter(file, level)))
-        written = {}
+        new: dict[str, RecordEntry] = {}
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
             elif job.content is not None:
-                written[job.header.name] = hashed(
-                    job.header.name, *writer.add(job.header, job.content, job.size)
-                )
-        rows = tuple(
-            replace(next(copies), path=job.header.name) if job.source else written[job.header.name]
+                path = job.header.name
+                new[path] = hashed(path, *writer.add(job.header, job.content, job.size))
+        rows |= verified(verification)
+        lines = tuple(
+            replace(rows[job.source.name], path=job.header.name) if job.source else new[job.header.name]
             for job in planned
-            if not job.header.name.endswith("/")
+            if not (job.source and job.source.is_directory)
         )
-        _finish(copies)
-        _write_record(archive, writer, name, rows, moment)
+        _write_record(archive, writer, name, lines, moment)
         size = writer.finish()
         sha256 = _read_back(file)
-    return WrittenWheel(target, sha256, size, rows, dropped)
-
-
-def _finish(copies: Iterator[RecordEntry]) -> None:
-    """Run the iterator to its end, where it raises if members were wrong."""
-    for _ in copies:
-        pass
+    return WrittenWheel(target, sha256, size, lines, dropped)
 
 
 @contextlib.contextmanager
@@ -314,8 +300,11 @@ def _told(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = error.strerror or str(error)
+        # The file in question may also be one that a replacement is read from.
+        where = f" ({error.filename})" if error.filename else ""
         raise RelinkError(
-            f"{target} cannot be written: {error.strerror or error}; make room there, or choose another directory"
+            f"{target} cannot be written: {reason}{where}; see to that, or choose another directory"
         ) from error
 
 

@@ -7,7 +7,6 @@ comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import struct
 import zlib
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol, runtime_checkable
 
 from isal import isal_zlib
 
@@ -23,11 +22,26 @@ from relink.errors import RelinkError
 from relink.wheel import zipformat as z
 from relink.wheel.zipformat import DosTime, Member
 
-__all__ = ["Content", "Header", "ZipWriter"]
+__all__ = ["Content", "Header", "ZipWriter", "content_size"]
 
 Buffer = bytes | bytearray | memoryview
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """An open binary file, as far as it is needed here."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+    def seekable(self) -> bool: ...
+
+    def tell(self) -> int: ...
+
+    def seek(self, offset: int, whence: int = ..., /) -> int: ...
+
+
 #: What a member's new content may be: bytes, a file's path, an open file (read from where it stands), or pieces.
-Content = Buffer | Path | BinaryIO | Iterable[Buffer]
+Content = Buffer | Path | Readable | Iterable[Buffer]
 
 # What a deflater gives depends on how its input is cut, so the input is always cut alike.
 _BLOCK: Final = 1 << 20
@@ -116,8 +130,8 @@ def _central(entry: _Written) -> bytes:
     date, time = z.dos_time(header.date_time)
     big_size = _needs_zip64(header.method, entry.compressed_size, entry.size)
     big_offset = entry.offset >= z.ZIP64_LIMIT
-    values = (entry.size, entry.compressed_size) if big_size else ()
-    values += (entry.offset,) if big_offset else ()
+    values = [entry.size, entry.compressed_size] if big_size else []
+    values += [entry.offset] if big_offset else []
     extra = struct.pack(f"<2H{len(values)}Q", z.EXTRA_ZIP64, 8 * len(values), *values) if values else b""
     version = _version(header, zip64=bool(values))
     return (
@@ -152,12 +166,12 @@ def _pieces(content: Content) -> Iterator[Buffer]:
     elif isinstance(content, Path):
         with content.open("rb", buffering=0) as file:
             yield from _pieces(file)
-    elif isinstance(content, io.IOBase):
+    elif isinstance(content, Readable):
         buffer = memoryview(bytearray(_BLOCK))
-        while length := content.readinto(buffer):  # type: ignore[attr-defined]
+        while length := content.readinto(buffer):
             yield buffer[:length]
     else:
-        yield from content  # type: ignore[misc]
+        yield from content
 
 
 def _blocks(content: Content) -> Iterator[Buffer]:
@@ -193,7 +207,7 @@ def content_size(content: Content, size: int | None) -> int:
         return len(content)
     if isinstance(content, Path):
         return content.stat().st_size
-    if isinstance(content, io.IOBase) and content.seekable():
+    if isinstance(content, Readable) and content.seekable():
         position = content.tell()
         end = content.seek(0, os.SEEK_END)
         content.seek(position)
