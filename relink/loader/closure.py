@@ -2,6 +2,9 @@
 
 Sources: glibc elf/dl-deps.c (_dl_map_object_deps: the order), elf/dl-load.c (_dl_map_object: what counts as loaded already),
 elf/rtld.c (the program, LD_PRELOAD, tracing), elf/dl-open.c (dlopen).
+
+Left out on purpose: DT_FILTER and DT_AUXILIARY (dl-deps.c loads these before the object that names them; no vendor's library
+has one, and `Image.filters` says where one does), LD_AUDIT, namespaces of dlmopen, and a vDSO that is asked for by name.
 """
 
 from __future__ import annotations
