@@ -306,6 +306,8 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
         output = None
         if not options.dry_run and (options.force or not has_errors(findings)):
             output, more = _write(wheel, planned, options, clock)
+            known = {found.code for found in findings if found.level == "error"}
+            more = tuple(found for found in more if found.code not in known)
             chosen = select(more, options.select, options.ignore)
             # Which patterns match nothing has been said of the plan's findings.
             findings = (*findings, *(found for found in chosen if found in more))

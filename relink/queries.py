@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,9 @@ from relink.pipeline import (
 from relink.plan.findings import Finding, finding, select
 from relink.plan.layout import Layout
 from relink.plan.model import Plan, TargetFacts, from_json
-from relink.plan.strategy import matches_library
+from relink.plan.strategy import Situation, matches_library
 from relink.report.inspection import Inspection, elf_facts
-from relink.verify import LoaderMap, verify
+from relink.verify import LoaderMap, Verification, verify
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["VerifiedWheel", "explain", "inspect", "read_plan", "run_demo", "verify_wheel"]
@@ -58,13 +58,27 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         wheel = open_wheel(path, stack, target)
         situation = situation_of(wheel, target, (), options)
         result = verify(archive, list(wheel.images), situation)
-        missing = [
-            finding("RLK101", name, f"needed by {member}; the loader does not find it")
-            for member, found in result.maps.items()
-            for name in found.missing
-        ]
+        missing = _missing(result, situation, plan)
         findings = select((*wheel.findings, *missing, *result.findings), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
+
+
+def _missing(result: Verification, situation: Situation, plan: Plan | None) -> Iterator[Finding]:
+    """What the loader did not find: an error, unless it was allowed when the wheel was relinked, or no variant needs it."""
+    allowed = {found.subject for found in plan.findings if found.code == "RLK102"} if plan else set()
+    by_soname: dict[str, list[str]] = {}
+    for member, found in result.maps.items():
+        if found.missing and situation.profile.is_variant(member):
+            names = ", ".join(dict.fromkeys(found.missing))
+            yield finding("RLK103", member, f"the loader does not find {names}")
+            continue
+        for name in dict.fromkeys(found.missing):
+            by_soname.setdefault(name, []).append(member)
+    for name, members in by_soname.items():
+        code = "RLK102" if name in allowed else "RLK101"
+        yield finding(
+            code, name, f"needed in the closure of {', '.join(members)}; the loader does not find it"
+        )
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:

@@ -31,6 +31,11 @@ __all__ = ["LoaderMap", "Verification", "dry_run", "verify"]
 _TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
+_VERSION = re.compile(
+    r"(?:^|: )(?P<supplier>[^:]+): version `(?P<version>.+?)' not found \(required by (?P<requester>.+)\)$"
+)
+_DIED = "error while loading shared libraries: "
+_NOT_MAPPED = "failed to map segment from shared object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +45,18 @@ class LoaderMap:
     :ivar objects: (name asked for, path) in load order, without the program, the loader itself and the kernel's vdso.
     :ivar missing: names that it did not find.
     :ivar problems: everything else it said: open symbols and versions, or what it died of.
+    :ivar died: whether it gave up, or was killed, before it had mapped everything.
     """
 
     objects: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
     problems: tuple[str, ...]
+    died: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the loader said of each member that was asked about, and what is wrong with it."""
+    """What the loader said of each member that was asked about (members' paths as ``$WHEEL/…``), and what is wrong with it."""
 
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
@@ -61,7 +68,7 @@ def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> Loade
     :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
     """
     command = [*_enter(target.sysroot), target.interpreter, program]
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
     asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
     preload = ":".join(preloads)
     if preload:
@@ -79,9 +86,16 @@ def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> Loade
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TargetError(f"{target.interpreter}: the loader could not be asked ({error})") from error
+    errors = run.stderr.strip()
+    if target.sysroot != "/" and errors.startswith(("chroot: ", "unshare: ")):
+        raise TargetError(f"{target.sysroot}: cannot be entered ({errors[:400]}); verify inside of it")
+    if run.returncode < 0:
+        return LoaderMap((), (), (f"killed by signal {-run.returncode}", *errors.splitlines()), died=True)
     if run.returncode not in (0, 1, 127):
+        raise TargetError(f"{target.interpreter}: the loader ended with {run.returncode}: {errors[:400]}")
+    if _NOT_MAPPED in errors:
         raise TargetError(
-            f"{target.interpreter}: the loader ended with {run.returncode}: {run.stderr.strip()[:400]}"
+            f"the loader may not map files here ({errors[:400]}); set TMPDIR to where programs may be run"
         )
     return _parse(run.stdout, run.stderr, target)
 
@@ -113,7 +127,8 @@ def _parse(output: str, errors: str, target: Target) -> LoaderMap:
                 objects.append((name, path))
         elif line.strip() and line.strip() != "statically linked":
             problems.append(line.strip())
-    return LoaderMap(tuple(objects), tuple(missing), tuple(problems))
+    died = any(_DIED in line for line in problems)
+    return LoaderMap(tuple(objects), tuple(missing), tuple(problems), died)
 
 
 def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
@@ -125,29 +140,33 @@ def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
 def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
+    The simulation sees the members as `situation` says that they are, the loader as they are in `archive`: a file that is not
+    what was planned shows as a difference.
+
     :param archive: the wheel that was written.
-    :param members: the ELF members to ask about; `situation` has the facts of all ELF members, as they are in `archive`.
+    :param members: the ELF members to ask about; `situation` has all ELF members, by their names in `archive`.
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
     try:
         with _laid_out(archive, situation) as layout:
-            # The files are on the disk now, so the simulation and the loader look at the same ones.
-            situation = replace(situation, layout=layout, files=Files(situation.target.sysroot))
+            planned = {layout.path_of(name): image for name, image in situation.images.items()}
+            situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
             for member in members:
-                maps[member] = _ask(situation, member)
-                findings += _compare(situation, member, maps[member])
+                found = _ask(situation, member)
+                maps[member] = _shown(found, layout)
+                findings += _compare(situation, member, found)
+                findings += _complaints(situation, member, found)
     except (TargetError, OSError) as error:
         findings.append(finding("RLK602", archive.path.name, str(error)))
-    return Verification(maps, tuple(findings))
+    return Verification(maps, tuple(dict.fromkeys(findings)))
 
 
 @contextmanager
 def _laid_out(archive: WheelArchive, situation: Situation) -> Iterator[Layout]:
     """Extract the ELF members below a temporary directory, which lies inside of the sysroot."""
     sysroot = situation.target.sysroot
-    inside = resolve_inside(sysroot, "/tmp") if sysroot != "/" else tempfile.gettempdir()  # noqa: S108
-    with tempfile.TemporaryDirectory(prefix="relink-verify-", dir=inside) as directory:
+    with tempfile.TemporaryDirectory(prefix="relink-verify-", dir=_place(sysroot)) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
         layout = Layout(root, situation.layout.python)
@@ -160,15 +179,32 @@ def _laid_out(archive: WheelArchive, situation: Situation) -> Iterator[Layout]:
         yield layout
 
 
+def _place(sysroot: str) -> str:
+    """The first temporary directory that files may be mapped from as programs."""
+    usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
+    places = (
+        [tempfile.gettempdir(), *usual[:-1]]
+        if sysroot == "/"
+        else [resolve_inside(sysroot, at) for at in usual]
+    )
+    places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
+    return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
+
+
 def _scenario(situation: Situation, member: str) -> tuple[str, list[str]]:
     """(program, preloads) of the dry run that shows what loading `member` maps."""
     path = situation.layout.path_of(member)
     if situation.images[member].is_executable:
         return path, []
-    if situation.target.python is not None:
+    if situation.target.python is not None and _can_be_preloaded(path):
         return situation.target.python, [path]
     libc = own_libc(situation)
-    return path, [libc] if libc else []
+    return path, [libc] if libc and _can_be_preloaded(libc) else []
+
+
+def _can_be_preloaded(path: str) -> bool:
+    """LD_PRELOAD is a list with spaces and colons between the paths; nothing quotes them (ld.so(8))."""
+    return not {" ", ":"} & {*path}
 
 
 def _ask(situation: Situation, member: str) -> LoaderMap:
@@ -176,22 +212,49 @@ def _ask(situation: Situation, member: str) -> LoaderMap:
     return dry_run(situation.target, program, preloads)
 
 
+def _shown(found: LoaderMap, layout: Layout) -> LoaderMap:
+    """The map without the temporary directory, which is gone when it is read."""
+    return replace(
+        found,
+        objects=tuple((layout.shown(name), layout.shown(path)) for name, path in found.objects),
+        problems=tuple(layout.shown(line) for line in found.problems),
+    )
+
+
 def _compare(situation: Situation, member: str, found: LoaderMap) -> Iterator[Finding]:
     program, preloads = _scenario(situation, member)
     closure = trace(Environment(situation.target, situation.files), program, preloads)
-    shown = situation.layout.shown
     expected = predicted(closure)
     expected_missing = tuple(edge.soname for edge in closure.missing)
-    if closure.fatal is None and (expected != found.objects or expected_missing != found.missing):
-        wanted = [f"{name} => {path}" for name, path in expected] + [
-            f"{name} => not found" for name in expected_missing
-        ]
-        real = [f"{name} => {path}" for name, path in found.objects] + [
-            f"{name} => not found" for name in found.missing
-        ]
-        only_wanted = [line for line in wanted if line not in real]
-        only_real = [line for line in real if line not in wanted]
-        message = f"predicted only: {only_wanted}; loader only: {only_real}"
-        if not only_wanted and not only_real:
-            message = f"in another order: predicted {wanted}; loader {real}"
-        yield finding("RLK601", member, shown(message))
+    if closure.fatal is not None and found.died:
+        return
+    same = (expected, expected_missing) == (found.objects, found.missing)
+    if same and closure.fatal is None and not found.died:
+        return
+    wanted = _lines(expected, expected_missing, [closure.fatal] if closure.fatal else [])
+    real = _lines(found.objects, found.missing, found.problems if found.died else [])
+    odd = [line for line in wanted if line not in real] + [line for line in real if line not in wanted]
+    what = f"they differ in {'; '.join(odd)}" if odd else "the order differs"
+    message = f"{what}. Predicted: {'; '.join(wanted)}. The loader: {'; '.join(real)}"
+    others = [line for line in found.problems if line not in real and "undefined symbol" not in line]
+    message += f". It says: {'; '.join(others)}" if others else ""
+    yield finding("RLK601", member, situation.layout.shown(message))
+
+
+def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems: Iterable[str]) -> list[str]:
+    return [
+        *(f"{name} => {path}" for name, path in objects),
+        *(f"{name} => not found" for name in missing),
+        *problems,
+    ]
+
+
+def _complaints(situation: Situation, member: str, found: LoaderMap) -> Iterator[Finding]:
+    """What the loader refuses to go on with, besides libraries that it does not find."""
+    shown = situation.layout.shown
+    if found.died:
+        yield finding("RLK105", member, f"the loader dies: {shown('; '.join(found.problems))}")
+    for line in found.problems:
+        if match := _VERSION.search(line):
+            message = f"the loader finds no version {match['version']} in {shown(match['supplier'])}"
+            yield finding("RLK301", shown(match["requester"]), message)

@@ -177,6 +177,7 @@ def verification_text(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]
         )
         lines += [Text(f"  {name} => {path}", style="dim") for name, path in found.objects]
         lines += [Text(f"  {name} => not found", style="red") for name in found.missing]
+        lines += [Text(f"  {line}", style="yellow") for line in found.problems]
     return [*lines, *findings_text(findings, verbose=True)]
 
 
