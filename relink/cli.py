@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from relink import __version__, pipeline, queries
 from relink.errors import RelinkError, UsageError
@@ -65,6 +67,7 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Every NEEDED with its evidence, and all findings.")
 ]
 
+_INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
 _STAGES = ("target", "read", "plan", "edit", "write", "verify")
 
 
@@ -128,17 +131,23 @@ def run(
         epoch=_source_date_epoch(),
         command=("relink", *sys.argv[1:]),
     )
-    reports = []
+    reports, failures = [], []
     for wheel in wheels:
-        with _progress(as_json) as on_stage:
-            report = pipeline.relink(wheel, options, on_stage)
+        try:
+            with _progress(as_json) as on_stage:
+                report = pipeline.relink(wheel, options, on_stage)
+        except RelinkError as error:
+            failures.append(error)
+            continue
         reports.append(report)
         if not as_json:
             _print_report(report, verbose=verbose)
     if as_json:
-        _print_json([to_json(report) for report in reports])
-    if not all(report.ok for report in reports):
-        raise typer.Exit(1)
+        _print_json([to_json(report) for report in reports], several=len(wheels) > 1)
+    for failure in failures:
+        _say(str(failure))
+    if failures or not all(report.ok for report in reports):
+        raise typer.Exit(2 if failures else 1)
 
 
 @app.command()
@@ -172,12 +181,21 @@ def inspect(
 
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
-    found = [queries.inspect(wheel) for wheel in wheels]
+    found, failures = [], []
+    for wheel in wheels:
+        try:
+            found.append(queries.inspect(wheel))
+        except RelinkError as error:
+            failures.append(error)
     if as_json:
-        _print_json([inspection.to_json(item) for item in found])
+        _print_json([inspection.to_json(item) for item in found], several=len(wheels) > 1)
     else:
         for item in found:
             text.show(_console(), *inspection.to_text(item))
+    for failure in failures:
+        _say(str(failure))
+    if failures:
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -231,8 +249,19 @@ def _source_date_epoch() -> int | None:
     return int(value)
 
 
+class _Console(Console):
+    """One whose reader may leave: what it would have read is dropped, and the work goes on to its true exit code."""
+
+    def on_broken_pipe(self) -> None:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False)
+    return _Console(stderr=stderr, highlight=False)
 
 
 @contextmanager
@@ -258,10 +287,15 @@ def _print_report(report: Report, *, verbose: bool) -> None:
     text.show(_console(), *parts, text.summary_text(report))
 
 
-def _print_json(documents: list[dict[str, Any]]) -> None:
-    """One document for one wheel, a list for several."""
-    json.dump(documents[0] if len(documents) == 1 else documents, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+def _print_json(documents: list[dict[str, Any]], *, several: bool = False) -> None:
+    """One document for one wheel, a list for several; nothing for one that could not be read."""
+    if not several and not documents:
+        return
+    try:
+        sys.stdout.write(json.dumps(documents if several else documents[0], indent=2) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -273,24 +307,28 @@ def main(arguments: list[str] | None = None) -> None:
     own = {"-h", "--help", "--version", "--install-completion", "--show-completion"}
     if words and words[0] not in commands | own:
         words.insert(0, "run")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a name or a sign that the reader's encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(words)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            _say("interrupted; no unfinished file was left behind")
+        raise
     except RelinkError as error:
-        _fail(str(error))
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was left behind")
+        _say(str(error))
     except Exception as error:
         if os.environ.get("RELINK_DEBUG"):
             raise
-        _fail(
-            f"a fault of relink itself ({type(error).__name__}: {error}); nothing was written. "
+        _say(
+            f"a fault of relink itself ({type(error).__name__}: {error}); no unfinished file was left behind. "
             "Please report it with the output of the same command under RELINK_DEBUG=1"
         )
-
-
-def _fail(message: str) -> None:
-    _console(stderr=True).print(f"relink: {message}", markup=False, soft_wrap=True)
     sys.exit(2)
+
+
+def _say(message: str) -> None:
+    _console(stderr=True).print(Text(text.safe(f"relink: {message}")), soft_wrap=True)

@@ -13,6 +13,7 @@ from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
 from relink.plan.findings import Finding
 from relink.plan.model import plain
+from relink.report.text import safe
 
 __all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]
 
@@ -85,18 +86,20 @@ def to_text(found: Inspection) -> list[RenderableType]:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(style="dim", min_width=12)
         table.add_column(overflow="fold")
-        table.add_row("needs", "\n".join(file.needed) or "nothing")
+
+        def row(heading: str, value: str, table: Table = table) -> None:
+            table.add_row(heading, Text(safe(value)))
+
+        row("needs", "\n".join(file.needed) or "nothing")
         if file.search_path is not None:
             kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
-            table.add_row(
-                kind,
-                "\n".join(entry or "(empty: current directory)" for entry in file.search_path.split(":")),
-            )
+            entries = file.search_path.split(":")
+            row(kind, "\n".join(entry or "(empty: current directory)" for entry in entries))
         if file.interpreter:
-            table.add_row("interpreter", file.interpreter)
+            row("interpreter", file.interpreter)
         for soname, versions in file.versions:
-            table.add_row("requires", f"{', '.join(versions)} of {soname}")
-        table.add_row("symbols", f"{file.imports} imported, {file.exports} exported")
+            row("requires", f"{', '.join(versions)} of {soname}")
+        row("symbols", f"{file.imports} imported, {file.exports} exported")
         parts += [Text(f"\n{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
     parts += [Text(f"{item.level} {item.code} {item.subject}: {item.message}") for item in found.findings]
     return parts

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +21,7 @@ __all__ = [
     "plan_text",
     "rule_text",
     "rules_table",
+    "safe",
     "show",
     "summary_text",
     "verification_text",
@@ -28,13 +29,34 @@ __all__ = [
 ]
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(10), *range(11, 32), *range(127, 160))}
+_WIDE = 1 << 16  # columns of a pipe: no path is longer
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
 def show(console: Console, *parts: RenderableType) -> None:
     """Print `parts` below each other; long lines wrap on a terminal only, so that a pipe gets whole lines."""
-    for part in parts:
-        console.print(part, soft_wrap=not console.is_terminal, markup=False, highlight=False)
+    parts = tuple(_printable(part) if isinstance(part, Text) else part for part in parts)
+    if console.is_terminal:
+        for part in parts:
+            console.print(part)
+        return
+    plain = Console(file=io.StringIO(), width=_WIDE, color_system=None)
+    with plain.capture() as lines:
+        for part in parts:
+            plain.print(part, soft_wrap=isinstance(part, Text))
+    for line in lines.get().removesuffix("\n").split("\n") if parts else ():
+        console.print(Text(line.rstrip()), soft_wrap=True)
+
+
+def _printable(text: Text) -> Text:
+    """A name out of a file must not steer the terminal."""
+    return Text(safe(text.plain), style=text.style) if safe(text.plain) != text.plain else text
+
+
+def safe(text: str) -> str:
+    """Return `text` with control characters spelled out, line ends excepted."""
+    return text.translate(_CONTROLS)
 
 
 def plan_text(report: Report, *, verbose: bool) -> list[Text]:
@@ -187,7 +209,7 @@ def rules_table() -> Table:
     for heading in ("code", "level", "title"):
         table.add_column(heading)
     for rule in RULES.values():
-        table.add_row(rule.code, Text(rule.level, style=_LEVEL_STYLE[rule.level]), escape(rule.title))
+        table.add_row(rule.code, Text(rule.level, style=_LEVEL_STYLE[rule.level]), Text(rule.title))
     return table
 
 
