@@ -18,6 +18,7 @@ from relink.errors import ElfError
 __all__ = ["HASHED", "RELOCATED", "Buffer", "Memory", "Row", "Strings", "symbol_rows"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+"""The bytes of one ELF file: a member inflated into memory, or a mapped file."""
 Row: TypeAlias = tuple[int, int, int, int, int]  # st_name, st_info, st_other, st_shndx, st_value
 
 # Tags of the dynamic array (elf/elf.h).
@@ -43,7 +44,10 @@ class Memory:
         self.wide = True
         self.machine = 0
         self.loads: list[tuple[int, int, int]] = []  # address, bytes in the file, offset
-        self.dynamic: dict[int, int] = {}
+        self.entries: list[
+            tuple[int, int]
+        ] = []  # tag, value: the dynamic array as it stands, without its end
+        self.dynamic: dict[int, int] = {}  # of each tag the last
         self.problems: list[str] = []
 
     def read_header(self) -> None:
@@ -81,6 +85,7 @@ class Memory:
         for tag, value in pair.iter_unpack(data[: len(data) // pair.size * pair.size]):
             if tag == 0:
                 return
+            self.entries.append((tag, value))
             self.dynamic[tag] = value
         self.problem("the dynamic segment has no end, or lies outside of the file")
 

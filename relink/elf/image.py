@@ -1,13 +1,13 @@
 """One ELF file as facts: header, segments and dynamic section, read through program headers alone.
 
 Section headers are optional in a file that is run (gABI, "Object Files"), and stripped or hardened libraries come without
-them; so nothing here depends on them, except :func:`read_sections`, which is for checks that need section names.
+them; so nothing here depends on them, except :func:`read_sections`, which is for checks that need section names. Headers are
+pyelftools' work; the dynamic array and its strings are read in :mod:`relink.elf.dynamic`, once for facts and for symbols.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import mmap
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
 from elftools.common.exceptions import ELFError as _PyelftoolsError
-from elftools.construct.lib.container import Container
 from elftools.elf.elffile import ELFFile
 
+from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.errors import ElfError
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Image",
     "Section",
     "Segment",
+    "file_offset",
     "is_elf",
     "machine_name",
     "map_file",
@@ -38,9 +39,6 @@ __all__ = [
     "read_image",
     "read_sections",
 ]
-
-Buffer = bytes | bytearray | memoryview | mmap.mmap
-"""The bytes of one ELF file: a member inflated into memory, or a mapped file."""
 
 EM_X86_64 = 62
 EM_AMDGPU = 224
@@ -54,12 +52,15 @@ _MACHINES = {
     247: "bpf",
     258: "loongarch",
 }
-_PT_NOTE = 4
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
+_SHT_NOBITS = 8
 _DLOPEN_NOTE_TYPE = 0x407C0C0A  # https://uapi-group.org/specifications/specs/elf_dlopen_metadata/
 _DF_1_NODEFLIB = 0x800
-_DF_1_PIE = 0x08000000
 _HEADER_SIZE = 64
-_MAX_NEEDED = 65536  # a dynamic section of more entries is damage, not a library
+# More than these is damage, or meant to keep us busy: real files have some 300, 10 and 100.
+_MAX_NEEDED, _MAX_SEGMENTS, _MAX_SECTIONS = 4096, 4096, 1 << 16
+_MAX_NAME = 4096  # bytes of a soname: PATH_MAX, so ld.so could not open a longer one
+_MAX_PATH = 1 << 20  # bytes of a search path or an interpreter's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section header. `file_size` is 0 for SHT_NOBITS."""
+    """One section header. `size` is what it takes in memory; `file_size` is the same, but 0 for SHT_NOBITS."""
 
     name: str
     type: int
@@ -104,6 +105,7 @@ class Section:
     offset: int
     file_size: int
     align: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,110 +288,103 @@ def read_image(buffer: Buffer, path: str) -> Image:
 
 
 def _read(elf: ELFFile, buffer: Buffer, path: str, header: Header) -> Image:
-    segments: list[Segment] = []
-    interpreter: str | None = None
-    dynamic: dict[str, Any] | None = None
-    notes: list[DlopenNote] = []
     size = len(buffer)
-    for index in range(elf.num_segments()):
-        entry = elf._get_segment_header(index)  # noqa: SLF001  (get_segment would already follow PT_DYNAMIC's pointers)
-        segment = _segment(entry)
-        segments.append(segment)
-        inside = segment.offset + segment.file_size <= size
-        if entry["p_type"] in ("PT_INTERP", "PT_DYNAMIC", "PT_LOAD") and not inside:
-            raise ElfError(
-                f"{path}: damaged ELF file: {entry['p_type']} ends past the end of the file ({size} bytes)"
-            )
-        if entry["p_type"] == "PT_INTERP":
-            raw = bytes(buffer[segment.offset : segment.offset + segment.file_size])
-            interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-        elif entry["p_type"] == "PT_NOTE" and inside:
-            notes.extend(_dlopen_notes(buffer, segment, header))
+    segments = tuple(_segments(elf, buffer, header))
+    interpreter: str | None = None
+    notes: list[DlopenNote] = []
     for segment in segments:
-        if segment.type == 2:  # PT_DYNAMIC
-            dynamic = _dynamic(buffer, segment, segments, header, path)
-            break
-    facts = dynamic or {}
+        inside = segment.offset + segment.file_size <= size
+        if not inside and segment.type in (_PT_LOAD, _PT_DYNAMIC, _PT_INTERP):
+            kind = {_PT_LOAD: "PT_LOAD", _PT_DYNAMIC: "PT_DYNAMIC", _PT_INTERP: "PT_INTERP"}[segment.type]
+            raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
+        if segment.type == _PT_INTERP:
+            raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
+            interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+        elif segment.type == _PT_NOTE and inside:
+            notes.extend(_dlopen_notes(buffer, segment, header))
     return Image(
         path=path,
         size=size,
         header=header,
-        segments=tuple(segments),
+        segments=segments,
         interpreter=interpreter,
-        dynamic=dynamic is not None,
+        dynamic=any(segment.type == _PT_DYNAMIC for segment in segments),
         dlopen_notes=tuple(notes),
-        **facts,
+        **_dynamic(buffer, segments, path),
     )
 
 
-_SEGMENT_TYPES = {
-    "PT_NULL": 0, "PT_LOAD": 1, "PT_DYNAMIC": 2, "PT_INTERP": 3, "PT_NOTE": 4, "PT_SHLIB": 5, "PT_PHDR": 6, "PT_TLS": 7,
-    "PT_GNU_EH_FRAME": 0x6474E550, "PT_GNU_STACK": 0x6474E551, "PT_GNU_RELRO": 0x6474E552, "PT_GNU_PROPERTY": 0x6474E553,
-}  # fmt: skip
+def _segments(elf: ELFFile, buffer: Buffer, header: Header) -> Iterator[Segment]:
+    """Yield the program headers. Their number is e_phnum as it stands: ld.so knows no PN_XNUM."""
+    start, count, size = (int(elf[name]) for name in ("e_phoff", "e_phnum", "e_phentsize"))
+    expected = 56 if header.elf_class == 64 else 32
+    if count and size != expected:
+        raise _PyelftoolsError(f"program headers of {size} bytes instead of {expected}")
+    if count > _MAX_SEGMENTS or start + count * size > len(buffer):
+        raise _PyelftoolsError(f"{count} program headers at {start:#x} do not fit into the file")
+    for index in range(count):
+        entry = elf._get_segment_header(index)  # noqa: SLF001  (get_segment would already follow PT_DYNAMIC's pointers)
+        names = ("p_flags", "p_offset", "p_vaddr", "p_filesz", "p_memsz", "p_align")
+        # pyelftools gives a word for the types that it knows, a number for the others; the number is the same for all machines
+        yield Segment(_word(buffer, start + index * size, header), *(int(entry[name]) for name in names))
 
 
-def _segment(entry: Container) -> Segment:
-    kind = entry["p_type"]
-    number = kind if isinstance(kind, int) else _SEGMENT_TYPES.get(kind, -1)
-    return Segment(
-        number,
-        entry["p_flags"],
-        entry["p_offset"],
-        entry["p_vaddr"],
-        entry["p_filesz"],
-        entry["p_memsz"],
-        entry["p_align"],
-    )
+def _word(buffer: Buffer, offset: int, header: Header) -> int:
+    (value,) = struct.unpack_from("<I" if header.little_endian else ">I", buffer, offset)
+    return int(value)
 
 
 # gABI "Dynamic Section"; DT_AUXILIARY and DT_FILTER name libraries too (glibc elf/dl-deps.c loads them).
-_DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 14, 15, 29
-_DT_FLAGS_1, _DT_AUXILIARY, _DT_FILTER = 0x6FFFFFFB, 0x7FFFFFFD, 0x7FFFFFFF
+_DT_NEEDED, _DT_FLAGS_1, _DT_AUXILIARY, _DT_FILTER = 1, 0x6FFFFFFB, 0x7FFFFFFD, 0x7FFFFFFF
+_STRINGS = {"soname": (14, _MAX_NAME), "rpath": (15, _MAX_PATH), "runpath": (29, _MAX_PATH)}
 
 
 def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> int | None:
     """Return the file offset that PT_LOAD maps at virtual `address`, or None where the file holds no byte for it."""
     for segment in segments:
-        if segment.type == 1 and segment.address <= address < segment.address + segment.file_size:
+        if segment.type == _PT_LOAD and segment.address <= address < segment.address + segment.file_size:
             return address - segment.address + segment.offset
     return None
 
 
-def _dynamic(
-    buffer: Buffer, where: Segment, segments: list[Segment], header: Header, path: str
-) -> dict[str, Any]:
-    entry = struct.Struct(("<" if header.little_endian else ">") + ("qQ" if header.elf_class == 64 else "iI"))
-    raw = bytes(buffer[where.offset : where.offset + where.file_size - where.file_size % entry.size])
-    found: list[tuple[int, int]] = []
-    for tag, value in entry.iter_unpack(raw):
-        if tag == 0:
-            break
-        found.append((tag, value))
-    last = dict(found)  # of a tag that is there twice, ld.so keeps the last (glibc elf/get-dynamic-info.h)
-    table = file_offset(segments, last.get(_DT_STRTAB, -1))
-    if table is None and not {_DT_NEEDED, *_STRINGS.values()}.isdisjoint(last):
-        raise ElfError(f"{path}: damaged dynamic section: DT_STRTAB points outside of the file")
-    strings = b"" if table is None else bytes(buffer[table : table + last.get(_DT_STRSZ, 0)])
+def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[str, Any]:
+    """Return those fields of an :class:`Image` that the dynamic array gives.
 
-    def text(offset: int) -> str:
-        end = strings.find(b"\0", offset)
-        if end < 0:
-            raise ElfError(f"{path}: damaged dynamic section: a string lies outside of DT_STRTAB")
-        return strings[offset:end].decode("utf-8", "surrogateescape")
+    Unlike symbols, these decide what is loaded at all: where one cannot be read, the file cannot be judged.
+    """
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+        entries = memory.entries
+        strings = Strings(memory)
+    last = next((segment for segment in reversed(segments) if segment.type == _PT_DYNAMIC), None)
+    if last is not None and last.file_size and file_offset(segments, last.address) is None:
+        raise ElfError(f"{path}: damaged ELF file: PT_DYNAMIC lies in no PT_LOAD segment")
+    known: dict[int, str] = {}
 
-    needed = [value for tag, value in found if tag == _DT_NEEDED]
-    if len(needed) > _MAX_NEEDED:
-        raise ElfError(f"{path}: damaged dynamic section: {len(needed)} NEEDED entries")
-    optional = {key: text(last[tag]) if tag in last else None for key, tag in _STRINGS.items()}
-    return {
-        **optional,
-        "needed": tuple(text(offset) for offset in needed),
-        "flags_1": last.get(_DT_FLAGS_1, 0),
-        "filters": tuple(text(value) for tag, value in found if tag in (_DT_AUXILIARY, _DT_FILTER)),
+    def text(offset: int, longest: int) -> str:
+        if offset not in known:
+            found = strings.get(offset, longest)
+            if found is None:
+                raise ElfError(f"{path}: damaged dynamic section: a string lies outside of DT_STRTAB")
+            known[offset] = found
+        return known[offset]
+
+    needed = [value for tag, value in entries if tag == _DT_NEEDED]
+    filters = [value for tag, value in entries if tag in (_DT_AUXILIARY, _DT_FILTER)]
+    if len(needed) + len(filters) > _MAX_NEEDED:
+        raise ElfError(f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed")
+    facts = {
+        key: text(memory.dynamic[tag], longest)
+        for key, (tag, longest) in _STRINGS.items()
+        if tag in memory.dynamic
     }
-
-
-_STRINGS = {"soname": _DT_SONAME, "rpath": _DT_RPATH, "runpath": _DT_RUNPATH}
+    return {
+        **facts,
+        "needed": tuple(text(offset, _MAX_NAME) for offset in needed),
+        "flags_1": memory.dynamic.get(_DT_FLAGS_1, 0),
+        "filters": tuple(text(offset, _MAX_NAME) for offset in filters),
+    }
 
 
 def _dlopen_notes(buffer: Buffer, segment: Segment, header: Header) -> Iterator[DlopenNote]:
@@ -411,12 +406,12 @@ def _dlopen_notes(buffer: Buffer, segment: Segment, header: Header) -> Iterator[
 
 
 def _parse_dlopen_note(payload: bytes) -> Iterator[DlopenNote]:
-    with contextlib.suppress(ValueError, AttributeError, TypeError):
-        for entry in json.loads(payload.rstrip(b"\0")):
-            sonames = tuple(str(name) for name in entry["soname"])
-            yield DlopenNote(
-                sonames, str(entry.get("feature", "")), str(entry.get("priority", "recommended"))
-            )
+    """Yield the entries of one note; what is not as the specification says ends it, without harm to the rest."""
+    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError, RecursionError):
+        for entry in json.loads(payload.split(b"\0", 1)[0]):
+            sonames = entry["soname"]
+            names = (sonames,) if isinstance(sonames, str) else tuple(str(name) for name in sonames)
+            yield DlopenNote(names, str(entry.get("feature", "")), str(entry.get("priority", "recommended")))
 
 
 def read_sections(buffer: Buffer, path: str) -> tuple[Section, ...]:
@@ -424,40 +419,37 @@ def read_sections(buffer: Buffer, path: str) -> tuple[Section, ...]:
 
     :raises ElfError: the table points outside of the file.
     """
+    header = read_header(bytes(buffer[:_HEADER_SIZE]), path)
     elf = _open(buffer, path)
     try:
-        if elf["e_shoff"] == 0:
-            return ()
-        headers = [elf._get_section_header(index) for index in range(elf.num_sections())]  # noqa: SLF001
-        name = functools.partial(_section_name, elf)
-        return tuple(_section(name(header), header) for header in headers)
+        return tuple(_sections(elf, buffer, header)) if elf["e_shoff"] else ()
     except _DAMAGE as error:
         raise _damage(path, "section headers", error) from error
 
 
-def _section_name(elf: ELFFile, header: Container) -> str:
-    return str(elf._get_section_name(header))  # noqa: SLF001
-
-
-def _section(name: str, header: Container) -> Section:
-    kind: int | str = header["sh_type"]  # pyelftools gives a word for those it knows
-    nobits = kind == "SHT_NOBITS"
-    return Section(
-        name,
-        kind if isinstance(kind, int) else _SECTION_TYPES.get(kind, -1),
-        header["sh_flags"],
-        header["sh_addr"],
-        header["sh_offset"],
-        0 if nobits else header["sh_size"],
-        header["sh_addralign"],
-    )
-
-
-_SECTION_TYPES = {
-    "SHT_NULL": 0,
-    "SHT_PROGBITS": 1,
-    "SHT_STRTAB": 3,
-    "SHT_DYNAMIC": 6,
-    "SHT_NOTE": 7,
-    "SHT_NOBITS": 8,
-}
+def _sections(elf: ELFFile, buffer: Buffer, header: Header) -> Iterator[Section]:
+    start, size, count = int(elf["e_shoff"]), int(elf["e_shentsize"]), int(elf.num_sections())
+    expected = 64 if header.elf_class == 64 else 40
+    if size != expected:
+        raise _PyelftoolsError(f"section headers of {size} bytes instead of {expected}")
+    if count > _MAX_SECTIONS or start + count * size > len(buffer):
+        raise _PyelftoolsError(f"{count} section headers at {start:#x} do not fit into the file")
+    names = b""
+    if index := int(elf.get_shstrndx()):
+        table = elf._get_section_header(index)  # noqa: SLF001
+        at, length = int(table["sh_offset"]), int(table["sh_size"])
+        names = bytes(buffer[at : at + min(length, _MAX_PATH)])
+    for index in range(count):
+        entry = elf._get_section_header(index)  # noqa: SLF001  (get_section would already read some sections' contents)
+        kind = _word(buffer, start + index * size + 4, header)
+        name, _, _ = names[entry["sh_name"] : entry["sh_name"] + _MAX_NAME].partition(b"\0")
+        yield Section(
+            name.decode("utf-8", "surrogateescape"),
+            kind,
+            int(entry["sh_flags"]),
+            int(entry["sh_addr"]),
+            int(entry["sh_offset"]),
+            0 if kind == _SHT_NOBITS else int(entry["sh_size"]),
+            int(entry["sh_addralign"]),
+            int(entry["sh_size"]),
+        )
