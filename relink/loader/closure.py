@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from relink.elf.image import Image
 from relink.errors import TargetError
@@ -20,7 +21,7 @@ from relink.loader.files import Candidate
 from relink.loader.search import Environment, FoundBy, Requester, Tried, expand, reject, search
 from relink.loader.target import Target
 
-__all__ = ["Closure", "Edge", "LoadedObject", "load", "trace"]
+__all__ = ["Closure", "DlopenNames", "Edge", "LoadedObject", "load", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class Closure:
     :ivar scope: indices of the objects in the order of symbol look-up for the roots (breadth first).
     :ivar edges: every NEEDED of every object, in the order in which they were worked on.
     :ivar roots: indices of what was asked for.
+    :ivar dlopened: what objects in scope dlopen themselves, as far as that was asked for. What comes with it is in `objects`
+        and `edges` too, and not in `scope`.
     :ivar fatal: what the loader dies of (a file under a needed name that is no library), or None.
     """
 
@@ -76,6 +79,7 @@ class Closure:
     edges: tuple[Edge, ...]
     roots: tuple[int, ...]
     fatal: str | None = None
+    dlopened: tuple[Edge, ...] = ()
 
     @property
     def missing(self) -> tuple[Edge, ...]:
@@ -86,6 +90,10 @@ class Closure:
     def loads(self) -> bool:
         """Whether every NEEDED of every object is served."""
         return self.fatal is None and not self.missing
+
+
+DlopenNames: TypeAlias = Callable[[LoadedObject], Iterable[str]]
+"""Says of a loaded object which sonames it dlopens."""
 
 
 @dataclass(slots=True)
@@ -255,8 +263,38 @@ class _Process:
             return Edge(index, needed, None, None, result.tried)
         return Edge(index, needed, target, result.found_by, result.tried)
 
-    def closure(self, scope: Iterable[int], roots: Sequence[int]) -> Closure:
-        return Closure(tuple(self.objects), tuple(scope), tuple(self.edges), tuple(roots), self.fatal)
+    def dlopen(self, caller: int, name: str) -> Edge:
+        """Serve one dlopen of `caller`: searched for as its NEEDED would be, but what is loaded has no loader to inherit from."""
+        there = self.by_name.get(name)
+        if there is not None:
+            return Edge(caller, name, there, FoundBy("loaded"))
+        result = search(name, self.requesters[caller], self.main, self.environment)
+        if result.candidate is None or result.found_by is None:
+            return Edge(caller, name, None, None, result.tried)
+        target = self.add(result.candidate, name, result.found_by, None)
+        return Edge(caller, name, target, None if target is None else result.found_by, result.tried)
+
+    def follow(self, scope: Sequence[int], dlopens: DlopenNames) -> tuple[Edge, ...]:
+        """Do what the objects of `scope`, and the objects that come by it, dlopen. What fails there fails for the caller only."""
+        edges: list[Edge] = []
+        fatal, self.fatal, self.dlopening = self.fatal, None, True
+        pending = list(dict.fromkeys(scope))
+        for caller in pending:  # grows while it is walked
+            for name in dlopens(self.objects[caller]):
+                edge = self.dlopen(caller, name)
+                edges.append(edge)
+                if edge.target is not None:
+                    pending += [
+                        index for index in self.map_dependencies([edge.target]) if index not in pending
+                    ]
+                self.fatal = None
+        self.fatal = fatal
+        return tuple(edges)
+
+    def closure(self, scope: Iterable[int], roots: Sequence[int], dlopened: tuple[Edge, ...] = ()) -> Closure:
+        return Closure(
+            tuple(self.objects), tuple(scope), tuple(self.edges), tuple(roots), self.fatal, dlopened
+        )
 
 
 _DF_1_NOOPEN = 0x40
@@ -280,7 +318,13 @@ def _origin(path: str) -> str:
     return path[: path.rindex("/")] or "/"
 
 
-def trace(environment: Environment, program: str, preloads: Sequence[str] = ()) -> Closure:
+def trace(
+    environment: Environment,
+    program: str,
+    preloads: Sequence[str] = (),
+    *,
+    dlopens: DlopenNames | None = None,
+) -> Closure:
     """Load `program` as ld.so does when it is run with that path, with `preloads` (LD_PRELOAD, paths) right behind it.
 
     This is what ``LD_TRACE_LOADED_OBJECTS=1 ld.so program`` shows; ``ld.so --list program`` too where nothing is missing
@@ -292,10 +336,17 @@ def trace(environment: Environment, program: str, preloads: Sequence[str] = ()) 
     main = process.open_program(program, by_kernel=False)
     roots = [process.open_root(path, FoundBy("preload"), main) for path in preloads]
     scope = process.map_dependencies([main, *roots])
-    return process.closure(scope, roots or [main])
+    dlopened = process.follow(scope, dlopens) if dlopens else ()
+    return process.closure(scope, roots or [main], dlopened)
 
 
-def load(environment: Environment, roots: Sequence[str], program: str | None = None) -> Closure:
+def load(
+    environment: Environment,
+    roots: Sequence[str],
+    program: str | None = None,
+    *,
+    dlopens: DlopenNames | None = None,
+) -> Closure:
     """dlopen `roots` (paths), one after the other, in a process of `program`.
 
     The program's own libraries are there before, and its DT_RPATH joins every search. A dlopened object has no loader of its
@@ -304,6 +355,7 @@ def load(environment: Environment, roots: Sequence[str], program: str | None = N
 
     :param program: the target's Python, run by the kernel; without it the first root stands alone as the program, as in
         :func:`trace`.
+    :param dlopens: says of an object what it dlopens; see :attr:`Closure.dlopened`.
     :raises TargetError: a root or the program is not a file that this loader takes.
     """
     process = _Process(environment)
@@ -319,4 +371,5 @@ def load(environment: Environment, roots: Sequence[str], program: str | None = N
             index = process.open_root(path, FoundBy("root"), None)
         indices.append(index)
         scope.extend(process.map_dependencies([index]))
-    return process.closure(dict.fromkeys(scope), indices)
+    dlopened = process.follow(scope, dlopens) if dlopens else ()
+    return process.closure(dict.fromkeys(scope), indices, dlopened)
