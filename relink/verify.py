@@ -6,12 +6,14 @@ also says which symbols and versions stay open (ld.so(8)). What it prints must b
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,12 +69,14 @@ def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> Loade
 
     :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
     """
-    command = [*_enter(target.sysroot), target.interpreter, program]
+    command = [target.interpreter, program]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
     asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
     preload = ":".join(preloads)
     if preload:
         asked["LD_PRELOAD"] = preload
+    if target.sysroot != "/":
+        command, asked = _inside(target.sysroot, asked, command), {}
     try:
         run = subprocess.run(
             command,
@@ -100,17 +104,30 @@ def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> Loade
     return _parse(run.stdout, run.stderr, target)
 
 
-def _enter(sysroot: str) -> list[str]:
-    """The words before a command that make it see `sysroot` as its root directory."""
-    if sysroot == "/":
-        return []
-    chroot = shutil.which("chroot") or "/usr/sbin/chroot"
+_ENTER = """
+import json, os, sys
+root, environment, *command = sys.argv[1:]
+try:
+    os.chroot(root)
+    os.chdir("/")
+    os.execve(command[0], command, os.environ | json.loads(environment))
+except OSError as error:
+    sys.exit(f"chroot: {error}")
+"""
+
+
+def _inside(sysroot: str, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` with `sysroot` as its root directory.
+
+    What the loader is asked goes by `environment`, which must not hold before: the way in has a loader of its own.
+    """
+    enter = [sys.executable, "-I", "-S", "-c", _ENTER, sysroot, json.dumps(dict(environment)), *command]
     if os.geteuid() == 0:
-        return [chroot, sysroot]
+        return enter
     unshare = shutil.which("unshare")
     if unshare is None:
         raise TargetError(f"{sysroot}: only root can enter a sysroot here (there is no unshare)")
-    return [unshare, "--map-root-user", chroot, sysroot]
+    return [unshare, "--map-root-user", *enter]
 
 
 def _parse(output: str, errors: str, target: Target) -> LoaderMap:
