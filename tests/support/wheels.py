@@ -44,7 +44,9 @@ def make_wheel(
         for member, data in contents.items():
             entry = zipfile.ZipInfo(member, EPOCH)
             entry.external_attr = (
-                0o100755 if member.endswith((".so", ".sh")) or "/bin/" in member else 0o100644
+                0o100755
+                if member.endswith((".so", ".sh")) or "/bin/" in member or ".data/scripts/" in member
+                else 0o100644
             ) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
