@@ -56,6 +56,12 @@ AllowMissing = Annotated[
         "--allow-missing", metavar="GLOB", help="A library that will be there at run time; repeatable."
     ),
 ]
+Gpus = Annotated[
+    list[str],
+    typer.Option(
+        "--gpu", metavar="GPU", help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable."
+    ),
+]
 Select = Annotated[
     list[str], typer.Option("--select", metavar="GLOB", help="Only findings of this code or subject.")
 ]
@@ -98,6 +104,10 @@ def run(
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
     allow_missing: AllowMissing = [],
+    gpu: Gpus = [],
+    allow_isa_gap: Annotated[
+        bool, typer.Option("--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, print, and write nothing.")] = False,
     keep_version: Annotated[bool, typer.Option("--keep-version", help="Do not add +rocmX.Y.Z.")] = False,
     local_version: Annotated[
@@ -127,6 +137,8 @@ def run(
         local_version=local_version,
         verify=not no_verify,
         force=force,
+        gpus=tuple(gpu),
+        allow_isa_gap=allow_isa_gap,
         dry_run=dry_run,
         epoch=_source_date_epoch(),
         command=("relink", *sys.argv[1:]),

@@ -17,10 +17,13 @@ from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.patchelf import apply_edit
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError, UsageError
+from relink.isa import BufferSource, DeviceCode, read_device_code, read_file, same_device_code
 from relink.loader.files import Files
 from relink.loader.target import Target, find_target
 from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
+from relink.plan.gpu import GpuPlan, plan_gpus, wanted_gpus
+from relink.plan.gpu_findings import Wanted, changed_code
 from relink.plan.layout import Layout
 from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
 from relink.plan.strategy import Situation
@@ -57,6 +60,7 @@ class Options:
     """What a user can say about one run, by the names of the command line's options.
 
     :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
+    :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     """
 
@@ -72,6 +76,8 @@ class Options:
     local_version: str | None = None
     verify: bool = True
     force: bool = False
+    gpus: tuple[str, ...] = ()
+    allow_isa_gap: bool = False
     dry_run: bool = False
     epoch: int | None = None
     command: tuple[str, ...] = ()
@@ -79,22 +85,27 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way."""
+    """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way.
+
+    :ivar codes: the device code in those members.
+    """
 
     archive: WheelArchive
     images: Mapping[str, Image]
     tables: Mapping[str, SymbolTable]
     findings: tuple[Finding, ...]
+    codes: Mapping[str, DeviceCode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with what it was made from, and the name of the wheel that it leads to."""
+    """A plan with what it was made from, the name of the wheel that it leads to, and the GPUs that can run it."""
 
     plan: Plan
     output: WheelName
     situation: Situation
     decisions: Decisions
+    gpu: GpuPlan
 
 
 @dataclass(slots=True)
@@ -124,6 +135,7 @@ def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wh
     archive = stack.enter_context(WheelArchive(path))
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
+    codes: dict[str, DeviceCode] = {}
     findings: list[Finding] = []
     for name, member in archive.members.items():
         if member.is_directory or not is_elf(archive.prefix(name, 4)):
@@ -141,6 +153,7 @@ def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wh
                 continue
             images[name] = image
             tables[name] = read_symbols(content)
+            codes[name] = read_device_code(BufferSource(content), name)
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
@@ -150,6 +163,7 @@ def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wh
         images,
         tables,
         (*findings, *_record_findings(archive), *_tag_findings(archive, images, tables)),
+        codes,
     )
 
 
@@ -221,13 +235,29 @@ def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], op
     )
 
 
-def plan_wheel(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> Planned:
-    """Decide everything about one wheel; touches no file."""
+def plan_wheel(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    gpus: Sequence[Wanted] = (),
+) -> Planned:
+    """Decide everything about one wheel, and see whether it runs on `gpus`; touches no file."""
     archive = wheel.archive
     name = archive.name
     situation = situation_of(wheel, target, providers, options)
     decisions = decide(situation, wheel.tables)
-    findings = [*wheel.findings, *decisions.findings]
+    gpu = plan_gpus(
+        wheel.codes,
+        decisions.files,
+        providers,
+        gpus,
+        sysroot=target.sysroot,
+        profile=situation.profile,
+        release=(name.distribution, name.version.public),
+        allow_gap=options.allow_isa_gap,
+    )
+    findings = [*wheel.findings, *decisions.findings, *gpu.findings]
     output = name
     if any(file.changed for file in decisions.files):
         local, more = _local_version(providers, options)
@@ -257,7 +287,7 @@ def plan_wheel(wheel: Wheel, target: Target, providers: Sequence[Provider], opti
         files=decisions.files,
         findings=select(findings, options.select, options.ignore),
     )
-    return Planned(plan, output, situation, decisions)
+    return Planned(plan, output, situation, decisions, gpu)
 
 
 def target_facts(target: Target) -> TargetFacts:
@@ -294,6 +324,7 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
     clock = Clock(on_stage)
     with ExitStack() as stack:
         with clock.stage("target"):
+            gpus = wanted_gpus(options.gpus)
             target = find_target(
                 python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
             )
@@ -301,7 +332,7 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
         with clock.stage("read"):
             wheel = open_wheel(path, stack, target)
         with clock.stage("plan"):
-            planned = plan_wheel(wheel, target, providers, options)
+            planned = plan_wheel(wheel, target, providers, options, gpus)
         findings = planned.plan.findings
         output = None
         if not options.dry_run and (options.force or not has_errors(findings)):
@@ -320,6 +351,7 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
             plan.providers,
             plan.files,
             findings,
+            isa=planned.gpu.block,
             timings=clock.timings,
         )
 
@@ -344,14 +376,14 @@ def _write(
         ) from error
     with work as temporary:
         written = Path(temporary) / planned.plan.output
+        findings: tuple[Finding, ...] = ()
         try:
-            sha256 = _write_to(written, wheel, planned, options, clock)
+            sha256, findings = _write_to(written, wheel, planned, options, clock)
         except OSError as error:
             raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
-        findings: tuple[Finding, ...] = ()
         if options.verify:
             with clock.stage("verify"):
-                findings = _verify(written, wheel.archive, planned)
+                findings += _verify(written, wheel.archive, planned)
         if has_errors(findings) and not options.force:
             return None, findings
         if not in_place:
@@ -369,20 +401,27 @@ def _is_input(final: Path, wheel: Path) -> bool:
         return False
 
 
-def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock) -> str:
-    """Write the wheel; returns its sha256. A plan that changes nothing gives the input itself."""
+def _write_to(
+    written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock
+) -> tuple[str, tuple[Finding, ...]]:
+    """Write the wheel; returns its sha256, and what the edits did to GPU code.
+
+    A plan that changes nothing gives the input itself.
+    """
     archive, plan = wheel.archive, planned.plan
     if plan.empty:
         with clock.stage("write"):
             shutil.copyfile(archive.path, written)
-        return archive.sha256()
+        return archive.sha256(), ()
+    findings: list[Finding] = []
     replacements: dict[str, Path] = {}
     with clock.stage("edit"):
         for number, file in enumerate(plan.files):
             if file.changed:
-                replacements[file.path] = _edit(
-                    archive, file, wheel.images[file.path], written.parent / f"{number}.elf"
-                )
+                private = written.parent / f"{number}.elf"
+                replacements[file.path] = _edit(archive, file, wheel.images[file.path], private)
+                if before := wheel.codes.get(file.path):
+                    findings += changed_code(file.path, same_device_code(before, read_file(private)))
     with clock.stage("write"), ExitStack() as stack:
         name = planned.output
         dist_info = renamed_directory(archive.dist_info, name)
@@ -402,7 +441,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             },
             epoch=options.epoch,
         )
-    return result.sha256
+    return result.sha256, tuple(findings)
 
 
 def _json_bytes(data: dict[str, Any]) -> bytes:

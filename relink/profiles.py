@@ -14,7 +14,17 @@ from packaging.utils import canonicalize_name
 
 from relink.errors import UsageError
 
-__all__ = ["NO_PROFILE", "Profile", "profile_directory", "profile_for", "read_profile"]
+__all__ = ["NO_PROFILE", "Profile", "Release", "profile_directory", "profile_for", "read_profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of one of the package's distributions whose GPU code is known: its processors, and where that was seen."""
+
+    distribution: str
+    version: str
+    gpus: tuple[str, ...]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,7 @@ class Profile:
         they are.
     :ivar preload: members that the package loads into the global scope before others.
     :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
+    :ivar releases: releases of the package whose GPU code is known, to name one that has what another lacks.
     :ivar source: where a statement above can be checked.
     """
 
@@ -34,6 +45,7 @@ class Profile:
     variants: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
+    releases: tuple[Release, ...] = ()
     source: str = ""
 
     def is_variant(self, member: str) -> bool:
@@ -83,7 +95,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def _profile(data: Mapping[str, Any], where: str) -> Profile:
-    issues = [f"{key}: no such key" for key in sorted(set(data) - {*_STRINGS, *_LISTS, "rpath"})]
+    issues = [f"{key}: no such key" for key in sorted(set(data) - {*_STRINGS, *_LISTS, "rpath", "releases"})]
     issues += [f"{key}: a string was expected" for key in _STRINGS if not isinstance(data.get(key, ""), str)]
     rpath = data.get("rpath", {})
     lists = {key: data.get(key, []) for key in _LISTS}
@@ -95,6 +107,7 @@ def _profile(data: Mapping[str, Any], where: str) -> Profile:
     for key, value in lists.items():
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             issues.append(f"{key}: a list of strings was expected")
+    releases = _releases(data.get("releases", []), issues)
     if data.get("schema") != _SCHEMA:
         issues.append(f'schema: "{_SCHEMA}" was expected')
     if issues:
@@ -105,5 +118,25 @@ def _profile(data: Mapping[str, Any], where: str) -> Profile:
         variants=tuple(lists["variants"]),
         preload=tuple(lists["preload"]),
         rpath_drop=tuple(lists["rpath.drop"]),
+        releases=releases,
         source=data.get("source", ""),
     )
+
+
+def _releases(rows: Any, issues: list[str]) -> tuple[Release, ...]:
+    """Read ``[[releases]]``: distribution, version, gpus and source, all four."""
+    found = []
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
+        match row:
+            case {
+                "distribution": str(name),
+                "version": str(version),
+                "gpus": [*gpus],
+                "source": str(source),
+            } if len(row) == 4 and gpus and all(isinstance(gpu, str) for gpu in gpus):
+                found.append(Release(str(canonicalize_name(name)), version, tuple(gpus), source))
+            case _:
+                issues.append(
+                    f"releases, number {number}: distribution, version, a list of gpus and source were expected"
+                )
+    return tuple(found)

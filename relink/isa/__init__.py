@@ -3,6 +3,7 @@
 Everything here reads; nothing raises for what a file contains. Oddities are in `problems` of the results.
 """
 
+from relink.isa._data import LibraryRole, table
 from relink.isa.bundle import Bundle, Entry
 from relink.isa.code_object import CodeObject, parse_code_object
 from relink.isa.coverage import (
@@ -16,6 +17,7 @@ from relink.isa.coverage import (
     intersect,
     isa_block,
     library_coverage,
+    library_coverage_of,
 )
 from relink.isa.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
 from relink.isa.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, same_device_code
@@ -51,6 +53,7 @@ __all__ = [
     "Intersection",
     "Level",
     "LibraryCoverage",
+    "LibraryRole",
     "Match",
     "Needs",
     "NodeAccess",
@@ -70,6 +73,7 @@ __all__ = [
     "intersect",
     "isa_block",
     "library_coverage",
+    "library_coverage_of",
     "match",
     "needs_of",
     "parse_bundle_id",
@@ -82,4 +86,5 @@ __all__ = [
     "resolve_kpack",
     "same_device_code",
     "side_files_of",
+    "table",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ __all__ = [
     "intersect",
     "isa_block",
     "library_coverage",
+    "library_coverage_of",
 ]
 
 _MAX_COMPARED = 50_000
@@ -313,9 +314,13 @@ def library_coverage(
     path: str | os.PathLike[str], soname: str | None = None, *, scan_limit: int = 0
 ) -> LibraryCoverage:
     """Read a ROCm library, its kpack archives and its side files from disk."""
-    code = resolve_kpack(read_file(path, scan_limit=scan_limit))
-    role = table().library(soname or os.path.basename(os.fspath(path)))
-    return LibraryCoverage(os.fspath(path), coverage_of(code), side_files_of(path, soname), role)
+    return library_coverage_of(resolve_kpack(read_file(path, scan_limit=scan_limit)), soname)
+
+
+def library_coverage_of(code: DeviceCode, soname: str | None = None) -> LibraryCoverage:
+    """Return the coverage of a ROCm library whose device code was read; `code.path` must be its path on disk."""
+    role = table().library(soname or os.path.basename(code.path))
+    return LibraryCoverage(code.path, coverage_of(code), side_files_of(code.path, soname), role)
 
 
 def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> Intersection:
