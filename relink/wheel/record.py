@@ -13,6 +13,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _STRONG: Final = frozenset(
     {"sha256", "sha384", "sha512", "sha3_256", "sha3_384", "sha3_512", "blake2b", "blake2s"}
 )
 _WEAK: Final = frozenset({"md5", "sha1", "sha224", "sha3_224"})
+_BASE64: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _SIGNATURES: Final = ("RECORD.jws", "RECORD.p7s")
 
 
@@ -106,9 +108,12 @@ def _parse_hash(field: str) -> tuple[str | None, bytes | None]:
     algorithm = algorithm.lower()
     if not equals or algorithm not in _STRONG | _WEAK:
         raise ValueError(f"{field!r} is not a hash that relink knows")
+    # b64decode takes the plain alphabet along with the URL-safe one.
+    if not _BASE64.fullmatch(text):
+        raise ValueError(f"{text!r} is not URL-safe base64")
     try:
-        digest = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
+        digest = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error as error:
         raise ValueError(f"{text!r} is not URL-safe base64") from error
     if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
         raise ValueError(f"{text!r} has the wrong length for {algorithm}")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from relink.wheel.atomic import atomic_file, remove_stale
+
+
+def test_whole_or_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.write_bytes(b"old")
+    with atomic_file(target) as file:
+        file.write(b"new")
+        assert target.read_bytes() == b"old"
+        (temporary,) = tmp_path.glob(".relink-*.tmp")
+        assert f"-{os.getpid()}-" in temporary.name
+    assert target.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_failure_leaves_what_was(tmp_path: Path, error: type[BaseException]) -> None:
+    target = tmp_path / "out"
+    target.write_bytes(b"old")
+
+    def fail() -> None:
+        with atomic_file(target) as file:
+            file.write(b"new")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert os.listdir(tmp_path) == ["out"]
+    assert target.read_bytes() == b"old"
+
+
+def test_failure_at_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"), atomic_file(tmp_path / "out") as file:
+        file.write(b"new")
+    assert os.listdir(tmp_path) == []
+
+
+def test_mode_is_the_umask_s(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with atomic_file(tmp_path / "out"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
+def _temporary(tmp_path: Path, pid: int) -> Path:
+    path = tmp_path / f".relink-{pid}-0123456789abcdef.tmp"
+    path.write_bytes(b"x")
+    return path
+
+
+def test_stale_ones_go(tmp_path: Path) -> None:
+    # The second is of a live process, but its number was given out again: nobody holds the lock.
+    stale = [_temporary(tmp_path, 2**22 + 1), _temporary(tmp_path, os.getpid())]
+    for name in (".relink-x.tmp", "relink-1-0123456789abcdef.tmp", "other"):
+        (tmp_path / name).write_bytes(b"")
+    with atomic_file(tmp_path / "out"):
+        assert sorted(remove_stale(tmp_path)) == sorted(stale)
+        assert len(list(tmp_path.glob(".relink-*-*.tmp"))) == 1
+    assert sorted(os.listdir(tmp_path)) == [".relink-x.tmp", "other", "out", "relink-1-0123456789abcdef.tmp"]
+
+
+def test_a_killed_run_s_goes(tmp_path: Path) -> None:
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from relink.wheel.atomic import atomic_file
+        with atomic_file(Path(sys.argv[1]) / "out") as file:
+            file.write(b"x")
+            print("ready", flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        assert remove_stale(tmp_path) == []
+        process.kill()
+    assert len(remove_stale(tmp_path)) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_locks_the_pid_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(_fd: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    dead = _temporary(tmp_path, 2**22 + 1)
+    _temporary(tmp_path, os.getpid())
+    assert remove_stale(tmp_path) == [dead]
+
+
+def test_links_and_directories_stay(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"")
+    (tmp_path / ".relink-1-0123456789abcdef.tmp").symlink_to("precious")
+    (tmp_path / ".relink-2-0123456789abcdef.tmp").mkdir()
+    assert remove_stale(tmp_path) == []
+    assert remove_stale(tmp_path / "nowhere") == []
+    assert len(os.listdir(tmp_path)) == 3

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.tags import Tag
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from relink.errors import UsageError, WheelError
+from relink.wheel.naming import parse_wheel_name, relinked, renamed_directory
+
+VENDOR = "onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl"
+
+
+def test_parts_keep_their_spelling() -> None:
+    name = parse_wheel_name("Foo.Bar-1.0.0_rc1-2b-py2.py3-none-manylinux1_x86_64.linux_x86_64.whl")
+    assert (name.distribution, name.version_text, name.build) == ("Foo.Bar", "1.0.0_rc1", "2b")
+    assert name.version == Version("1.0.0rc1")
+    assert name.canonical == "foo-bar"
+    assert name.filename == "Foo.Bar-1.0.0_rc1-2b-py2.py3-none-manylinux1_x86_64.linux_x86_64.whl"
+    assert name.expanded_tags == (
+        "py2-none-manylinux1_x86_64",
+        "py2-none-linux_x86_64",
+        "py3-none-manylinux1_x86_64",
+        "py3-none-linux_x86_64",
+    )
+    assert Tag("py3", "none", "linux_x86_64") in name.tags
+    assert name.tags == parse_wheel_filename(name.filename)[3]
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        "x.whl",
+        "x-1.0-py3-none-any.zip",
+        "x-one-py3-none-any.whl",
+        "x-1.0-b-py3-none-any.whl",
+        "x__y-1.0-py3-none-any.whl",
+        "x-1.0-py3-none-../../any.whl",
+        "x-1.0-py3-none-a\nny.whl",
+    ],
+)
+def test_not_a_wheel_name(filename: str) -> None:
+    with pytest.raises(WheelError, match="not the name of a wheel"):
+        parse_wheel_name(filename)
+
+
+@pytest.mark.parametrize(
+    ("version", "local", "expected"),
+    [
+        ("1.22.2.post3", "rocm7.2.4", "1.22.2.post3+rocm7.2.4"),
+        ("2.9.1+rocm7.2.0", "rocm7.2.4", "2.9.1+rocm7.2.4"),
+        ("2.9.1+rocm7.11.0a20260101", "rocm7.2.4", "2.9.1+rocm7.2.4"),
+        ("2.9.1+cu12", "rocm7.2.4", "2.9.1+cu12.rocm7.2.4"),
+        ("2.9.1+cu12.rocm6", "rocm7.2.4", "2.9.1+cu12.rocm7.2.4"),
+        ("2.9.1+rocm7.2.0.lw.git7e1940d4", "rocm7.2.4", "2.9.1+rocm7.2.0.lw.git7e1940d4.rocm7.2.4"),
+        ("2.9.1+myrocm7", "rocm7.2.4", "2.9.1+myrocm7.rocm7.2.4"),
+        ("2.9.1+rocm7.2", "site.1", "2.9.1+rocm7.2.site.1"),
+        ("1!1.0.dev3", "ROCm7.2-4", "1!1.0.dev3+rocm7.2.4"),
+    ],
+)
+def test_local_version(version: str, local: str, expected: str) -> None:
+    name = parse_wheel_name(f"x-{version}-py3-none-any.whl")
+    once = relinked(name, local=local, platform="linux_x86_64")
+    assert once.version_text == expected
+    assert once.version == Version(expected)
+    assert relinked(once, local=local, platform="linux_x86_64") == once
+    assert parse_wheel_name(once.filename) == once
+
+
+def test_only_the_platform_changes() -> None:
+    new = relinked(parse_wheel_name(VENDOR), local="rocm7.2.4", platform="linux_x86_64")
+    assert new.filename == "onnxruntime_rocm-1.22.2.post3+rocm7.2.4-cp312-cp312-linux_x86_64.whl"
+    kept = relinked(parse_wheel_name("x-1.0_rc1-3-py3-none-any.whl"), local=None, platform="linux_x86_64")
+    assert kept.filename == "x-1.0_rc1-3-py3-none-linux_x86_64.whl"
+
+
+def test_bad_label_and_platform() -> None:
+    name = parse_wheel_name(VENDOR)
+    with pytest.raises(UsageError, match="local version label"):
+        relinked(name, local="rocm 7", platform="linux_x86_64")
+    with pytest.raises(UsageError, match="platform tag"):
+        relinked(name, local=None, platform="linux-x86_64")
+
+
+def test_renamed_directory() -> None:
+    new = relinked(parse_wheel_name(VENDOR), local="rocm7", platform="any")
+    assert renamed_directory("Onnx_RT-1.22.2.post3.dist-info", new) == "Onnx_RT-1.22.2.post3+rocm7.dist-info"
+    assert renamed_directory("onnxruntime_rocm-1.22.2.post3.data", new) == (
+        "onnxruntime_rocm-1.22.2.post3+rocm7.data"
+    )
+    assert renamed_directory("x-1.22.2-post3+rocm7.dist-info".replace("-p", "_p"), new) == (
+        "x-1.22.2_post3+rocm7.dist-info"
+    )
+
+
+_LABEL = st.from_regex(r"\A[a-z0-9]{1,5}(\.[a-z0-9]{1,4}){0,4}\Z")
+
+
+@given(_LABEL, _LABEL)
+def test_labels_are_idempotent(old: str, new: str) -> None:
+    name = parse_wheel_name(f"x-{Version('1.0+' + old)}-py3-none-any.whl")
+    once = relinked(name, local=new, platform="any")
+    assert relinked(once, local=new, platform="any") == once

@@ -1,0 +1,520 @@
+from __future__ import annotations
+
+import base64
+import calendar
+import hashlib
+import io
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import installer.sources
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from wheel.wheelfile import WheelFile  # type: ignore[import-untyped]
+
+from relink.errors import RelinkError, UsageError, WheelError
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import relinked
+from relink.wheel.record import RecordEntry, check_record, hashed, read_record
+from relink.wheel.writer import Addition, Replacement, WrittenWheel, output_path, write_wheel
+from tests.unit.wheel.build import (
+    DIST_INFO,
+    FILENAME,
+    METADATA,
+    MOMENT,
+    Entry,
+    RawZip,
+    dist_info_files,
+    good_entries,
+    make_wheel,
+    write_raw,
+)
+
+NEW_DIST_INFO = "demo_pkg-1.0+rocm7.2.4.dist-info"
+NEW_FILENAME = "demo_pkg-1.0+rocm7.2.4-cp312-cp312-linux_x86_64.whl"
+NOISE = random.Random(2).randbytes(2_500_000)
+
+
+def rewrite(wheel: Path, out: Path, *, local: str | None = "rocm7.2.4", **changes: Any) -> WrittenWheel:
+    out.mkdir(exist_ok=True)
+    with WheelArchive(wheel) as archive:
+        name = relinked(archive.name, local=local, platform="linux_x86_64")
+        return write_wheel(archive, out, name=name, **changes)
+
+
+def accepted(path: Path) -> None:
+    """Everybody else's opinion, and our own."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    with WheelFile(path) as wheel:
+        for name in wheel.namelist():
+            wheel.read(name)
+    with installer.sources.WheelFile.open(path) as source:
+        source.validate_record()
+    with WheelArchive(path) as ours:
+        entries, issues = read_record(ours)
+        assert not issues
+        assert not check_record(entries, ours.members, ours.dist_info)
+
+
+def test_the_whole(tmp_path: Path) -> None:
+    files = {
+        "demo_pkg/__init__.py": b"x = 1\n",
+        "demo_pkg/lib.so": b"old" * 1000,
+        "demo_pkg-1.0.data/scripts/run": b"#!python\n",
+        "demo_pkg/gone.txt": b"gone",
+        "z,odd \u00fc.txt": b"odd",
+    }
+    wheel = make_wheel(
+        tmp_path, files, modes={"demo_pkg/lib.so": 0o100755, f"{DIST_INFO}/RECORD": 0o100664, "z": 0}
+    )
+    result = rewrite(
+        wheel,
+        tmp_path / "out",
+        replacements={"demo_pkg/lib.so": Replacement(b"new" * 999)},
+        additions={
+            f"{NEW_DIST_INFO}/relink.json": Addition(b"{}", mode=0o600),
+            "demo_pkg/x.gz": Addition(b"z", stored=True),
+        },
+        removals=frozenset({"demo_pkg/gone.txt"}),
+    )
+    assert result.path == tmp_path / "out" / NEW_FILENAME
+    accepted(result.path)
+    data = result.path.read_bytes()
+    assert (result.size, result.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    with zipfile.ZipFile(result.path) as archive:
+        assert archive.namelist() == [
+            "demo_pkg/__init__.py",
+            "demo_pkg/lib.so",
+            "demo_pkg-1.0+rocm7.2.4.data/scripts/run",
+            "z,odd \u00fc.txt",
+            f"{NEW_DIST_INFO}/METADATA",
+            f"{NEW_DIST_INFO}/WHEEL",
+            f"{NEW_DIST_INFO}/relink.json",
+            "demo_pkg/x.gz",
+            f"{NEW_DIST_INFO}/RECORD",
+        ]
+        modes = {info.filename.rpartition("/")[2]: info.external_attr >> 16 for info in archive.infolist()}
+        assert modes["lib.so"] == 0o100755
+        assert modes["RECORD"] == 0o100664
+        assert modes["relink.json"] == 0o100600
+        assert modes["x.gz"] == 0o100644
+        assert archive.read("demo_pkg/lib.so") == b"new" * 999
+        assert archive.getinfo("demo_pkg/x.gz").compress_type == zipfile.ZIP_STORED
+        assert archive.read(f"{NEW_DIST_INFO}/METADATA") == METADATA.replace(b": 1.0\n", b": 1.0+rocm7.2.4\n")
+        assert b"Tag: cp312-cp312-linux_x86_64\n" in archive.read(f"{NEW_DIST_INFO}/WHEEL")
+        rows = archive.read(f"{NEW_DIST_INFO}/RECORD").decode().splitlines()
+    assert [row.path for row in result.rows] == [
+        name for name in zipfile.ZipFile(result.path).namelist() if not name.endswith("/RECORD")
+    ]
+    assert len(rows) == len(result.rows) + 1
+    assert rows[-1] == f"{NEW_DIST_INFO}/RECORD,,"
+
+
+def test_untouched_members_are_copied_as_they_are(tmp_path: Path) -> None:
+    files = {"demo_pkg/a.bin": NOISE[:5000] * 3, "demo_pkg/s": NOISE[:100], "d/": b""}
+    wheel = make_wheel(tmp_path, files, stored=frozenset({"demo_pkg/s", "d/"}))
+    result = rewrite(wheel, tmp_path / "out", epoch=0)
+    with WheelArchive(wheel) as before, WheelArchive(result.path) as after:
+        for name in files:
+            assert b"".join(after.raw(name)) == b"".join(before.raw(name))
+            old, new = before.members[name], after.members[name]
+            assert (old.method, old.crc, old.date_time) == (new.method, new.crc, new.date_time)
+            assert (old.external_attributes, old.create_system) == (
+                new.external_attributes,
+                new.create_system,
+            )
+    accepted(result.path)
+
+
+@pytest.mark.parametrize(
+    "raw", [RawZip(good_entries(), comment=b"hello"), RawZip(good_entries(), zip64=True)]
+)
+def test_what_only_burdens_is_left_behind(tmp_path: Path, raw: RawZip) -> None:
+    raw.entries[0].extra = raw.entries[0].local_extra = b"\x55\x54\4\0abcd"
+    raw.entries[0].flags = 2
+    data = write_raw(tmp_path, raw)
+    result = rewrite(data, tmp_path / "out")
+    with zipfile.ZipFile(result.path) as archive:
+        assert archive.comment == b""
+        assert {info.extra for info in archive.infolist()} == {b""}
+        assert {info.flag_bits for info in archive.infolist()} == {0}
+        assert {info.create_version for info in archive.infolist()} == {20}
+    assert b"abcd" not in result.path.read_bytes()
+
+
+def test_fixed_point(tmp_path: Path) -> None:
+    files = {"demo_pkg/\u00e9.so": NOISE, "d/": b"", "demo_pkg/n": b""}
+    wheel = make_wheel(tmp_path, files, stored=frozenset({"demo_pkg/n"}))
+    changes = {"demo_pkg/\u00e9.so": Replacement(NOISE[::-1])}
+    first = rewrite(
+        wheel, tmp_path / "1", replacements=changes, additions={f"{NEW_DIST_INFO}/p": Addition(b"p")}
+    )
+    second = rewrite(first.path, tmp_path / "2")
+    third = rewrite(first.path, tmp_path / "3", epoch=99, level=9, jobs=1, verify=False)
+    assert first.path.read_bytes() == second.path.read_bytes() == third.path.read_bytes()
+    assert second.sha256 == first.sha256
+
+
+def test_the_name_as_it_was(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    with WheelArchive(wheel) as archive:
+        (tmp_path / "out").mkdir()
+        result = write_wheel(archive, tmp_path / "out", name=archive.name)
+    assert result.path.name == FILENAME
+    with WheelArchive(wheel) as before, WheelArchive(result.path) as after:
+        assert [(m.name, m.crc, m.date_time) for m in before.members.values()] == [
+            (m.name, m.crc, m.date_time) for m in after.members.values()
+        ]
+    accepted(result.path)
+
+
+def test_tags_that_lied_are_put_right(tmp_path: Path) -> None:
+    files = {f"{DIST_INFO}/WHEEL": b"Wheel-Version: 1.0\nTag: cp312-cp312-linux_x86_64\n\n"}
+    result = rewrite(make_wheel(tmp_path, files), tmp_path / "out", local=None)
+    with WheelArchive(result.path) as archive:
+        assert archive.read(f"{DIST_INFO}/WHEEL") == files[f"{DIST_INFO}/WHEEL"]
+    with WheelArchive(make_wheel(tmp_path, files)) as archive:
+        result = write_wheel(archive, tmp_path / "out", name=archive.name)
+    with WheelArchive(result.path) as archive:
+        assert b"manylinux_2_34" in archive.read(f"{DIST_INFO}/WHEEL")
+
+
+def test_same_bytes_whatever_the_source_and_the_threads(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": NOISE})
+    path = tmp_path / "content"
+    path.write_bytes(NOISE)
+
+    def pieces() -> Iterator[bytes]:
+        start = 0
+        for length in (1, 70_000, 0, 1 << 20, 3, 1 << 20, 1 << 22):
+            yield NOISE[start : start + length]
+            start += length
+
+    with path.open("rb") as file, io.BytesIO(b"skipped" + NOISE) as memory, WheelArchive(wheel) as archive:
+        memory.seek(7)
+        sources = [
+            Replacement(NOISE),
+            Replacement(memoryview(NOISE)),
+            Replacement(memoryview(bytearray(NOISE)).cast("H")),
+            Replacement(path),
+            Replacement(file),
+            Replacement(memory),
+            Replacement(pieces(), len(NOISE)),
+            Replacement(archive.open("demo_pkg/b"), len(NOISE)),
+        ]
+        digests = set()
+        for number, source in enumerate(sources):
+            out = tmp_path / str(number)
+            result = rewrite(
+                wheel, out, replacements={"demo_pkg/a": source}, epoch=1_700_000_000, jobs=number % 3 + 1
+            )
+            digests.add(result.sha256)
+    assert len(digests) == 1
+    accepted(result.path)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 6, 9])
+def test_levels(tmp_path: Path, level: int) -> None:
+    wheel = make_wheel(tmp_path)
+    result = rewrite(
+        wheel, tmp_path / "out", level=level, replacements={"demo_pkg/a.py": Replacement(NOISE + bytes(9999))}
+    )
+    accepted(result.path)
+
+
+def test_level_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="level 0"):
+        rewrite(make_wheel(tmp_path), tmp_path / "out", level=0)
+    assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "moment"),
+    [
+        (None, MOMENT),
+        (calendar.timegm((2020, 2, 29, 23, 59, 59)), (2020, 2, 29, 23, 59, 58)),
+        (0, (1980, 1, 1, 0, 0, 0)),
+        (-(10**30), (1980, 1, 1, 0, 0, 0)),
+        (10**30, (2107, 12, 31, 23, 59, 58)),
+    ],
+)
+def test_times(tmp_path: Path, epoch: int | None, moment: tuple[int, ...]) -> None:
+    files = {"demo_pkg/a.py": b"1", "demo_pkg/b.py": b"2"}
+    result = rewrite(
+        make_wheel(tmp_path, files),
+        tmp_path / "out",
+        replacements={"demo_pkg/a.py": Replacement(b"3")},
+        additions={"demo_pkg/c.py": Addition(b"4")},
+        epoch=epoch,
+    )
+    with zipfile.ZipFile(result.path) as archive:
+        times = {info.filename.rpartition("/")[2]: info.date_time for info in archive.infolist()}
+    assert times.pop("b.py") == MOMENT
+    assert set(times.values()) == {moment}
+
+
+def test_signatures_are_dropped(tmp_path: Path) -> None:
+    signatures = (f"{DIST_INFO}/RECORD.jws", f"{DIST_INFO}/RECORD.p7s")
+    entries = good_entries() + [Entry(name.encode(), b"signed") for name in signatures]
+    result = rewrite(write_raw(tmp_path, RawZip(entries)), tmp_path / "out")
+    assert result.dropped == signatures
+    accepted(result.path)
+
+
+def test_an_incomplete_record_is_completed(tmp_path: Path) -> None:
+    record = f"demo_pkg/a.py,,6\n{DIST_INFO}/RECORD,,\n".encode()
+    wheel = make_wheel(tmp_path, {"demo_pkg/a.py": b"a = 1\n", f"{DIST_INFO}/RECORD": record})
+    accepted(rewrite(wheel, tmp_path / "out").path)
+    accepted(rewrite(wheel, tmp_path / "out", verify=False).path)
+
+
+def _with_wrong_hashes(tmp_path: Path) -> tuple[Path, bytes]:
+    files = dist_info_files({"demo_pkg/a.py": b"a", "demo_pkg/b.py": b"b", "demo_pkg/c.py": b"c"})
+    right = files[f"{DIST_INFO}/RECORD"].decode()
+    wrong = right
+    for name in ("a", "c"):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest()).rstrip(b"=").decode()
+        wrong = wrong.replace(digest, "A" * 43)
+    files[f"{DIST_INFO}/RECORD"] = wrong.encode()
+    return make_wheel(tmp_path, files), wrong.encode()
+
+
+def test_wrong_hashes(tmp_path: Path) -> None:
+    wheel, wrong = _with_wrong_hashes(tmp_path)
+    with pytest.raises(WheelError) as caught:
+        rewrite(wheel, tmp_path / "out")
+    assert len(caught.value.issues) == 2
+    assert os.listdir(tmp_path / "out") == []
+    # Nobody looked, so the vendor is believed.
+    unverified = rewrite(wheel, tmp_path / "out", verify=False)
+    assert {row.digest for row in unverified.rows if row.path in ("demo_pkg/a.py", "demo_pkg/c.py")} == {
+        bytes(32)
+    }
+    assert wrong != b""
+
+
+def test_known_rows_spare_the_work(tmp_path: Path) -> None:
+    wheel, _ = _with_wrong_hashes(tmp_path)
+    known = {
+        f"demo_pkg/{name}.py": hashed(f"demo_pkg/{name}.py", hashlib.sha256(name.encode()).digest(), 1)
+        for name in "ac"
+    }
+    accepted(rewrite(wheel, tmp_path / "out", known=known).path)
+    weak = {path: RecordEntry(path, "md5", bytes(16), 1) for path in known}
+    with pytest.raises(WheelError):
+        rewrite(wheel, tmp_path / "out", known=weak)
+
+
+def test_damage_in_a_copied_member(tmp_path: Path) -> None:
+    raw = RawZip([Entry(b"demo_pkg/x", b"abc", crc=7), *good_entries()])
+    with pytest.raises(WheelError) as caught:
+        rewrite(write_raw(tmp_path, raw), tmp_path / "out")
+    assert "CRC" in caught.value.issues[0]
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_an_addition_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
+    added = {f"{NEW_DIST_INFO}/relink.json": Addition(b"1")}
+    first = rewrite(make_wheel(tmp_path), tmp_path / "1", additions=added)
+    again = rewrite(first.path, tmp_path / "2", additions={f"{NEW_DIST_INFO}/relink.json": Addition(b"2")})
+    with WheelArchive(first.path) as old, WheelArchive(again.path) as new:
+        assert list(old.members) == list(new.members)
+        assert new.read(f"{NEW_DIST_INFO}/relink.json") == b"2"
+    accepted(again.path)
+
+
+def test_output_path(tmp_path: Path) -> None:
+    with WheelArchive(
+        make_wheel(tmp_path, {"demo_pkg-1.0.data/lib/x": b"", "demo_pkg-1.0.data2": b""})
+    ) as archive:
+        name = relinked(archive.name, local="rocm7.2.4", platform="linux_x86_64")
+        assert output_path(archive, name, f"{DIST_INFO}/RECORD") == f"{NEW_DIST_INFO}/RECORD"
+        assert output_path(archive, name, "demo_pkg-1.0.data/lib/x") == "demo_pkg-1.0+rocm7.2.4.data/lib/x"
+        assert output_path(archive, name, "demo_pkg-1.0.data2") == "demo_pkg-1.0.data2"
+        assert output_path(archive, archive.name, f"{DIST_INFO}/RECORD") == f"{DIST_INFO}/RECORD"
+
+
+BAD_CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"replacements": {"nope": Replacement(b"")}}, "not in the wheel"),
+    ({"removals": frozenset({"nope"})}, "not in the wheel"),
+    ({"replacements": {"d/": Replacement(b"")}}, "is a directory"),
+    ({"replacements": {f"{DIST_INFO}/RECORD": Replacement(b"")}}, "own business"),
+    ({"removals": frozenset({f"{DIST_INFO}/WHEEL"})}, "own business"),
+    ({"additions": {f"{NEW_DIST_INFO}/METADATA": Addition(b"")}}, "own business"),
+    ({"additions": {"../x": Addition(b"")}}, "leaves the wheel"),
+    ({"additions": {"x/": Addition(b"")}}, "is a directory"),
+    ({"additions": {"demo_pkg/A.py": Addition(b"")}}, "only in case"),
+    (
+        {"replacements": {"demo_pkg/a.py": Replacement(b"")}, "removals": frozenset({"demo_pkg/a.py"})},
+        "both replaced and removed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_CHANGES)
+def test_changes_that_make_no_wheel(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    wheel = make_wheel(tmp_path, {"demo_pkg/a.py": b"a", "d/": b""})
+    with pytest.raises(UsageError) as caught:
+        rewrite(wheel, tmp_path / "out", **changes)
+    assert message in caught.value.issues[0]
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_sizes_that_are_not_true(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    for content, size, message in (
+        (b"abc", 4, "announced with 4 bytes and has 3"),
+        (iter([b"abc"]), 2, "announced with 2 bytes and has 3"),
+        (iter([b"abc"]), None, "needs its size"),
+    ):
+        with pytest.raises(RelinkError, match=message):
+            rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": Replacement(content, size)})
+        assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_source_that_fails(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+
+    def pieces() -> Iterator[bytes]:
+        yield b"abc"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": Replacement(pieces(), 9)})
+    with pytest.raises(RelinkError, match=r"cannot be written: No such file .*missing\.so"):
+        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": Replacement(tmp_path / "missing.so")})
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    with WheelArchive(make_wheel(tmp_path)) as archive, pytest.raises(RelinkError, match="cannot be written"):
+        write_wheel(archive, tmp_path / "nowhere", name=archive.name)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file size limit's signal to be ignored")
+def test_disk_full(tmp_path: Path) -> None:
+    script = """
+import resource, signal, sys
+from pathlib import Path
+from relink.errors import RelinkError
+from relink.wheel.archive import WheelArchive
+from relink.wheel.writer import write_wheel
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+with WheelArchive(sys.argv[1]) as archive:
+    try:
+        write_wheel(archive, Path(sys.argv[2]), name=archive.name)
+    except RelinkError as error:
+        print(error)
+"""
+    wheel = make_wheel(tmp_path, {"demo_pkg/a": NOISE})
+    (tmp_path / "out").mkdir()
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(wheel), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cannot be written: File too large" in run.stdout
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_the_input_may_be_the_output(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo_pkg/a.py": NOISE})
+    with WheelArchive(wheel) as archive:
+        changes = {"demo_pkg/a.py": Replacement(archive.open("demo_pkg/a.py"), len(NOISE))}
+        assert write_wheel(archive, tmp_path, name=archive.name, replacements=changes).path == wheel
+    accepted(wheel)
+
+
+def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
+    # In a process of its own: the peak of this one says nothing.
+    script = """
+import json, resource, sys
+from pathlib import Path
+from relink.wheel.archive import WheelArchive
+from relink.wheel.writer import Replacement, write_wheel
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with WheelArchive(sys.argv[1]) as archive:
+    before = peak()
+    block = bytes(range(256)) * 4096
+    write_wheel(archive, Path(sys.argv[2]), name=archive.name,
+                replacements={"demo_pkg/a": Replacement((block for _ in range(200)), 200 << 20)})
+print(json.dumps((peak() - before) >> 10))
+"""
+    wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": bytes(150 << 20)})
+    (tmp_path / "out").mkdir()
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(wheel), str(tmp_path / "out")], capture_output=True, check=True
+    )
+    assert json.loads(run.stdout) < 40
+
+
+# --- anything
+
+
+NAMES = st.from_regex(r"\A[a-z\u00e0-\u00ef,. ]{1,6}(/[a-z0-9_]{1,4}){0,3}\Z").filter(
+    lambda name: not {"", ".", ".."} & {*name.split("/")} and ".d" not in name and name != "demo_pkg"
+)
+CONTENT = st.one_of(
+    st.binary(max_size=40),
+    st.builds(lambda byte, count: byte * count, st.binary(min_size=1, max_size=9), st.integers(0, 30_000)),
+    st.integers(0, 2_000_000).map(lambda start: NOISE[start : start + 70_000]),
+)
+FILES = st.dictionaries(NAMES, st.tuples(CONTENT, st.booleans()), max_size=8).filter(
+    lambda files: not any(f"{name}/" == other[: len(name) + 1] for name in files for other in files)
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(files=FILES, data=st.data())
+def test_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, tuple[bytes, bool]], data: st.DataObject
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("round")
+    contents = {name: content for name, (content, _) in files.items()}
+    wheel = make_wheel(
+        tmp_path,
+        contents or None,
+        stored=frozenset(name for name, (_, is_stored) in files.items() if is_stored),
+        modes={name: stat.S_IFREG | 0o755 for name in contents if len(name) % 2},
+    )
+    names = st.sampled_from(sorted(contents)) if contents else st.nothing()
+    changed = data.draw(st.dictionaries(names, CONTENT)) if contents else {}
+    removed = (
+        data.draw(st.frozensets(names.filter(lambda name: name not in changed)))
+        if len(changed) < len(contents)
+        else frozenset()
+    )
+    result = rewrite(
+        wheel,
+        tmp_path / "out",
+        replacements={name: Replacement(content) for name, content in changed.items()},
+        removals=removed,
+        level=data.draw(st.integers(1, 9)),
+    )
+    accepted(result.path)
+    expected = {name: content for name, content in (contents | changed).items() if name not in removed}
+    with zipfile.ZipFile(result.path) as archive:
+        found = {name: archive.read(name) for name in archive.namelist() if name in contents}
+        for info in archive.infolist():
+            if info.filename in contents:
+                assert info.external_attr >> 16 == (0o100755 if len(info.filename) % 2 else 0o100644)
+    assert found == expected
+    assert list(found) == list(expected)
+    assert rewrite(result.path, tmp_path / "again").sha256 == result.sha256

@@ -1,0 +1,140 @@
+"""ZIP64, mostly by lowered limits, and twice for real."""
+
+from __future__ import annotations
+
+import io
+import random
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from relink.wheel import zipformat
+from relink.wheel.archive import WheelArchive
+from relink.wheel.writer import Addition, Replacement
+from relink.wheel.zipformat import DEFLATED, STORED, Member
+from relink.wheel.zipwriter import Header, ZipWriter
+from tests.unit.wheel.build import DIST_INFO, FILENAME, MOMENT, dist_info_files, make_wheel
+from tests.unit.wheel.test_writer import accepted, rewrite
+
+NOISE = random.Random(3).randbytes(10_000)
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipformat, "ZIP64_LIMIT", 3000)
+    monkeypatch.setattr(zipformat, "ZIP64_COUNT", 5)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_zip64(tmp_path: Path) -> None:
+    files = {
+        "demo_pkg/a": NOISE[:9000],
+        "demo_pkg/zeros": bytes(5000),
+        "demo_pkg/s": b"s",
+        "demo_pkg/t": b"t",
+    }
+    changes = {"demo_pkg/s": Replacement(NOISE[:7000])}
+    wheel = make_wheel(tmp_path, files)
+    first = rewrite(
+        wheel,
+        tmp_path / "1",
+        replacements=changes,
+        additions={"demo_pkg/st": Addition(NOISE[:4000], stored=True)},
+    )
+    accepted(first.path)
+    data = first.path.read_bytes()
+    assert b"PK\x06\x06" in data
+    assert b"PK\x06\x07" in data
+    with WheelArchive(first.path) as archive:
+        big = {"demo_pkg/a", "demo_pkg/zeros", "demo_pkg/s", "demo_pkg/st"}
+        for name, member in archive.members.items():
+            extra = data[member.header_offset + 30 + len(name.encode()) : member.data_offset]
+            # A local header's field has both sizes, and nothing of the directory's (pypa/wheel#692).
+            assert len(extra) == (20 if name in big else 0), name
+            sizes = data[member.header_offset + 18 : member.header_offset + 26]
+            assert (sizes == b"\xff" * 8) == (name in big)
+            assert data[member.header_offset + 4] == (45 if name in big else 20)
+    assert rewrite(first.path, tmp_path / "2").sha256 == first.sha256
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_zip64_where_only_what_it_may_become_is_large(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    for size in (1600, 1800, 2600, 2700, 2999, 3000, 3001):
+        for content in (bytes(size), NOISE[:size]):
+            changes = {"demo_pkg/a.py": Replacement(content)}
+            first = rewrite(wheel, tmp_path / "1", replacements=changes)
+            accepted(first.path)
+            assert rewrite(first.path, tmp_path / "2").sha256 == first.sha256
+
+
+def test_limits_are_the_format_s() -> None:
+    assert (zipformat.ZIP64_LIMIT, zipformat.ZIP64_COUNT) == (0xFFFFFFFF, 0xFFFF)
+
+
+def _header(name: str, method: int) -> Header:
+    return Header(name, method, MOMENT, 0o100644 << 16, 3)
+
+
+def _stored(name: str, size: int, crc: int) -> Member:
+    return Member(name, STORED, 0, crc, size, size, 0, 0, 0, MOMENT, 0, 3, False)
+
+
+def _write_rest(writer: ZipWriter) -> None:
+    for name, data in dist_info_files({}).items():
+        writer.add(_header(name, DEFLATED), data)
+    writer.finish()
+    writer.close()
+
+
+def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
+    with (tmp_path / FILENAME).open("wb") as file:
+        writer = ZipWriter(file, 1)
+        for number in range(65_600):
+            name = f"demo_pkg/{number}"
+            writer.copy(_header(name, STORED), _stored(name, 0, 0), ())
+        _write_rest(writer)
+    with zipfile.ZipFile(tmp_path / FILENAME) as peer:
+        assert len(peer.infolist()) == 65_603
+    with WheelArchive(tmp_path / FILENAME) as archive:
+        assert len(archive.members) == 65_603
+
+
+class _Sparse(io.FileIO):
+    """Leaves a hole where it is given the hole."""
+
+    HOLE = bytes(1 << 20)
+
+    def write(self, data: object, /) -> int:
+        if data is self.HOLE:
+            self.seek(len(self.HOLE), io.SEEK_CUR)
+            return len(self.HOLE)
+        return super().write(data)
+
+
+def test_a_member_and_an_offset_of_more_than_4_gib(tmp_path: Path) -> None:
+    size = 4097 << 20
+    crc = 0
+    for _ in range(2):
+        crc = zlib.crc32(_Sparse.HOLE, crc)
+    with _Sparse(tmp_path / FILENAME, "w+") as file:
+        writer = ZipWriter(file, 1)
+        writer.copy(
+            _header("demo_pkg/small", STORED), _stored("demo_pkg/small", 2 << 20, crc), [_Sparse.HOLE] * 2
+        )
+        writer.copy(_header("demo_pkg/big", STORED), _stored("demo_pkg/big", size, 0), [_Sparse.HOLE] * 4097)
+        _write_rest(writer)
+    for mode in ("ours", "zipfile"):
+        if mode == "ours":
+            with WheelArchive(tmp_path / FILENAME) as archive:
+                assert archive.members["demo_pkg/big"].size == size
+                assert archive.prefix("demo_pkg/big", 4) == bytes(4)
+                assert archive.members[f"{DIST_INFO}/RECORD"].header_offset > 1 << 32
+                record = archive.read(f"{DIST_INFO}/RECORD")
+                assert archive.read("demo_pkg/small") == bytes(2 << 20)
+        else:
+            with zipfile.ZipFile(tmp_path / FILENAME) as peer:
+                assert peer.getinfo("demo_pkg/big").file_size == size
+                assert peer.read(f"{DIST_INFO}/RECORD") == record
