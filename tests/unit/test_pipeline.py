@@ -554,6 +554,19 @@ def test_a_sysroot(works: Works, tmp_path: Path, outside: bool) -> None:
     assert not list(root.rglob("relink-*"))
 
 
+def test_a_sysroot_entered_by_a_plain_user(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if subprocess.run(["unshare", "--map-root-user", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    root = _sysroot(works, tmp_path / "root")
+    monkeypatch.setattr("relink.verify.os.geteuid", lambda: 1000)
+    options = Options(prefixes=("/opt/rocm",), sysroot=str(root), output_directory=tmp_path / "out")
+    report = relink(works.wheel(tmp_path), options)
+    assert report.ok, report.findings
+    assert "RLK602" not in codes(report)
+
+
 def test_what_runs_in_a_sysroot_runs(works: Works, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may change its root directory")
