@@ -18,10 +18,15 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from relink.elf.dynamic import (
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_RELA,
+    DT_RELASZ,
     DT_STRTAB,
     DT_SYMTAB,
     DT_VERSYM,
     HASHED,
+    RELOCATED,
     Buffer,
     Memory,
     Row,
@@ -68,6 +73,9 @@ _CANDIDATE_TYPES: Final = frozenset({0, 1, 2, 5, 6, 10})  # ALLOWED_STT: not sec
 _CANDIDATE_BINDINGS: Final = frozenset({1, 2, 10})
 _BINDS_LOCAL: Final = (1, 2)  # internal, hidden: dl_symbol_visibility_binds_local_p
 _ABS, _TLS = 0xFFF1, 6  # SHN_ABS; STT_TLS, whose values start at zero
+_DT_SYMBOLIC, _DT_DEBUG, _DT_FLAGS, _DF_SYMBOLIC = 16, 21, 30, 2
+_R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/elf.h)
+_MAX_COPIED: Final = 1 << 16  # bytes of a name
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
 
 
@@ -117,6 +125,11 @@ class SymbolTable:
     definitions that it passes over (hidden visibility, local, no value, a type that is neither code nor data,
     absent from the hash table). `has_versym`: DT_VERSYM is there and readable. `count`: symbols in the table, with
     the null symbol. Version records are in file order. `problems`: one sentence a damage, empty for a sound file.
+
+    `references`: name and version of the own definitions that relocations name: ld.so looks these up like imports, and
+    another object can take them over. `copies`: variables that an executable copies into itself; looked up everywhere but
+    in it. `symbolic`: DT_SYMBOLIC or DF_SYMBOLIC, look-ups start in the object itself. `has_hash`: there is a hash table;
+    without one ld.so passes the object over in silence.
     """
 
     imports: tuple[Import, ...] = ()
@@ -127,6 +140,10 @@ class SymbolTable:
     verneeds: tuple[VersionNeed, ...] = ()
     count: int = 0
     problems: tuple[str, ...] = ()
+    references: tuple[tuple[str, str | None], ...] = ()
+    copies: tuple[Import, ...] = ()
+    symbolic: bool = False
+    has_hash: bool = False
 
     @property
     def has_verdef(self) -> bool:
@@ -134,13 +151,15 @@ class SymbolTable:
         return bool(self.verdefs)
 
 
-def match(definitions: tuple[Export, ...], version: str | None) -> Export | None:
+def match(definitions: tuple[Export, ...], version: str | None, *, exact: bool = False) -> Export | None:
     """Return the one of a file's `definitions` of a name that a reference to `version` binds to, or None.
 
     `check_match` and the end of `do_lookup_x` (elf/dl-lookup.c). A versioned reference takes its version, hidden or
     not, or a visible definition without one. An unversioned reference takes the base version or the first node
     (index below 3), else the only visible version. Definitions that are `undefined` are left out: ld.so takes them
     for address references alone, and the executable's own import decides where they lead.
+
+    :param exact: the requirement is `hidden`, so that a definition without a version is none.
     """
     visible: list[Export] = []
     for export in definitions:
@@ -151,7 +170,7 @@ def match(definitions: tuple[Export, ...], version: str | None) -> Export | None
                 return export
             if not export.hidden:
                 visible.append(export)
-        elif export.version == version or (export.version is None and not export.hidden):
+        elif export.version == version or (export.version is None and not export.hidden and not exact):
             return export
     return visible[0] if len(visible) == 1 else None
 
@@ -198,7 +217,12 @@ def _read(memory: Memory) -> SymbolTable:
         versyms = array("H", [versyms[i] for i in order])
         flags = bytes([flags[i] for i in order])
 
-    imports, exports, rejected = _sort(memory, strings, zip(symbols, versyms, flags, strict=True), records)
+    copied = _copied(memory)
+    if copied and order:
+        copied = {place for place, i in enumerate(order) if i in copied}
+    imports, exports, rejected, references = _sort(
+        memory, strings, zip(symbols, versyms, flags, strict=True), records
+    )
     return SymbolTable(
         imports=imports,
         exports=exports,
@@ -208,7 +232,37 @@ def _read(memory: Memory) -> SymbolTable:
         verneeds=verneeds,
         count=len(symbols),
         problems=tuple(memory.problems),
+        references=references,
+        copies=_copies(
+            strings, records, [(symbols[i], versyms[i]) for i in sorted(copied) if i < len(symbols)]
+        ),
+        symbolic=_DT_SYMBOLIC in dynamic or bool(dynamic.get(_DT_FLAGS, 0) & _DF_SYMBOLIC),
+        has_hash=DT_GNU_HASH in dynamic or DT_HASH in dynamic,
     )
+
+
+def _copied(memory: Memory) -> set[int]:
+    """Return the symbols with a copy relocation. Only executables have any, and only they have DT_DEBUG."""
+    dynamic = memory.dynamic
+    kind = _R_COPY.get(memory.machine)
+    if kind is None or _DT_DEBUG not in dynamic or not dynamic.get(DT_RELA):
+        return set()
+    width, letter, shift = (8, "Q", 32) if memory.wide else (4, "I", 8)
+    size = min(dynamic.get(DT_RELASZ, 0), memory.room(dynamic[DT_RELA]))
+    infos = set(memory.words(dynamic[DT_RELA], size // width, letter)[1::3])
+    return {info >> shift for info in infos if info & ((1 << shift) - 1) == kind}
+
+
+def _copies(strings: Strings, records: _Records, rows: Iterable[tuple[Row, int]]) -> tuple[Import, ...]:
+    """Make imports of the symbols that are copied."""
+    found = []
+    for (start, info, *_), versym in rows:
+        name = strings.get(start, _MAX_COPIED)
+        if name:
+            version, file = records.get(versym & ~VERSYM_HIDDEN, (None, None))
+            binding, kind = _BINDINGS.get(info >> 4, "other"), _TYPES.get(info & 15, "other")
+            found.append(Import(name, version, file, binding, kind, versym & ~VERSYM_HIDDEN))
+    return tuple(found)
 
 
 def _records(verneeds: Iterable[VersionNeed], verdefs: Iterable[VersionDef]) -> tuple[_Records, int]:
@@ -236,8 +290,13 @@ def _sort(
     strings: Strings,
     symbols: Iterable[tuple[Row, int, int]],
     records: _Records,
-) -> tuple[tuple[Import, ...], dict[str, tuple[Export, ...]], dict[str, tuple[Export, ...]]]:
-    """Sort `symbols` (row, version number with the hidden bit, flags) into imports and exports."""
+) -> tuple[
+    tuple[Import, ...],
+    dict[str, tuple[Export, ...]],
+    dict[str, tuple[Export, ...]],
+    tuple[tuple[str, str | None], ...],
+]:
+    """Sort `symbols` (row, version number with the hidden bit, flags) into imports, exports, what is neither, references."""
     text, plain, proper = strings.text, strings.ascii, strings.proper
     find = text.find
     budget = 4 * len(text) + (
@@ -247,6 +306,7 @@ def _sort(
     imports: list[Import] = []
     exports: dict[str, tuple[Export, ...]] = {}
     rejected: dict[str, tuple[Export, ...]] = {}
+    references: list[tuple[str, str | None]] = []
     known: dict[int, tuple[bool, tuple[Export]]] = {}
     for (start, info, other, section, value), versym, flags in symbols:
         end = find("\0", start)
@@ -268,6 +328,8 @@ def _sort(
                 imports.append(Import(name, version, file, binding, kind, index, flags > 1))
             if not value or not flags & HASHED:
                 continue
+        elif flags & RELOCATED and info >> 4 and not other & 3:
+            references.append((name, records.get(versym & ~VERSYM_HIDDEN, (None, None))[0]))
         hashed = flags & HASHED
         valued = value != 0 or section == _ABS or info & 15 == _TLS
         key = versym << 16 | info << 8 | (other & 3) << 3 | hashed << 2 | valued << 1 | (not section)
@@ -286,7 +348,7 @@ def _sort(
             target[name] = fact[1]
     if cut:
         memory.problem(f"{cut} symbols have names outside of the string table")
-    return tuple(imports), exports, rejected
+    return tuple(imports), exports, rejected, tuple(references)
 
 
 def _export(info: int, other: int, versym: int, records: _Records, *, undefined: bool) -> Export:

@@ -1,95 +1,298 @@
-"""Whether the objects of a closure fit together: versions now, symbols with them.
+"""Which import binds to which object: every symbol of a closure looked up as ld.so looks it up.
 
-The rules are those of glibc elf/dl-version.c (match_symbol, _dl_check_map_versions) and elf/dl-lookup.c.
+Scopes and the walk through them: :mod:`relink.loader.scopes`. Only what a relocation names is looked up (elf/dl-reloc.c), and
+all of it at once, as with LD_BIND_NOW; a lazily bound function may be missing until it is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
-from relink.elf.image import map_file
-from relink.elf.symbols import SymbolTable, read_symbols
-from relink.errors import ElfError
-from relink.loader.closure import Closure, LoadedObject
-from relink.loader.files import Files
+from relink.elf.symbols import Import
+from relink.loader.closest import closest
+from relink.loader.closure import Closure, load
+from relink.loader.scopes import Process, Reason, Scope
+from relink.loader.search import Environment
+from relink.loader.tables import Tables, file_of
+from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 
-__all__ = ["MissingVersion", "Tables", "check_versions"]
+__all__ = [
+    "Bindings",
+    "Difference",
+    "Explained",
+    "MissingVersion",
+    "Symbol",
+    "Tables",
+    "Unbound",
+    "UnservedRecord",
+    "bind",
+    "check_versions",
+    "differences",
+    "interpreter_exports",
+    "unserved_records",
+]
+
+Symbol: TypeAlias = tuple[int, str, str | None]
+"""An import: (index of the object in the closure's `objects`, name, version)."""
+Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
+
+_MAX_SUGGESTED = 64  # symbols of one closure that get any: comparing names is slow
+_CPYTHON = "Py_GetVersion"  # every CPython exports it
 
 
 @dataclass(frozen=True, slots=True)
-class MissingVersion:
-    """A version that one object requires of another that does not define it.
+class Unbound:
+    """An import that nothing satisfies.
 
-    :ivar requester: path of the object with the version record.
-    :ivar file: the soname that the record names.
-    :ivar supplier: path of the object that serves that soname.
-    :ivar defined: the versions of the same family (``GLIBC``) that it does define, as in the file.
+    :ivar requester: index of the object with the import, in the closure's `objects`; `path` is its path.
+    :ivar file: the soname that the version record blames, which is where the linker saw the symbol; None without a version.
+    :ivar reason: ``undefined``: nothing in scope exports it in that version. ``not in file``: the library that the record names
+        does not, and ld.so then looks no further, whether or not the import is weak. ``aborts``: that library has the name but
+        no version tables at all, and ld.so stops at an assertion.
+    :ivar closest: the nearest exports, ``name@VERSION in libx.so.1``: the same name in other versions first; else names
+        like it in the libraries that the object needs. Only for the first 64 of a closure.
     """
+
+    requester: int
+    path: str
+    name: str
+    version: str | None
+    file: str | None
+    reason: Reason
+    closest: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A strong import that the object's own libraries do not satisfy, and something outside does.
+
+    :ivar kind: ``interpreter``: the program (or its libpython) that loads it; ``process``: a library that this program has
+        loaded; ``preload``: what was loaded before it into the global scope; ``extra``: one of `extra_exports`;
+        ``assumed interpreter``: any Python that imports it; ``assumed``: the user says so.
+    :ivar by: what supplies it: a path, the key of `extra_exports`, or the glob.
+    :ivar target: index of the supplying object where it is in the closure; None where ld.so, loading this closure alone,
+        would say that it is undefined.
+    """
+
+    requester: int
+    path: str
+    name: str
+    version: str | None
+    file: str | None
+    kind: Kind
+    by: str
+    target: int | None = None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nothing but somebody's word stands behind it."""
+        return self.kind in ("assumed interpreter", "assumed")
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """Where the imports of a closure lead.
+
+    :ivar unbound: strong imports that nothing satisfies; errors.
+    :ivar explained: those that something outside of the object's own libraries satisfies, or is trusted to.
+    :ivar weak_unbound: how many weak imports stay open, which is no error.
+    :ivar bound: (object index, name, version) → index of the object that it binds to; every import that binds.
+    :ivar taken_over: the same for an object's *own* definitions that relocations name, where another object comes first.
+    """
+
+    unbound: tuple[Unbound, ...]
+    explained: tuple[Explained, ...]
+    weak_unbound: int
+    bound: Mapping[Symbol, int]
+    taken_over: Mapping[Symbol, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An import (or own definition) of `requester` that binds to another file than before; None where to nothing."""
 
     requester: str
-    file: str
-    version: str
-    supplier: str
-    defined: tuple[str, ...]
+    name: str
+    version: str | None
+    before: str | None
+    after: str | None
 
 
-class Tables:
-    """The symbol tables of the objects of closures, read once each.
+def bind(
+    closure: Closure,
+    tables: Tables,
+    *,
+    assume: Sequence[str] = (),
+    extra_exports: Mapping[str, Collection[str]] | None = None,
+) -> Bindings:
+    """Look up every import of every object in the closure's scope.
 
-    :param members: tables of the wheel's members, which are not on disk, by the identity that :class:`Files` gives them.
+    The program and its libraries, preloads, and all roots before the last are the global scope. Where nothing in the process
+    is a Python, unversioned ``Py…`` and ``_Py…`` are taken to come from the one that will import the object.
+
+    :param assume: globs (``--assume-symbols``) of names, or of ``name@VERSION``, that the user vouches for.
+    :param extra_exports: names that something outside of the closure supplies, by what it is: the interpreter's
+        (:func:`interpreter_exports`), members that the package preloads.
     """
+    process = Process(closure, tables)
+    open_imports: list[Unbound] = []
+    explained: list[Explained] = []
+    weak = 0
+    bound: dict[Symbol, int] = {}
+    taken_over: dict[Symbol, int] = {}
+    for index, scope, alone in process.scopes():
+        table, path, own = process.table(index), closure.objects[index].path, process.own[index]
+        exact = {item.index for need in table.verneeds for item in need.versions if item.hidden}
+        find = scope.find
+        for item in table.imports:
+            if not item.relocated:
+                continue
+            name, version, file = item.name, item.version, item.file
+            found, reason = find(name, version, file, exact=bool(exact) and item.index in exact)
+            if found is not None:
+                bound[index, name, version] = found
+                if found not in own and item.binding != "weak":
+                    explained += _from_outside(process, alone, index, item, found)
+            elif item.binding == "weak" and reason == "undefined":
+                weak += 1
+            else:
+                open_imports.append(Unbound(index, path, name, version, file, reason))
+        if index == 0 and table.copies:
+            others = Scope(scope.order[1:], process.answering, {})
+            for item in table.copies:
+                found, reason = others.find(item.name, item.version, item.file)
+                if found is not None:
+                    bound[index, item.name, item.version] = found
+                elif item.binding != "weak" or reason != "undefined":
+                    open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
+        for name, version in table.references:
+            found, _ = find(name, version, None)
+            if found is not None and found != index:
+                taken_over[index, name, version] = found
+    unbound: list[Unbound] = []
+    open_imports.sort(key=lambda item: item.requester)
+    supply = _Supply(process, assume, extra_exports or {})
+    for lost in open_imports:
+        why = supply.of(lost)
+        if why is None:
+            unbound.append(lost)
+        else:
+            explained.append(
+                Explained(lost.requester, lost.path, lost.name, lost.version, lost.file, why[0], why[1])
+            )
+    alphabets: dict[int, list[str]] = {}
+    for number, lost in enumerate(unbound[:_MAX_SUGGESTED]):
+        near = closest(process, lost.requester, lost.name, lost.file, alphabets)
+        unbound[number] = replace(lost, closest=near)
+    return Bindings(
+        tuple(unbound),
+        tuple(explained),
+        weak,
+        bound,
+        taken_over,
+    )
 
-    def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
-        self._files = files
-        self._members = members
-        self._read: dict[tuple[object, ...], SymbolTable] = {}
 
-    def of(self, item: LoadedObject) -> SymbolTable:
-        """Return the table of one loaded object; a file that cannot be read any more has an empty one."""
-        if item.identity[0] == "member":
-            return self._members[str(item.identity[1])]
-        key = item.identity if item.identity[0] != "loader" else ("loader", item.path)
-        table = self._read.get(key)
-        if table is None:
-            try:
-                with map_file(self._files.host(item.path)) as buffer:
-                    table = read_symbols(buffer)
-            except (OSError, ElfError):
-                table = SymbolTable()
-            self._read[key] = table
-        return table
+def _from_outside(
+    process: Process, alone: Scope, index: int, item: Import, found: int
+) -> Iterator[Explained]:
+    """Explain an import that binds outside of what its root brings, unless it would bind there, too."""
+    if alone.find(item.name, item.version, item.file)[0] is not None:
+        return
+    objects = process.closure.objects
+    supplier = objects[found]
+    kind: Kind = "preload"
+    if found in process.program:
+        kind = "interpreter" if found == 0 or supplier.name.startswith("libpython") else "process"
+    yield Explained(
+        index, objects[index].path, item.name, item.version, item.file, kind, supplier.path, found
+    )
 
 
-def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
-    """Check every version record of every object in scope against the object that serves its file name.
+@dataclass(slots=True)
+class _Supply:
+    """What explains an import that nothing in the closure satisfies."""
 
-    A weak requirement, and one of a library that defines no versions at all, is not an error to the loader. A record that
-    names a file that was not loaded makes it abort; the missing edge tells that already.
+    process: Process
+    assume: Sequence[str]
+    extra: Mapping[str, Collection[str]]
+    python: bool = False
+
+    def __post_init__(self) -> None:
+        tables = (self.process.table(index) for index in range(len(self.process.closure.objects)))
+        self.python = any(_CPYTHON in table.exports for table in tables) or any(
+            _CPYTHON in names for names in self.extra.values()
+        )
+
+    def of(self, lost: Unbound) -> tuple[Kind, str] | None:
+        for supplier, exports in self.extra.items():
+            if lost.name in exports:
+                return "extra", supplier
+        full = f"{lost.name}@{lost.version}"
+        for pattern in self.assume:
+            if fnmatch.fnmatchcase(lost.name, pattern) or fnmatch.fnmatchcase(full, pattern):
+                return "assumed", pattern
+        if not self.python and lost.version is None and lost.name.startswith(("Py", "_Py")):
+            return "assumed interpreter", "the interpreter that imports it"
+        return None
+
+
+def interpreter_exports(environment: Environment, tables: Tables) -> dict[str, frozenset[str]]:
+    """Return what the target's Python and its libpython export, by their paths; nothing where there is no Python."""
+    python = environment.target.python
+    if python is None:
+        return {}
+    found = {}
+    for item in load(environment, [], python).objects:
+        if item.identity[0] == "program" or item.name.startswith("libpython"):
+            found[item.path] = frozenset(tables.of(item).exports)
+    return found
+
+
+def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings]) -> list[Difference]:
+    """Return the symbols of objects that both closures have and that bind to another file in the second than in the first.
+
+    Files are compared, not paths. What both leave open is no difference.
     """
-    missing = []
-    by_name: dict[str, LoadedObject] = {}
-    for item in closure.objects:
-        for name in (item.name, item.image.soname):
-            if name:
-                by_name.setdefault(name, item)
-    for edge in closure.edges:
-        if edge.target is not None:
-            by_name.setdefault(edge.soname, closure.objects[edge.target])
-    for index in closure.scope:
-        item = closure.objects[index]
-        for need in tables.of(item).verneeds:
-            supplier = by_name.get(need.file)
-            if supplier is None:
+    (closure_before, bindings_before), (closure_after, bindings_after) = before, after
+    files_before = [file_of(item) for item in closure_before.objects]
+    files_after = [file_of(item) for item in closure_after.objects]
+    scope = set(closure_after.scope)
+    there = {file: index for index, file in enumerate(files_after) if index in scope}
+    common = {
+        index: there[files_before[index]] for index in closure_before.scope if files_before[index] in there
+    }
+    kept = set(common.values())
+    found = []
+    for then, now, itself in (
+        (bindings_before.bound, bindings_after.bound, False),
+        (bindings_before.taken_over, bindings_after.taken_over, True),
+    ):
+        old = {
+            (common[index], name, version): target
+            for (index, name, version), target in then.items()
+            if index in common
+        }
+        new = {symbol: target for symbol, target in now.items() if symbol[0] in kept}
+        for symbol in {**old, **new}:
+            was, is_now = old.get(symbol), new.get(symbol)
+            own = files_after[symbol[0]] if itself else None
+            file_was = own if was is None else files_before[was]
+            file_is = own if is_now is None else files_after[is_now]
+            if file_was == file_is:
                 continue
-            defined = [node.name for node in tables.of(supplier).verdefs]
-            if not defined:
-                continue
-            for requirement in need.versions:
-                if requirement.name not in defined and not requirement.weak:
-                    family = requirement.name.split("_", 1)[0]
-                    known = tuple(name for name in defined if name.startswith(family + "_"))
-                    missing.append(
-                        MissingVersion(item.path, need.file, requirement.name, supplier.path, known)
-                    )
-    return missing
+            path = closure_after.objects[symbol[0]].path
+            default = path if itself else None
+            found.append(
+                Difference(
+                    path,
+                    symbol[1],
+                    symbol[2],
+                    default if was is None else closure_before.objects[was].path,
+                    default if is_now is None else closure_after.objects[is_now].path,
+                )
+            )
+    return found

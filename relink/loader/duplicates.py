@@ -1,0 +1,202 @@
+"""What is in one process twice: symbols that two libraries export, and libraries of one name in two versions.
+
+ld.so takes the first definition in the scope for everybody (elf/dl-lookup.c), also for the library that brings the second: two
+libraries that export the same name are mixed, unless version nodes or DT_SYMBOLIC keep them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from relink.elf.symbols import Export
+from relink.loader.binding import Bindings
+from relink.loader.closure import Closure
+from relink.loader.tables import Tables, breadth_first, file_of, needed_by
+from relink.loader.target import GLIBC_SONAMES
+
+__all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
+
+_EXAMPLES = 3
+# Every object may bring its own of these (crti.o, the linkers' scripts).
+_COMMON = frozenset(
+    {"_init", "_fini", "__bss_start", "_edata", "_end", "__end", "_bss_end__", "__bss_end__", "__data_start"}
+    | {
+        "_start",
+        "main",
+        "data_start",
+        "_IO_stdin_used",
+        "__dso_handle",
+        "__gmon_start__",
+        "end",
+        "edata",
+        "etext",
+    }
+)
+_SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.(?P<version>[\w.]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSymbols:
+    """Two objects of one process that export the same strong, default-visible symbols in the same version.
+
+    :ivar first: path of the object that everything binds to; `second` of the one that comes later in the scope.
+    :ivar count: how many symbols; `examples` are three of them.
+    :ivar mixed: how many of them something looks up that belongs with the second one, and gets from the first: the second's own
+        references, and imports of objects that need the second and not the first. 0: it is harmless so far.
+    """
+
+    first: str
+    second: str
+    count: int
+    examples: tuple[str, ...]
+    mixed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TwoVersions:
+    """Two files of one library in one process, such as libamdhip64.so.6 and .7.
+
+    :ivar stem: what their sonames have in common, ``libamdhip64``.
+    :ivar sonames: of the two, in load order; `paths` likewise.
+    :ivar chains: for each, the paths of the objects from the root (or the program) to it, each needing (or dlopening) the next.
+    :ivar by_dlopen: whether one of them is there only because something dlopens it.
+    """
+
+    stem: str
+    sonames: tuple[str, str]
+    paths: tuple[str, str]
+    chains: tuple[tuple[str, ...], tuple[str, ...]]
+    by_dlopen: bool = False
+
+
+def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = None) -> list[SharedSymbols]:
+    """Return the pairs of objects that export the same symbols, most mixed first.
+
+    Only objects that look through one scope are compared, and no pair of which the target's own C library is one. Without
+    `bindings` nothing is known to be mixed.
+    """
+    needed = needed_by(closure)
+    shared: dict[tuple[int, int], dict[str, None]] = {}
+    for order in _scopes(closure, needed):
+        owners: dict[str, list[int]] = {}
+        for index in order:
+            item = closure.objects[index]
+            if item.identity[0] == "loader" or GLIBC_SONAMES & {item.name, item.image.soname or ""}:
+                continue
+            for name, exports in tables.of(item).exports.items():
+                others = owners.setdefault(name, [])
+                for other in others:
+                    if (other, index) not in shared or name not in shared[other, index]:
+                        theirs = tables.of(closure.objects[other]).exports[name]
+                        if _mixes(theirs, exports) and name not in _COMMON:
+                            shared.setdefault((other, index), {})[name] = None
+                others.append(index)
+    mixed = {} if bindings is None else _mixed(shared, needed, bindings)
+    found = [
+        SharedSymbols(
+            closure.objects[first].path,
+            closure.objects[second].path,
+            len(symbols),
+            tuple(sorted(symbols)[:_EXAMPLES]),
+            mixed.get((first, second), 0),
+        )
+        for (first, second), symbols in shared.items()
+    ]
+    return sorted(found, key=lambda pair: (-pair.mixed, -pair.count))
+
+
+def _scopes(closure: Closure, needed: dict[int, list[int]]) -> list[Collection[int]]:
+    """Return what is looked through in one go: what is there from the start, then with each root what it brings."""
+    preloads = [index for index in closure.roots if closure.objects[index].found_by.rule == "preload"]
+    lists: list[Collection[int]] = [breadth_first(needed, [0, *preloads])]
+    for root in closure.roots:
+        if root not in (0, *preloads):
+            lists.append(dict.fromkeys([*lists[-1], *breadth_first(needed, [root])]))
+    # What is dlopened with RTLD_LOCAL does not see the last root's list, which is local as well.
+    base = lists[-2] if len(lists) > 1 else lists[-1]
+    mine = [dict.fromkeys([*base, *breadth_first(needed, [target])]) for target in _dlopened(closure)]
+    return [lists[-1], *mine]  # each of the lists holds the one before it
+
+
+def _dlopened(closure: Closure) -> list[int]:
+    return [edge.target for edge in closure.dlopened if edge.target is not None]
+
+
+def _mixes(first: Sequence[Export], second: Sequence[Export]) -> bool:
+    """Whether a definition of the second has a strong twin of the same version in the first."""
+    versions = {export.version for export in first if _strong(export)}
+    return any(_strong(export) and export.version in versions for export in second)
+
+
+def _strong(export: Export) -> bool:
+    return export.binding == "global" and export.visibility == "default" and not export.undefined
+
+
+def _mixed(
+    shared: dict[tuple[int, int], dict[str, None]], needed: dict[int, list[int]], bindings: Bindings
+) -> dict[tuple[int, int], int]:
+    by_name: dict[str, list[tuple[int, int]]] = {}
+    for pair, symbols in shared.items():
+        for name in symbols:
+            by_name.setdefault(name, []).append(pair)
+    hit: dict[tuple[int, int], set[str]] = {}
+    for (index, name, _), target in bindings.taken_over.items():
+        if (target, index) in shared and name in shared[target, index]:
+            hit.setdefault((target, index), set()).add(name)
+    for (index, name, _), target in bindings.bound.items():
+        for pair in by_name.get(name, ()):
+            direct = needed.get(index, ())
+            if target == pair[0] and pair[1] in direct and target not in direct and target != index:
+                hit.setdefault(pair, set()).add(name)
+    return {pair: len(symbols) for pair, symbols in hit.items()}
+
+
+def two_versions(closure: Closure) -> list[TwoVersions]:
+    """Return every two different files of one library in the process, with how each came in.
+
+    ``libX.so.6`` and ``libX.so.7``; ``libLLVM-17.so.1`` and ``libLLVM.so.20``; ``libgomp-a34b3233.so.1`` and ``libgomp.so.1``.
+    """
+    needed = needed_by(closure)
+    roots = [*dict.fromkeys([*closure.roots, 0])]
+    mapped = breadth_first(needed, roots)
+    for edge in closure.dlopened:
+        if edge.target is not None:
+            needed.setdefault(edge.requester, []).append(edge.target)
+    found = []
+    by_stem: dict[str, list[int]] = {}
+    for index, item in enumerate(closure.objects):
+        soname = item.image.soname or item.name.rpartition("/")[2]
+        parts = _SONAME.fullmatch(soname)
+        if parts is None or item.identity[0] == "program":
+            continue
+        others = by_stem.setdefault(parts["stem"], [])
+        for other in others:
+            first = closure.objects[other]
+            if file_of(first) != file_of(item):
+                found.append(
+                    TwoVersions(
+                        parts["stem"],
+                        (first.image.soname or first.name, soname),
+                        (first.path, item.path),
+                        (_chain(closure, needed, roots, other), _chain(closure, needed, roots, index)),
+                        not {other, index} <= mapped.keys(),
+                    )
+                )
+        others.append(index)
+    return found
+
+
+def _chain(
+    closure: Closure, needed: dict[int, list[int]], roots: Sequence[int], index: int
+) -> tuple[str, ...]:
+    """Return the shortest way from a root to an object."""
+    for root in roots:
+        led = breadth_first(needed, [root])
+        if index in led:
+            way = [index]
+            while (before := led[way[-1]]) is not None:
+                way.append(before)
+            return tuple(closure.objects[step].path for step in reversed(way))
+    return (closure.objects[index].path,)

@@ -1,0 +1,91 @@
+"""The symbol tables of the objects of a process, and the names that these objects answer to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relink.elf.image import map_file
+from relink.elf.symbols import SymbolTable, read_symbols
+from relink.errors import ElfError
+from relink.loader.closure import Closure, LoadedObject
+from relink.loader.files import Files
+
+__all__ = ["Tables", "breadth_first", "file_of", "names", "needed_by"]
+
+
+class Tables:
+    """The symbol tables of the objects of closures, read once each.
+
+    :param members: tables of the wheel's members, which are not on disk, by the identity that :class:`Files` gives them.
+    """
+
+    def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
+        self._files = files
+        self._members = members
+        self._read: dict[tuple[object, ...], SymbolTable] = {}
+
+    def of(self, item: LoadedObject) -> SymbolTable:
+        """Return the table of one loaded object; a file that cannot be read any more has an empty one."""
+        identity = file_of(item)
+        if identity[0] == "member":
+            return self._members[str(identity[1])]
+        table = self._read.get(identity)
+        if table is None:
+            try:
+                with map_file(self._files.host(item.path)) as buffer:
+                    table = read_symbols(buffer)
+            except (OSError, ElfError):
+                table = SymbolTable()
+            self._read[identity] = table
+        return table
+
+
+def file_of(item: LoadedObject) -> tuple[object, ...]:
+    """Return what file an object is: its identity, but for the program and the loader, which have none in a process."""
+    if item.identity[0] not in ("program", "loader"):
+        return item.identity
+    if not item.image.path.startswith("/"):  # an image of a member is named as in its wheel
+        return ("member", item.image.path)
+    return (item.identity[0], item.path)
+
+
+def names(closure: Closure) -> dict[str, tuple[int, ...]]:
+    """Return which objects answer to a name: `_dl_name_match_p` (elf/dl-misc.c) for all of them, in load order.
+
+    A soname counts only once it was asked for (elf/dl-load.c, _dl_map_object), which an edge then tells; the loader's own
+    always counts (elf/rtld.c). The program has no path to answer to (elf/rtld.c, dl_main).
+    """
+    found: dict[str, dict[int, None]] = {}
+    for index, item in enumerate(closure.objects):
+        if item.identity[0] == "program":
+            continue
+        own = [item.path, item.name]
+        if item.identity[0] == "loader" and item.image.soname:
+            own.append(item.image.soname)
+        for name in own:
+            found.setdefault(name, {})[index] = None
+    for edge in closure.edges:
+        if edge.target is not None:
+            found.setdefault(edge.soname, {})[edge.target] = None
+    return {name: tuple(sorted(indices)) for name, indices in found.items()}
+
+
+def needed_by(closure: Closure) -> dict[int, list[int]]:
+    """Return the objects that serve the NEEDED entries of each object, in order, without what is missing."""
+    found: dict[int, list[int]] = {}
+    for edge in closure.edges:
+        if edge.target is not None:
+            found.setdefault(edge.requester, []).append(edge.target)
+    return found
+
+
+def breadth_first(needed: Mapping[int, Sequence[int]], start: Sequence[int]) -> dict[int, int | None]:
+    """Return the search list of `start` (elf/dl-deps.c), each object with the one that led to it first."""
+    found: dict[int, int | None] = dict.fromkeys(start)
+    order = list(found)
+    for index in order:  # grows while it is walked
+        for other in needed.get(index, ()):
+            if other not in found:
+                found[other] = index
+                order.append(other)
+    return found
