@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.errors import UsageError
+from relink.errors import TargetError, UsageError
 from relink.loader.closure import Closure, Edge
-from relink.loader.target import find_target
+from relink.loader.target import Target, find_target
 from relink.pipeline import (
     PLAN_MEMBER,
     Options,
@@ -49,18 +49,36 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
     """
     with ExitStack() as stack:
         archive = stack.enter_context(WheelArchive(path))
-        python, interpreter, sysroot = options.python, options.interpreter, options.sysroot
         plan = read_plan(archive)
-        if plan is not None and not (python or interpreter or sysroot):
-            python, interpreter = plan.target.python, plan.target.interpreter
-            sysroot = plan.target.sysroot if plan.target.sysroot != "/" else None
-        target = find_target(python=python, interpreter=interpreter, sysroot=sysroot)
+        named = options.python or options.interpreter or options.sysroot
+        if plan is not None and not named:
+            target = _target_of(plan)
+        else:
+            target = find_target(
+                python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
+            )
         wheel = open_wheel(path, stack, target)
         situation = situation_of(wheel, target, (), options)
         result = verify(archive, list(wheel.images), situation)
         missing = _missing(result, situation, plan)
         findings = select((*wheel.findings, *missing, *result.findings), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
+
+
+def _target_of(plan: Plan) -> Target:
+    """The target that a wheel was relinked for."""
+    facts = plan.target
+    try:
+        return find_target(
+            python=facts.python,
+            interpreter=facts.interpreter,
+            sysroot=facts.sysroot if facts.sysroot != "/" else None,
+        )
+    except TargetError as error:
+        raise UsageError(
+            f"the wheel was relinked for a loader that is not here ({error.message}); "
+            "verify it there, or name another target by --python, --interpreter or --sysroot"
+        ) from error
 
 
 def _missing(result: Verification, situation: Situation, plan: Plan | None) -> Iterator[Finding]:

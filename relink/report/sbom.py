@@ -6,7 +6,6 @@ import uuid
 from typing import Any
 
 from relink import __version__
-from relink.plan.layout import WHEEL_MARK
 from relink.plan.model import Plan
 
 __all__ = ["bill_of_materials"]
@@ -27,10 +26,10 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     vendor = f"pkg:pypi/{wheel.name}@{wheel.version}"
     result = f"pkg:pypi/{wheel.name}@{version.replace('+', '%2B')}"
     serial = uuid.uuid5(_NAMESPACE, f"{wheel.sha256} {plan.output} {__version__}")
-    libraries = sorted(
-        {(soname, path) for file in plan.files if file.changed for soname, path in file.closure}
-    )
-    outside = [(soname, path) for soname, path in libraries if not path.startswith(WHEEL_MARK)]
+    libraries = sorted((path, soname) for file in plan.files if file.changed for soname, path in file.closure)
+    # The wheel's own files are shown as $WHEEL/… and $PREFIX/…; a file may have been asked for under two names.
+    outside = {path: soname for path, soname in reversed(libraries) if path.startswith("/")}
+    outside = dict(sorted(outside.items()))
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -66,7 +65,7 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
                 "name": soname,
                 "properties": [{"name": "relink:path", "value": path}],
             }
-            for soname, path in outside
+            for path, soname in outside.items()
         ],
-        "dependencies": [{"ref": result, "dependsOn": [path for _, path in outside]}],
+        "dependencies": [{"ref": result, "dependsOn": [*outside]}],
     }

@@ -367,7 +367,7 @@ def _long(works: Works, tmp_path: Path) -> Path:
 
 def test_lines_are_whole_in_a_pipe(works: Works, tmp_path: Path) -> None:
     prefix = _long(works, tmp_path)
-    words = [works.small(tmp_path), "--prefix", prefix, "-o", tmp_path / "out"]
+    words: list[str | Path] = [works.small(tmp_path), "--prefix", prefix, "-o", tmp_path / "out"]
     code, out, err = outcome(process(*words, COLUMNS="40"))
     assert (code, err) == (0, "")
     assert any(line.endswith(f"RPATH {prefix}/lib") for line in out.splitlines())

@@ -175,7 +175,7 @@ def test_bill_of_materials(pair: tuple[Path, Path], works: Works) -> None:
     assert {str(works.prefix / "lib" / name) for name in ("libhip.so.7", "libdeep.so.1")} <= {*references}
     (dependency,) = document["dependencies"]
     assert dependency == {"ref": component["bom-ref"], "dependsOn": references}
-    assert not any("demo/a.so" in reference for reference in references)
+    assert all(os.path.isfile(reference) for reference in references)
 
 
 def test_the_second_run_changes_nothing(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:

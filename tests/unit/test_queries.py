@@ -1,0 +1,150 @@
+"""Questions that change nothing, asked of small compiled wheels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relink import queries
+from relink.errors import UsageError, WheelError
+from relink.pipeline import Options, relink
+from relink.queries import explain, inspect, read_plan, verify_wheel
+from relink.wheel.archive import WheelArchive
+from tests.support.cc import shared
+from tests.support.wheels import make_wheel
+from tests.support.works import MACHINE, OUTPUT, TAG, Works
+
+
+def test_inspect(works: Works, tmp_path: Path) -> None:
+    found = inspect(works.wheel(tmp_path))
+    assert (found.name, found.version, found.tags) == ("demo", "1.0", (TAG,))
+    assert (found.members, found.findings) == (8, ())
+    files = {file.path: file for file in found.files}
+    assert [*files] == ["demo/a.so", "demo/plain.so", "demo/bin/prog", "demo-1.0.data/scripts/demo-prog"]
+    library, program = files["demo/a.so"], files["demo/bin/prog"]
+    assert (library.machine, library.soname, library.needed) == (MACHINE, "a.so", ("libhip.so.7",))
+    assert (library.search_kind, library.search_path) == ("runpath", "/opt/rocm-0.0.0/lib:")
+    assert (library.imports, library.exports, library.versions) == (1, 1, ())
+    assert library.size == works.library.stat().st_size
+    assert program.interpreter == "/nowhere/ld.so"
+    assert [file for file, _ in program.versions] == ["libc.so.6"]
+    with WheelArchive(tmp_path / f"demo-1.0-{TAG}.whl") as archive:
+        assert found.unpacked == sum(len(archive.read(name)) for name in archive.members)
+
+
+def test_inspect_sees_other_machines_libraries(works: Works, tmp_path: Path) -> None:
+    data = bytearray(works.library.read_bytes())
+    data[18:20] = (183 if MACHINE == "x86_64" else 62).to_bytes(2, "little")
+    (file,) = inspect(works.wheel(tmp_path, {"demo/other.so": bytes(data)})).files
+    assert file.machine == ("aarch64" if MACHINE == "x86_64" else "x86_64")
+
+
+def test_inspect_tells_of_a_poor_record(tmp_path: Path) -> None:
+    vendor = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag="py3-none-any", hashes=False)
+    assert [found.code for found in inspect(vendor).findings] == ["RLK501"]
+
+
+def test_inspect_of_what_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(WheelError):
+        inspect(tmp_path / "none-1-py3-none-any.whl")
+
+
+def test_explain_an_edge_of_the_wheels_and_one_of_the_prefixes(works: Works, tmp_path: Path) -> None:
+    vendor = works.small(tmp_path)
+    for soname, requester in (("libhip.so.7", "/demo/a.so"), ("libdeep.so.1", "/lib/libhip.so.7")):
+        ((closure, _, edges),) = explain(vendor, soname, works.options(tmp_path))
+        (edge,) = edges
+        assert closure.objects[edge.requester].path.endswith(requester)
+        assert edge.target is not None
+        assert closure.objects[edge.target].path == str(works.prefix / "lib" / soname)
+
+
+@pytest.mark.parametrize("pattern", ["libhip.so.7", "libhip.so", "libhip", "libh?p*"])
+def test_explain_takes_patterns(works: Works, tmp_path: Path, pattern: str) -> None:
+    ((_, _, edges),) = explain(works.small(tmp_path), pattern, works.options(tmp_path))
+    assert [edge.soname for edge in edges] == ["libhip.so.7"]
+
+
+def test_explain_says_what_was_tried(works: Works, tmp_path: Path) -> None:
+    vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
+    ((_, _, (edge,)),) = explain(vendor, "libnowhere.so.1", works.options(tmp_path))
+    assert edge.target is None
+    tried = [item.path for item in edge.tried]
+    assert str(works.prefix / "lib" / "libnowhere.so.1") in tried
+    assert len(tried) > 2
+    assert explain(vendor, "libother.so.1", works.options(tmp_path)) == []
+
+
+def test_a_plan_of_another_format(works: Works, tmp_path: Path) -> None:
+    files: dict[str, bytes | Path] = {
+        "demo/plain.so": works.plain,
+        "demo-1.0.dist-info/relink.json": json.dumps({"schema": "relink.plan/9"}).encode(),
+    }
+    vendor = works.wheel(tmp_path, files)
+    with WheelArchive(vendor) as archive, pytest.raises(UsageError, match="not a plan of the kind"):
+        read_plan(archive)
+    with pytest.raises(UsageError):
+        verify_wheel(vendor, Options())
+
+
+def test_variants_that_nothing_serves_are_no_error(works: Works, tmp_path: Path) -> None:
+    """bitsandbytes has a library for each release; Python picks one."""
+    old = shared(tmp_path / "stubs" / "libamdhip64.so.5")
+    other = shared(tmp_path / "other.so", needed=[old])
+    vendor = make_wheel(
+        tmp_path,
+        {
+            "bitsandbytes/libbitsandbytes_rocm50.so": other,
+            "bitsandbytes/libbitsandbytes_rocm72.so": works.library,
+        },
+        name="bitsandbytes",
+        tag=TAG,
+    )
+    report = relink(vendor, works.options(tmp_path / "out"))
+    assert report.ok, report.findings
+    (output,) = (tmp_path / "out").iterdir()
+    result = verify_wheel(output, Options())
+    assert [(found.code, found.level, found.subject) for found in result.findings] == [
+        ("RLK103", "info", "bitsandbytes/libbitsandbytes_rocm50.so")
+    ]
+    assert "libamdhip64.so.5" in result.findings[0].message
+
+
+def test_verify_of_a_target_that_is_gone(works: Works, tmp_path: Path) -> None:
+    """The wheel went to another machine: the way out is told."""
+    relink(works.small(tmp_path), works.options(tmp_path / "out"))
+    output = tmp_path / "out" / OUTPUT
+    with WheelArchive(output) as archive:
+        plan = read_plan(archive)
+        content = {name: archive.read(name) for name in archive.members if "dist-info" not in name}
+        recorded = archive.read("demo-1.0+rocm7.2.4.dist-info/relink.json")
+    assert plan is not None
+    assert plan.target.python is not None
+    moved = recorded.replace(plan.target.python.encode(), b"/gone/python")
+    files: dict[str, bytes | Path] = {**content, "demo-1.0.dist-info/relink.json": moved}
+    with pytest.raises(UsageError, match=r"relinked for a loader that is not here.*--python"):
+        verify_wheel(works.wheel(tmp_path / "moved", files), Options())
+
+
+def test_the_demo_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    class Ended:
+        returncode = 3
+
+    def run(command: list[str], **_: object) -> Ended:
+        seen.append(command)
+        return Ended()
+
+    monkeypatch.setattr("relink.queries.subprocess.run", run)
+    assert queries.run_demo(["--x"]) == 3
+    assert Path(seen[0][1]).name == "demo.py"
+    assert seen[0][2:] == ["--x"]
+
+
+def test_no_demo_in_this_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relink.queries.__file__", str(tmp_path / "relink" / "queries.py"))
+    with pytest.raises(UsageError, match="the demo is not part of this installation"):
+        queries.run_demo([])
