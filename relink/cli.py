@@ -18,9 +18,12 @@ from rich.text import Text
 
 from relink import __version__, pipeline, queries
 from relink.errors import RelinkError, UsageError
+from relink.plan.doctor import diagnose
+from relink.plan.doctor import to_json as diagnosis_to_json
 from relink.plan.findings import RULES, has_errors
+from relink.plan.gpu import survey_of, wanted_gpus
 from relink.plan.model import plain
-from relink.report import inspection, text
+from relink.report import inspection, isa_text, text
 from relink.report.model import Report, to_json
 
 __all__ = ["app", "main"]
@@ -230,6 +233,52 @@ def explain(
     if not lines:
         raise UsageError(f"{soname}: nothing in the closure of {wheel.name} needs a library of that name")
     text.show(_console(), *lines)
+
+
+@app.command()
+def isa(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH…", help="Wheels, libraries, .co/.hsaco/.kpack files, directories, prefixes."
+        ),
+    ],
+    gpu: Gpus = [],
+    scan: Annotated[
+        bool,
+        typer.Option("--scan", help="Search other data of each file too, for code that is loaded by hand."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which GPUs the code in wheels, files and directories is for. Exit code 1 if a GPU of --gpu is missing.
+
+    Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
+    """
+    wanted = wanted_gpus(gpu)
+    found = [survey_of(path, scan=scan) for path in paths]
+    if as_json:
+        _print_json([item.to_json([one.target for one in wanted]) for item in found])
+    else:
+        console = _console()
+        for item in found:
+            text.show(console, *isa_text.survey_text(item, wanted, console))
+    if not all(item.covers(one.target) for item in found for one in wanted):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
+    """Check this machine and its ROCm: GPUs, access to them, environment, what the runtime can load, coherence.
+
+    Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
+    """
+    found = diagnose(prefix)
+    if as_json:
+        _print_json([diagnosis_to_json(found)])
+    else:
+        text.show(_console(), *isa_text.doctor_text(found))
+    if has_errors(found.findings):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -9,6 +9,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -35,11 +36,12 @@ from relink.isa import (
     resolve_kpack,
     table,
 )
+from relink.isa.survey import Survey, survey
 from relink.loader.files import resolve_inside
 from relink.plan.findings import Finding
 from relink.plan.gpu_findings import GpuFacts, Row, Wanted, code_problems, gpu_findings, gpu_json
 from relink.plan.model import FilePlan
-from relink.profiles import NO_PROFILE, Profile
+from relink.profiles import NO_PROFILE, Profile, profile_for
 from relink.providers.prefix import Provider
 
 __all__ = [
@@ -51,10 +53,12 @@ __all__ = [
     "reached_libraries",
     "read_libraries",
     "runtime_of",
+    "survey_of",
     "wanted_gpus",
 ]
 
 _HIP = "libamdhip64.so"
+_SCAN = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,17 @@ def _unreached(
             if role is not None and role.optional and role not in have and ".so." in name:
                 found.setdefault(role, (name, paths[0]))
     return read_libraries(found.values(), sysroot)
+
+
+def survey_of(path: Path, *, scan: bool = False) -> Survey:
+    """Return what a wheel, file or directory holds, for ``relink isa``; a wheel's profile says which members are variants.
+
+    :param scan: also search up to 256 MiB of each file's other data for code that is loaded by hand (XLA).
+    :raises RelinkError: there is nothing of that name, or no wheel in a .whl.
+    """
+    distribution = path.name.partition("-")[0] if path.suffix == ".whl" else ""
+    profile = profile_for(distribution) if distribution else NO_PROFILE
+    return survey(path, variants=profile.variants, scan_limit=_SCAN if scan else 0)
 
 
 def check_gpus(

@@ -1,0 +1,274 @@
+"""GPU code for people: a table of architectures and files on a terminal, whole lines in a pipe; and what the doctor says.
+
+Every cell is a word or a sign, so the colours may be missing; columns that do not fit go below.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from relink.isa import Capability, FileCoverage, Level, LibraryCoverage, TargetId, table
+from relink.isa.survey import Group, Item, Kernels, Survey
+from relink.plan.doctor import Diagnosis, PrefixHealth
+from relink.plan.gpu_findings import Wanted, listed
+from relink.report.text import findings_text
+
+__all__ = ["doctor_text", "survey_lines", "survey_table", "survey_text"]
+
+_STYLE = {
+    "full": "green",
+    "partial": "yellow",
+    "slow": "yellow",
+    "jit": "cyan",
+    "conditional": "yellow",
+    "unknown": "magenta",
+    "none": "red",
+}
+_LEGEND = (
+    "yes: in all bundles, n/m: in n of m, cond: for one setting of xnack or sramecc, slow: untuned kernels, "
+    "jit: compiled on first use, -: none, ?: unknown"
+)
+_ROW, _COLUMN, _PRODUCTS = 18, 8, 34
+
+
+def survey_text(found: Survey, gpus: Sequence[Wanted], console: Console) -> list[RenderableType]:
+    """Return the survey in the form that fits where it is printed."""
+    if console.is_terminal:
+        return survey_table(found, gpus, console.width)
+    return list(survey_lines(found, gpus))
+
+
+def survey_table(found: Survey, gpus: Sequence[Wanted], width: int) -> list[RenderableType]:
+    """Return the survey for a terminal of `width` columns: what the files are, then a table of all architectures."""
+    parts: list[RenderableType] = [_head(found)]
+    columns = _columns(found, gpus)
+    for number, (items, _) in enumerate(columns, 1):
+        for index, item in enumerate(items):
+            mark = f"{number:>3}  " if index == 0 else "     "
+            parts.append(Text.assemble((mark, "bold"), f"{_shown(found, item)}  ", (_what(item), "dim")))
+    if columns:
+        parts += [Text(), *_tables(columns, _rows(found, gpus), gpus, width), Text(_LEGEND, style="dim")]
+    parts += [Text(line) for line in _together(found)]
+    parts += _verdicts(found, gpus)
+    parts += [Text(f"warning: {text}", style="yellow") for text in _problems(found)]
+    return parts
+
+
+def survey_lines(found: Survey, gpus: Sequence[Wanted]) -> list[Text]:
+    """Return the survey for a pipe: one line a file, with all that is known of it."""
+    lines = [_head(found)]
+    for item in found.items:
+        levels = {name: item.level(TargetId(name)) for name in item.processors()}
+        lines.append(Text(f"{_shown(found, item)}: {_what(item)}: {_by_state(levels) or _nothing(item)}"))
+    lines += [Text(line) for line in _together(found)]
+    lines += _verdicts(found, gpus)
+    lines += [Text(f"warning: {text}") for text in _problems(found)]
+    return lines
+
+
+def _head(found: Survey) -> Text:
+    code = sum(not isinstance(item, Kernels) for item in found.items)
+    text = f": {found.kind}, {found.read} file{'' if found.read == 1 else 's'} with GPU code read"
+    if found.kind == "file":
+        text = ": file"
+    elif not code:
+        text = f": {found.kind}, no library with GPU code"
+    if found.plain:
+        text += f"; {len(found.plain)} ELF files without any"
+    return Text.assemble((found.path, "bold"), text)
+
+
+def _shown(found: Survey, item: Item) -> str:
+    if found.kind == "directory":
+        return os.path.relpath(item.path, os.path.realpath(found.path))
+    return item.path
+
+
+def _what(item: Item) -> str:
+    """The container and what lies beside it, in a few words."""
+    if isinstance(item, Kernels):
+        return f"{item.files} kernel files"
+    file = item.file if isinstance(item, LibraryCoverage) else item
+    words = []
+    if file.bundles:
+        words.append(f"{file.container}, {file.bundles} bundle{'' if file.bundles == 1 else 's'}")
+    elif file.embedded:
+        words.append(f"{file.embedded} embedded code objects")
+    else:
+        words.append("no GPU code")
+    if isinstance(item, LibraryCoverage):
+        words += [f"{side.files} {side.kind} files" for side in item.side]
+        if item.role is not None and item.role.optional:
+            words.append("optional")
+    return ", ".join(words)
+
+
+def _nothing(item: Item) -> str:
+    level = item.level(TargetId("gfx1100"))
+    return level.note or ("compiled on first use" if level.state == "jit" else "nothing for any GPU")
+
+
+def _by_state(levels: dict[str, Level]) -> str:
+    groups: dict[str, list[str]] = {}
+    for name, level in levels.items():
+        groups.setdefault(str(level), []).append(name)
+    return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
+
+
+def _columns(found: Survey, gpus: Sequence[Wanted]) -> list[tuple[list[Item], dict[TargetId, Level]]]:
+    """Return the columns; files that cover the same in the same way share one."""
+    columns: dict[tuple[str, ...], tuple[list[Item], dict[TargetId, Level]]] = {}
+    for item in found.items:
+        levels = {row: item.level(row) for row in _rows(found, gpus)}
+        key = tuple(_cell(level)[0] for level in levels.values())
+        columns.setdefault(key, ([], levels))[0].append(item)
+    return list(columns.values())
+
+
+def _rows(found: Survey, gpus: Sequence[Wanted]) -> list[TargetId]:
+    rows = {TargetId(name): None for name in found.processors()}
+    rows |= dict.fromkeys(gpu.target for gpu in gpus)
+    return list(rows)
+
+
+def _cell(level: Level) -> tuple[str, str]:
+    """Return the sign of a level, and its colour."""
+    sign = {"full": "yes", "conditional": "cond", "unknown": "?", "none": "-"}.get(level.state, level.state)
+    if level.state == "partial":
+        sign = f"{level.count}/{level.total}"
+    return sign, _STYLE[level.state]
+
+
+def _tables(
+    columns: Sequence[tuple[list[Item], dict[TargetId, Level]]],
+    rows: Sequence[TargetId],
+    gpus: Sequence[Wanted],
+    width: int,
+) -> Iterator[Table]:
+    """Yield as many tables as it takes for their columns to fit; the products only where there is room."""
+    room = max(1, (width - _ROW) // _COLUMN)
+    wanted = {gpu.target for gpu in gpus}
+    known = table().processors
+    for start in range(0, len(columns), room):
+        part = columns[start : start + room]
+        products = start == 0 and width - _ROW - _COLUMN * len(part) >= _PRODUCTS
+        result = Table(box=None, pad_edge=False, header_style="bold")
+        result.add_column("architecture", no_wrap=True, min_width=_ROW - 2)
+        for number in range(start + 1, start + len(part) + 1):
+            result.add_column(str(number), no_wrap=True, min_width=_COLUMN - 2)
+        if products:
+            result.add_column("products", no_wrap=True, overflow="ellipsis", style="dim")
+        for row in rows:
+            cells = [Text(*_cell(levels[row])) for _, levels in part]
+            mark = "> " if row in wanted else "  "
+            names = known[row.processor].products if row.processor in known else ()
+            result.add_row(
+                Text(f"{mark}{row}", style="bold" if row in wanted else ""),
+                *cells,
+                *([Text(", ".join(names))] if products else []),
+            )
+        yield result
+
+
+def _together(found: Survey) -> Iterator[str]:
+    """What the files cover together; one line a group."""
+    if not found.known:
+        if found.items:
+            yield "nothing here restricts the GPUs"
+        return
+    for group in found.groups:
+        together = group.together
+        text = listed(together.targets) or "no architecture"
+        if together.conditional:
+            text += f"; under a condition {listed(together.conditional)}"
+        yield f"{_name(group, len(found.groups))}: {text}"
+
+
+def _name(group: Group, groups: int) -> str:
+    if groups == 1 or not group.name:
+        return "all together cover"
+    if group.name.startswith("libamdhip64"):
+        return f"with {group.name} all together cover"
+    return f"with {os.path.basename(group.name)} covered"
+
+
+def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Text]:
+    lines = []
+    for gpu in gpus:
+        if found.covers(gpu.target):
+            sure = found.known or any(isinstance(item, Kernels) for item in found.items)
+            word = "covered" if sure else "not restricted: no prebuilt code"
+            having = [group for group in found.groups if not group.lacking(gpu.target)]
+            if found.known and len(having) < len(found.groups):
+                word += f" with {listed([os.path.basename(group.name) for group in having])} only"
+            lines.append(Text.assemble((f"{gpu}", "bold"), ": ", (word, "green")))
+            continue
+        lacking = {
+            os.path.basename(item.path): str(level)
+            for group in found.groups
+            for item, level in group.lacking(gpu.target)
+        }
+        by = ", ".join(f"{name} ({state})" for name, state in lacking.items()) or "no kernel file is for it"
+        lines.append(Text.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}"))
+    return lines
+
+
+def _problems(found: Survey) -> list[str]:
+    problems = list(found.problems)
+    for item in found.items:
+        file = item.file if isinstance(item, LibraryCoverage) else item
+        if isinstance(file, FileCoverage):
+            problems += [f"{_shown(found, item)}: {text}" for text in file.problems[:3]]
+    return problems
+
+
+def doctor_text(found: Diagnosis) -> list[Text]:
+    """Return what `relink doctor` prints: the machine, each prefix, then what is wrong."""
+    machine = found.machine
+    lines = [Text("This machine", style="bold")]
+    for gpu in machine.devices.gpus:
+        name = ", ".join(gpu.products) or "unknown product"
+        text = f"  GPU {gpu.target}, node {gpu.node}: {name}; xnack unknown"
+        lines.append(Text(text + (f"; really {gpu.physical}" if gpu.overridden else "")))
+    if not machine.devices.gpus:
+        lines.append(Text("  no GPU", style="red"))
+    for node in machine.nodes:
+        state = "accessible" if node.accessible else "not accessible" if node.exists else "not there"
+        group = f" (group {node.group})" if node.group else ""
+        lines.append(Text(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
+    for prefix in found.prefixes:
+        lines += _prefix(prefix)
+    return [*lines, Text(), *findings_text(found.findings, verbose=True)]
+
+
+def _prefix(prefix: PrefixHealth) -> Iterator[Text]:
+    release = f"ROCm {prefix.release} (by {prefix.evidence})" if prefix.release else "ROCm, release unknown"
+    yield Text.assemble((f"\n{prefix.path}", "bold"), f"  {release}")
+    for name, value in _capability(prefix.runtime):
+        yield Text(f"  {name}: {value}", style="magenta" if value == "unknown" else "")
+    for generation in prefix.generations:
+        names = ", ".join(dict.fromkeys(library.name for library in generation.libraries))
+        yield Text(f"  with {generation.hip or 'no HIP runtime'}: {names}")
+        yield Text(f"    all cover {listed(generation.together.targets) or 'nothing together'}")
+
+
+def _capability(runtime: Capability) -> Iterator[tuple[str, str]]:
+    facts = runtime.to_json()
+    for key, name in (
+        ("hip", "HIP runtime"),
+        ("comgr", "comgr interface"),
+        ("ccob", "compressed bundles up to version"),
+        ("code_object", "code objects up to version"),
+        ("generic", "generic targets"),
+        ("spirv", "SPIR-V code"),
+        ("kpack", "kpack archives"),
+    ):
+        value = facts[key]
+        yield name, ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    agents = runtime.agents
+    yield "GPUs that the HSA runtime knows", f"{len(agents)}, up to {agents[-1]}" if agents else "unknown"
