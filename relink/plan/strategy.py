@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, result_of
-from relink.loader.closure import Closure, Edge, load, trace
+from relink.loader.closure import Closure, DlopenNames, Edge, load, trace
 from relink.loader.files import Files
 from relink.loader.search import Environment
 from relink.loader.target import GLIBC_SONAMES, Target
@@ -45,6 +45,9 @@ class Situation:
     """All that decisions about the images of one wheel are made from.
 
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
+    :ivar substitutes: (old soname, new soname) that the user vouches for.
+    :ivar assume_symbols: globs of symbols that something else will supply.
+    :ivar preload: sonames that libraries dlopen and that are to be there before.
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     """
 
@@ -55,6 +58,9 @@ class Situation:
     layout: Layout = field(default_factory=Layout)
     profile: Profile = NO_PROFILE
     allow_missing: tuple[str, ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
     member_directories: frozenset[str] = frozenset()
 
     def provider_path(self, soname: str) -> str | None:
@@ -104,25 +110,41 @@ def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
 
 
-def simulate(situation: Situation, member: str, image: Image) -> Closure:
-    """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone."""
+def simulate(
+    situation: Situation,
+    member: str,
+    image: Image,
+    *,
+    dlopens: DlopenNames | None = None,
+    natural: bool = False,
+    alone: bool = False,
+) -> Closure:
+    """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
+
+    :param dlopens: follow what the objects dlopen, too.
+    :param natural: with the providers' directories on LD_LIBRARY_PATH: what the vendor's linker had in mind, without any edit.
+    :param alone: as the program itself, without the target's Python around it.
+    """
     layout = situation.layout
     overlay = {layout.path_of(name): found for name, found in situation.images.items()}
     path = layout.path_of(member)
     overlay[path] = image
-    environment = Environment(situation.target, situation.files.with_overlay(overlay))
+    directories = [directory for provider in situation.providers for directory in provider.directories]
+    environment = Environment(
+        situation.target, situation.files.with_overlay(overlay), tuple(directories) if natural else ()
+    )
     if image.is_executable:
-        return trace(environment, path)
+        return trace(environment, path, dlopens=dlopens)
     preloads = [
         layout.path_of(name)
         for name in situation.profile.preload
         if name in situation.images and name != member
     ]
-    if situation.target.python is not None:
-        return load(environment, [*preloads, path], situation.target.python)
+    if situation.target.python is not None and not alone:
+        return load(environment, [*preloads, path], situation.target.python, dlopens=dlopens)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
     libc = own_libc(situation)
-    return trace(environment, path, [libc] if libc else [])
+    return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
 
 
 def own_libc(situation: Situation, soname: str = "libc.so.6") -> str | None:
@@ -163,18 +185,21 @@ def _trouble(situation: Situation, closure: Closure, edge: Edge, before: int) ->
     return "shadowed" if edge.target < before else "incoherent"
 
 
-def find_strategy(situation: Situation, member: str) -> Outcome:
-    """Return the first strategy after which `member` loads, or else the one that comes nearest, nothing before all."""
+def find_strategy(situation: Situation, member: str, due: ElfEdit | None = None) -> Outcome:
+    """Return the first strategy after which `member` loads, or else the one that comes nearest, nothing before all.
+
+    :param due: NEEDED entries that are to be replaced, dropped or added in any case.
+    """
     image = situation.images[member]
-    nothing = _attempt(situation, member, image, "nothing", ElfEdit())
+    due = due or ElfEdit()
+    nothing = _attempt(situation, member, image, "nothing", due)
     interpreter = situation.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
-    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter
+    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter and not due
     if clean and nothing.loads:
         return nothing
-    base = _Base(
-        situation, member, image, ElfEdit(interpreter=interpreter if wrong_interpreter else None), nothing
-    )
+    edit = replace(due, interpreter=interpreter if wrong_interpreter else None)
+    base = _Base(situation, member, image, edit, nothing)
     outcomes = [nothing] if clean else []
     for strategy in (_runpath, _rpath, _flatten):
         outcome = strategy(base, outcomes[-1] if outcomes else nothing)
@@ -220,6 +245,11 @@ class _Base:
     edit: ElfEdit
     nothing: Outcome
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What the image needs after the edit that is due."""
+        return result_of(self.image, self.edit).needed
+
     def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:
         return _attempt(self.situation, self.member, self.image, strategy, edit)
 
@@ -253,7 +283,7 @@ class _Base:
 
 
 def _runpath(base: _Base, _last: Outcome) -> Outcome:
-    return base.attempt("runpath", base.with_path(base.directories(base.image.needed), "runpath"))
+    return base.attempt("runpath", base.with_path(base.directories(base.needed), "runpath"))
 
 
 def _rpath(base: _Base, last: Outcome) -> Outcome:
@@ -264,9 +294,9 @@ def _rpath(base: _Base, last: Outcome) -> Outcome:
 def _flatten(base: _Base, _last: Outcome) -> Outcome:
     """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
     situation = base.situation
-    added: list[str] = []
+    added = list(base.edit.add)
     while True:
-        needed = [*base.image.needed, *added]
+        needed = [*base.needed, *added]
         edit = replace(base.with_path(base.directories(needed), "runpath"), add=tuple(added))
         outcome = base.attempt("flatten", edit)
         lost = (

@@ -17,6 +17,9 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
+USES = "extern int {0}(void); int uses_{0}(void){{return {0}();}}"  # an import that the libraries here do not export
+
+
 def only(decisions: Decisions) -> FilePlan:
     (file,) = decisions.files
     return file
@@ -118,7 +121,7 @@ def test_own_members_are_found_by_origin(scene: Scene) -> None:
 
 def test_all_missing_libraries_at_once_with_what_there_is_instead(scene: Scene) -> None:
     scene.provide("lib/libsmi.so.7")
-    scene.member("demo/a.so", ["libsmi.so.1", "libtracer.so.4"])
+    scene.member("demo/a.so", ["libsmi.so.1", "libtracer.so.4"], USES.format("tracer"))
     decisions = scene.decide()
     missing = {found.subject: found for found in decisions.findings if found.code == "RLK101"}
     assert set(missing) == {"libsmi.so.1", "libtracer.so.4"}
@@ -159,7 +162,8 @@ def test_a_directory_that_serves_what_the_prefix_lacks_stays(scene: Scene) -> No
 def test_unserved_variants_stay_as_they_are(scene: Scene) -> None:
     scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
     scene.provide("lib/libhip.so.7")
-    scene.member("demo/lib_rocm6.so", ["libhip.so.6"], flags=["-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"])
+    flags = ["-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"]
+    scene.member("demo/lib_rocm6.so", ["libhip.so.6"], USES.format("hip6"), flags)
     scene.member("demo/lib_rocm7.so", ["libhip.so.7"], flags=["-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"])
     decisions = scene.decide()
     plans = {file.path: file for file in decisions.files}
@@ -172,14 +176,14 @@ def test_unserved_variants_stay_as_they_are(scene: Scene) -> None:
 def test_no_variant_served_is_an_error(scene: Scene) -> None:
     scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
     scene.provide("lib/libelse.so.7")
-    scene.member("demo/lib_rocm6.so", ["libhip.so.6"])
+    scene.member("demo/lib_rocm6.so", ["libhip.so.6"], USES.format("hip6"))
     assert codes(scene.decide()) == ["RLK103", "RLK104"]
 
 
 def test_a_linker_script_under_a_needed_name(scene: Scene) -> None:
     scene.provide("lib/libhip.so.1")
     (scene.prefix / "lib" / "libz9.so").write_text("INPUT(-lz9)\n")
-    scene.member("demo/a.so", ["libhip.so.1", "libz9.so"])
+    scene.member("demo/a.so", ["libhip.so.1", "libz9.so"], USES.format("z9"))
     decisions = scene.decide()
     assert {"RLK105", "RLK106"} <= set(codes(decisions))
 
