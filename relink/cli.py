@@ -65,6 +65,26 @@ Gpus = Annotated[
         "--gpu", metavar="GPU", help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable."
     ),
 ]
+Substitute = Annotated[
+    list[str],
+    typer.Option(
+        "--substitute",
+        metavar="OLD=NEW",
+        help="Two sonames are one ABI: let NEW take OLD's place; repeatable.",
+    ),
+]
+AssumeSymbols = Annotated[
+    list[str],
+    typer.Option(
+        "--assume-symbols", metavar="GLOB", help="Symbols that something else will supply; repeatable."
+    ),
+]
+Preload = Annotated[
+    list[str],
+    typer.Option(
+        "--preload", metavar="SONAME", help="A library that others dlopen: load it before; repeatable."
+    ),
+]
 Select = Annotated[
     list[str], typer.Option("--select", metavar="GLOB", help="Only findings of this code or subject.")
 ]
@@ -107,6 +127,9 @@ def run(
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
     allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    preload: Preload = [],
     gpu: Gpus = [],
     allow_isa_gap: Annotated[
         bool, typer.Option("--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.")
@@ -134,6 +157,9 @@ def run(
         interpreter=interpreter,
         sysroot=sysroot,
         allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        preload=tuple(preload),
         select=tuple(select),
         ignore=tuple(ignore),
         keep_version=keep_version,

@@ -70,6 +70,9 @@ class Options:
     interpreter: str | None = None
     sysroot: str | None = None
     allow_missing: tuple[str, ...] = ()
+    substitute: tuple[str, ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     keep_version: bool = False
@@ -217,6 +220,19 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
     return tuple(open_prefix(prefix, target) for prefix in prefixes)
 
 
+def _pair(text: str) -> tuple[str, str]:
+    """Take ``OLD=NEW`` apart.
+
+    :raises UsageError: it is not that.
+    """
+    old, equals, new = text.partition("=")
+    if not (old and equals and new) or "/" in text:
+        raise UsageError(
+            f"--substitute {text}: write it as OLD=NEW, two sonames, such as libfoo.so.1=libfoo.so.2"
+        )
+    return old, new
+
+
 def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> Situation:
     """Return what decisions about a wheel are made from."""
     name = wheel.archive.name
@@ -229,6 +245,9 @@ def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], op
         layout=layout,
         profile=profile_for(name.distribution),
         allow_missing=options.allow_missing,
+        substitutes=tuple(_pair(text) for text in options.substitute),
+        assume_symbols=options.assume_symbols,
+        preload=options.preload,
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),
