@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import resource
+import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -102,6 +103,16 @@ def test_a_prefix_does_not_inflate_the_rest(tmp_path: Path) -> None:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 1
 
 
+def _stored_blocks(data: bytes) -> bytes:
+    """Deflate without compressing: blocks of 65,531 bytes and five in front of each (RFC 1951, 3.2.4)."""
+    blocks = [data[start : start + 65_531] for start in range(0, len(data), 65_531)]
+    last = len(blocks) - 1
+    return b"".join(
+        struct.pack("<BHH", number == last, len(block), len(block) ^ 0xFFFF) + block
+        for number, block in enumerate(blocks)
+    )
+
+
 X = deflate(b"content")
 BROKEN: list[tuple[str, Entry, str]] = [
     ("crc", Entry(b"demo_pkg/x", b"content", crc=1), "CRC is"),
@@ -117,6 +128,12 @@ BROKEN: list[tuple[str, Entry, str]] = [
     (
         "much trailing",
         Entry(b"demo_pkg/x", b"content", compressed=X + bytes(1 << 20)),
+        "after the end of the compressed",
+    ),
+    (
+        # The stream ends where the reader's buffer does (128 KiB).
+        "trailing behind a full buffer",
+        Entry(b"demo_pkg/x", BIG[:131_062], compressed=_stored_blocks(BIG[:131_062]) + b"!"),
         "after the end of the compressed",
     ),
     (

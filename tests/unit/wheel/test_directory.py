@@ -109,6 +109,7 @@ DEFECTS: list[tuple[str, Tamper, str]] = [
     ("local name", _first(local_name=b"demo_pkg/b.py"), "give different names"),
     ("local name length", _first(local_name=b"demo_pkg/a"), "give different names"),
     ("local method", _first(local_method=0), "disagree: method"),
+    ("local method of a streamed one", _first(flags=8, local_method=0), "disagree: method"),
     ("local flags", _first(local_flags=0x800), "disagree: flags"),
     ("local crc", _first(local_crc=1), "disagree: crc"),
     ("local crc of a streamed one", _first(flags=8, local_crc=1), "disagree: crc"),
@@ -179,6 +180,8 @@ DEFECTS: list[tuple[str, Tamper, str]] = [
         _archive(zip64=True, locator_offset=0),
         "does not point at a ZIP64 end record",
     ),
+    ("zip64 record's size", _archive(zip64=True, zip64_size=45), "that ends where it begins"),
+    ("zip64 offset", _archive(zip64=True, directory_offset=7), "disagree: 7 and "),
     ("zip64 count", _archive(zip64=True, zip64_count=3), "disagree: 4 and 3"),
 ]
 
@@ -270,7 +273,7 @@ HARMLESS: list[tuple[str, Tamper]] = [
         _first(extra=struct.pack("<HHL", 0x5455, 4, 0), local_extra=struct.pack("<HHL", 0x5455, 4, 0)),
     ),
     ("zip64 records without need", _archive(zip64=True)),
-    ("not made by unix", _first(attributes=0x20, made_by=20)),
+    ("not made by unix", _first(made_by=20)),
     ("directory", _insert(Entry(b"d/", method=0, attributes=stat.S_IFDIR << 16))),
     (
         # What `wheel tags` before 0.48 left: the directory's own ZIP64 field in front of the right one.

@@ -7,6 +7,7 @@ import random
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ class _Sparse(io.FileIO):
 
     HOLE = bytes(1 << 20)
 
-    def write(self, data: object, /) -> int:
+    def write(self, data: Any, /) -> int:
         if data is self.HOLE:
             self.seek(len(self.HOLE), io.SEEK_CUR)
             return len(self.HOLE)
