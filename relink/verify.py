@@ -18,7 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relink.elf.image import map_file
+from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
+from relink.loader.binding import Tables, bind
 from relink.loader.closure import Closure, trace
 from relink.loader.files import Files, resolve_inside
 from relink.loader.search import Environment
@@ -26,12 +29,16 @@ from relink.loader.target import Target
 from relink.plan.findings import Finding, finding
 from relink.plan.layout import Layout
 from relink.plan.strategy import Situation, own_libc
+from relink.plan.words import some
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["LoaderMap", "Verification", "dry_run", "verify"]
 
 _TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
+_UNDEFINED = re.compile(
+    r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
+)
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
 _VERSION = re.compile(
     r"(?:^|: )(?P<supplier>[^:]+): version `(?P<version>.+?)' not found \(required by (?P<requester>.+)\)$"
@@ -169,10 +176,12 @@ def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) 
         with _laid_out(archive, situation) as layout:
             planned = {layout.path_of(name): image for name, image in situation.images.items()}
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
+            tables = Tables(situation.files, _symbols(situation))
             for member in members:
                 found = _ask(situation, member)
                 maps[member] = _shown(found, layout)
                 findings += _compare(situation, member, found)
+                findings += _compare_symbols(situation, member, found, tables)
                 findings += _complaints(situation, member, found)
     except (TargetError, OSError) as error:
         findings.append(finding("RLK602", archive.path.name, str(error)))
@@ -257,6 +266,43 @@ def _compare(situation: Situation, member: str, found: LoaderMap) -> Iterator[Fi
     others = [line for line in found.problems if line not in real and "undefined symbol" not in line]
     message += f". It says: {'; '.join(others)}" if others else ""
     yield finding("RLK601", member, situation.layout.shown(message))
+
+
+def _symbols(situation: Situation) -> dict[str, SymbolTable]:
+    """The symbols of the members as they lie on the disk, by what the simulation knows them as."""
+    tables = {}
+    for name, image in situation.images.items():
+        with map_file(situation.files.host(situation.layout.path_of(name))) as buffer:
+            tables[image.path] = read_symbols(buffer)
+    return tables
+
+
+def _compare_symbols(
+    situation: Situation, member: str, found: LoaderMap, tables: Tables
+) -> Iterator[Finding]:
+    """Compare the symbols that the loader leaves open with those that binding predicts."""
+    if found.died or found.missing:
+        return  # it says nothing of symbols then, or too much
+    program, preloads = _scenario(situation, member)
+    bindings = bind(trace(Environment(situation.target, situation.files), program, preloads), tables)
+    outside = [item for item in bindings.explained if item.target is None]
+    predicted_open = {(item.path, item.name, item.version) for item in bindings.unbound}
+    predicted_open |= {(item.path, item.name, item.version) for item in outside}
+    real_open = {
+        (match["path"], match["name"], match["version"])
+        for line in found.problems
+        if (match := _UNDEFINED.fullmatch(line))
+    }
+    if predicted_open == real_open:
+        return
+    only_here = [_symbol(*item) for item in sorted(predicted_open - real_open, key=str)]
+    only_there = [_symbol(*item) for item in sorted(real_open - predicted_open, key=str)]
+    message = f"open symbols differ. Predicted only: {some(only_here) or 'none'}. The loader only: {some(only_there) or 'none'}"
+    yield finding("RLK601", member, situation.layout.shown(message))
+
+
+def _symbol(path: str, name: str, version: str | None) -> str:
+    return f"{name}{'@' + version if version else ''} of {path}"
 
 
 def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems: Iterable[str]) -> list[str]:

@@ -83,7 +83,7 @@ def _strategy(file: FilePlan) -> str:
         for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped"))
     }
     parts = [f"{count} NEEDED {word}" for word, count in counts.items() if count]
-    missing = sum(entry.origin == "missing" for entry in file.needed)
+    missing = sum(entry.origin == "missing" and entry.action == "keep" for entry in file.needed)
     if missing:
         parts.append(f"{missing} missing")
     parts.append(f"{len(file.closure)} objects in its closure")
