@@ -18,12 +18,13 @@ from relink.elf.patchelf import apply_edit
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError, UsageError
 from relink.isa import BufferSource, DeviceCode, read_device_code, read_file, same_device_code
+from relink.isa.wanted import Wanted, wanted_gpus
 from relink.loader.files import Files
 from relink.loader.target import Target, find_target
 from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
-from relink.plan.gpu import GpuPlan, plan_gpus, wanted_gpus
-from relink.plan.gpu_findings import Wanted, changed_code
+from relink.plan.gpu import GpuPlan, plan_gpus
+from relink.plan.gpu_findings import changed_code
 from relink.plan.layout import Layout
 from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
 from relink.plan.strategy import Situation
@@ -34,8 +35,17 @@ from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
+from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.naming import WheelName, relinked, renamed_directory
-from relink.wheel.record import RecordKind, check_record, read_record, signatures
+from relink.wheel.record import (
+    RecordEntry,
+    RecordKind,
+    check_record,
+    read_record,
+    signatures,
+    verify_member,
+    verify_members,
+)
 from relink.wheel.writer import Addition, Replacement, output_path, write_wheel
 
 __all__ = [
@@ -184,6 +194,10 @@ def _record_findings(archive: WheelArchive) -> Iterator[Finding]:
     for issue in issues:
         if issue.kind is not RecordKind.NO_HASH:
             yield finding("RLK502", name, issue.message, level=issue.level)
+    for issue_text in check_metadata(
+        read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
+    ):
+        yield finding("RLK509", f"{archive.dist_info}/METADATA", issue_text)
     for signature in signatures(archive.dist_info, archive.members):
         yield finding("RLK503", signature, "left out of the output")
 
@@ -428,8 +442,13 @@ def _write_to(
     A plan that changes nothing gives the input itself.
     """
     archive, plan = wheel.archive, planned.plan
+    listed = {entry.path: entry for entry in read_record(archive)[0]}
     if plan.empty:
         with clock.stage("write"):
+            verify_members(
+                archive,
+                [entry for entry in listed.values() if entry.path in archive.members and entry.digest],
+            )
             shutil.copyfile(archive.path, written)
         return archive.sha256(), ()
     findings: list[Finding] = []
@@ -438,7 +457,8 @@ def _write_to(
         for number, file in enumerate(plan.files):
             if file.changed:
                 private = written.parent / f"{number}.elf"
-                replacements[file.path] = _edit(archive, file, wheel.images[file.path], private)
+                entry = listed.get(file.path)
+                replacements[file.path] = _edit(archive, file, wheel.images[file.path], private, entry)
                 if before := wheel.codes.get(file.path):
                     findings += changed_code(file.path, same_device_code(before, read_file(private)))
     with clock.stage("write"), ExitStack() as stack:
@@ -467,10 +487,17 @@ def _json_bytes(data: dict[str, Any]) -> bytes:
     return json.dumps(data, indent=1).encode() + b"\n"
 
 
-def _edit(archive: WheelArchive, file: FilePlan, image: Image, private: Path) -> Path:
-    """Carry out the plan of one file on a private copy; returns the copy."""
+def _edit(
+    archive: WheelArchive, file: FilePlan, image: Image, private: Path, listed: RecordEntry | None
+) -> Path:
+    """Carry out the plan of one file on a private copy; returns the copy.
+
+    :param listed: what RECORD says of the file; its hash is checked here, since nobody can when the file has changed.
+    """
     content = archive.read_into(file.path)
     try:
+        if listed is not None and listed.digest is not None:
+            verify_member(archive, listed, content)
         private.write_bytes(content)
         apply_edit(private, file.edit, image, content)
     finally:
