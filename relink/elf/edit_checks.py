@@ -73,25 +73,35 @@ def _check_dynamic(after: Image, planned: Image) -> Iterator[str]:
 
 
 def _check_other_entries(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
-    """Every other entry of the dynamic array says the same: the same number, or the address of the same section."""
+    """Every other entry of the dynamic array says the same: the same number, or the address of the same section.
 
-    def entries(buffer: Buffer, image: Image) -> list[tuple[int, int | str]]:
-        at = {
-            section.address: section.name for section in read_sections(buffer, image.path) if section.address
-        }
-        with memoryview(buffer) as raw, raw.cast("B") as view:
-            memory = Memory(view)
-            memory.read_header()
-        return [
-            (tag, at.get(value, value) if tag in _ADDRESSES else value)
-            for tag, value in memory.entries
-            if tag not in _COMPARED
-        ]
+    patchelf 0.19 moves .relr.dyn and leaves DT_RELR; the table is still there, since old sections are not clobbered.
+    """
+    (old, old_at), (new, new_at) = _entries(original, before), _entries(edited, after)
+    if [tag for tag, _ in old] != [tag for tag, _ in new]:
+        yield "entries of the dynamic section are gone, or others are there"
+        return
+    for (tag, value), (_, other) in zip(old, new, strict=True):
+        table, now = old_at.get(value), new_at.get(other)
+        if tag not in _ADDRESSES:
+            if value != other:
+                yield f"entry {tag:#x} of the dynamic section changed from {value:#x} to {other:#x}"
+        elif table is not None and (
+            now is None or now.name != table.name
+        ):  # that of an empty table says nothing
+            place = file_offset(after.segments, other)
+            if place is None or not _equal(original, table.offset, edited, place, table.file_size):
+                yield f"entry {tag:#x} of the dynamic section does not lead to {table.name} any more"
 
-    old, new = entries(original, before), entries(edited, after)
-    if old != new:
-        odd = [tag for tag, _ in set(old) ^ set(new)]
-        yield f"entries of the dynamic section changed: {', '.join(f'{tag:#x}' for tag in sorted(set(odd)))}"
+
+def _entries(buffer: Buffer, image: Image) -> tuple[list[tuple[int, int]], dict[int, Section]]:
+    """The entries that are compared as they are, and the sections that are not empty by their addresses."""
+    sections = read_sections(buffer, image.path)
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+    entries = [entry for entry in memory.entries if entry[0] not in _COMPARED]
+    return entries, {one.address: one for one in sections if one.flags & _SHF_ALLOC and one.size}
 
 
 def _check_version_records(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
@@ -149,7 +159,7 @@ def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
             if segment.type not in _FOLLOWING
         )
 
-    for kind, *_ in sorted(set(facts(before)) ^ set(facts(after))):
+    for kind in sorted({kind for kind, *_ in set(facts(before)) ^ set(facts(after))}):
         yield f"the segment of type {kind:#x} changed"
 
 
@@ -232,10 +242,11 @@ def _fatbin_pointers(buffer: Buffer, image: Image) -> dict[int, int]:
     if segment is None or image.header.elf_class != 64 or not image.header.little_endian:
         return {}
     slots: dict[int, int] = {}
-    raw = bytes(buffer[segment.offset : segment.offset + segment.file_size // _WRAPPER.size * _WRAPPER.size])
-    for index, (magic, _version, pointer, _reserved) in enumerate(_WRAPPER.iter_unpack(raw)):
+    raw = bytes(buffer[segment.offset : segment.offset + segment.file_size])
+    for at in range(0, len(raw) - _WRAPPER.size + 1, 8):  # their size is 24, but there may be gaps
+        magic, _version, pointer, _reserved = _WRAPPER.unpack_from(raw, at)
         if magic == _WRAPPER_MAGIC:
-            slots[segment.address + index * _WRAPPER.size + 8] = pointer
+            slots[segment.address + at + 8] = pointer
     relocations = sections.get(".rela.dyn")
     if relocations is not None:
         table = buffer[relocations.offset : relocations.offset + relocations.file_size // 24 * 24]
