@@ -9,22 +9,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from relink import __version__, pipeline, queries
 from relink.errors import RelinkError, UsageError
-from relink.plan.doctor import diagnose
-from relink.plan.doctor import to_json as diagnosis_to_json
 from relink.plan.findings import RULES, has_errors
-from relink.plan.gpu import survey_of, wanted_gpus
-from relink.plan.model import plain
-from relink.report import inspection, isa_text, text
-from relink.report.model import Report, to_json
+from relink.report import text
+
+if TYPE_CHECKING:
+    from relink.report.model import Report
+
+# The rest is imported by the command that uses it: `relink isa` of one file is as fast as reading that file.
 
 __all__ = ["app", "main"]
 
@@ -102,6 +100,8 @@ _STAGES = ("target", "read", "plan", "edit", "write", "verify")
 
 def _show_version(value: bool) -> None:
     if value:
+        from relink import __version__
+
         typer.echo(f"relink {__version__}")
         raise typer.Exit
 
@@ -150,6 +150,9 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
+    from relink import pipeline
+    from relink.report.model import to_json
+
     options = pipeline.Options(
         prefixes=tuple(prefix),
         output_directory=output,
@@ -203,6 +206,9 @@ def verify(
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
+    from relink import pipeline, queries
+    from relink.plan.model import plain
+
     options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot)
     result = queries.verify_wheel(wheel, options)
     if as_json:
@@ -222,6 +228,9 @@ def inspect(
 
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
+    from relink import queries
+    from relink.report import inspection
+
     found, failures = [], []
     for wheel in wheels:
         try:
@@ -252,6 +261,8 @@ def explain(
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
+    from relink import pipeline, queries
+
     options = pipeline.Options(
         prefixes=tuple(prefix), python=python, interpreter=interpreter, sysroot=sysroot
     )
@@ -280,6 +291,10 @@ def isa(
 
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
+    from relink.isa.wanted import wanted_gpus
+    from relink.plan.gpu_survey import survey_of
+    from relink.report import isa_text
+
     wanted = wanted_gpus(gpu)
     found = [survey_of(path, scan=scan) for path in paths]
     if as_json:
@@ -298,11 +313,14 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
+    from relink.plan.doctor import diagnose, to_json
+    from relink.report.doctor_text import doctor_text
+
     found = diagnose(prefix)
     if as_json:
-        _print_json([diagnosis_to_json(found)])
+        _print_json([to_json(found)])
     else:
-        text.show(_console(), *isa_text.doctor_text(found))
+        text.show(_console(), *doctor_text(found))
     if has_errors(found.findings):
         raise typer.Exit(1)
 
@@ -324,6 +342,8 @@ def rules(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def demo(context: typer.Context) -> None:
     """Relink a real vendor wheel, install it and show the loader's map before and after (downloads 21 MB)."""
+    from relink import queries
+
     raise typer.Exit(queries.run_demo(context.args))
 
 
@@ -358,6 +378,8 @@ def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet or not console.is_terminal:
         yield lambda _: None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("start", total=len(_STAGES))

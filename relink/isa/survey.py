@@ -29,7 +29,6 @@ from relink.isa.offload import OFFLOAD_MAGIC
 from relink.isa.side_files import SideFiles, find_side_files
 from relink.isa.source import BufferSource, ByteSource, FileSource
 from relink.isa.target_id import SPIRV, CodeTarget, TargetId, match, sort_key
-from relink.wheel.archive import WheelArchive
 
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
@@ -223,6 +222,8 @@ def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> 
 
 
 def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
+    from relink.wheel.archive import WheelArchive  # noqa: PLC0415 - slow to load, and here only
+
     found = _Found(str(path))
     with WheelArchive(path) as archive:
         for name, member in archive.members.items():

@@ -18,10 +18,11 @@ from relink.isa import (
     remedies,
 )
 from relink.isa.survey import hip_runtime_of, newest_first
+from relink.isa.wanted import listed
 from relink.loader.target import find_target
 from relink.plan.findings import Finding, Level, finding
 from relink.plan.gpu import host_path, read_libraries, runtime_of
-from relink.plan.gpu_findings import in_words, listed
+from relink.plan.gpu_findings import in_words
 from relink.plan.model import plain
 from relink.providers.prefix import Provider, default_prefixes, open_prefix
 

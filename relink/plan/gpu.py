@@ -5,16 +5,13 @@ Only libraries that the plan reaches are read, so this costs a fraction of a sec
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from relink.errors import UsageError
 from relink.isa import (
     Capability,
     Coverage,
@@ -26,22 +23,20 @@ from relink.isa import (
     TargetId,
     check,
     coverage_of,
-    find_gpus,
     find_runtime,
     isa_block,
     library_coverage_of,
     needs_of,
-    processor_for,
     read_file,
     resolve_kpack,
     table,
 )
-from relink.isa.survey import Survey, survey
+from relink.isa.wanted import Wanted
 from relink.loader.files import resolve_inside
 from relink.plan.findings import Finding
-from relink.plan.gpu_findings import GpuFacts, Row, Wanted, code_problems, gpu_findings, gpu_json
+from relink.plan.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.plan.model import FilePlan
-from relink.profiles import NO_PROFILE, Profile, profile_for
+from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import Provider
 
 __all__ = [
@@ -53,12 +48,9 @@ __all__ = [
     "reached_libraries",
     "read_libraries",
     "runtime_of",
-    "survey_of",
-    "wanted_gpus",
 ]
 
 _HIP = "libamdhip64.so"
-_SCAN = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +67,6 @@ class GpuPlan:
 
     block: dict[str, Any]
     findings: tuple[Finding, ...] = ()
-
-
-def wanted_gpus(
-    texts: Iterable[str], root: str = "/", environment: Mapping[str, str] | None = None
-) -> tuple[Wanted, ...]:
-    """Return the GPUs that ``--gpu`` names: ``gfx1031``, ``RX 6750 XT``, or ``auto`` for those of this machine.
-
-    Each architecture comes once. HSA_OVERRIDE_GFX_VERSION of `environment` (this process's) is in force for ``auto``.
-
-    :raises UsageError: a name means nothing, or ``auto`` finds no GPU.
-    """
-    found: dict[TargetId, Wanted] = {}
-    for text in texts:
-        if text.strip().lower() == "auto":
-            devices = find_gpus(root, os.environ if environment is None else environment)
-            if not devices.gpus:
-                reason = "; ".join(devices.problems) or "KFD lists no GPU"
-                raise UsageError(f"--gpu auto finds none: {reason} (for example --gpu gfx1031)")
-            for gpu in devices.gpus:
-                known = table().processors.get(gpu.physical.processor)
-                physical = gpu.physical.processor if gpu.overridden else ""
-                products = known.products if known else ()
-                found.setdefault(gpu.target, Wanted(gpu.target, "", products, local=True, physical=physical))
-        else:
-            target = processor_for(text)
-            known = table().processors.get(target.processor)
-            name = "" if text.strip().lower() == str(target) else text.strip()
-            found.setdefault(target, Wanted(target, name, known.products if known else ()))
-    return tuple(found.values())
 
 
 def reached_libraries(
@@ -217,17 +180,6 @@ def _unreached(
             if role is not None and role.optional and role not in have and ".so." in name:
                 found.setdefault(role, (name, paths[0]))
     return read_libraries(found.values(), sysroot)
-
-
-def survey_of(path: Path, *, scan: bool = False) -> Survey:
-    """Return what a wheel, file or directory holds, for ``relink isa``; a wheel's profile says which members are variants.
-
-    :param scan: also search up to 256 MiB of each file's other data for code that is loaded by hand (XLA).
-    :raises RelinkError: there is nothing of that name, or no wheel in a .whl.
-    """
-    distribution = path.name.partition("-")[0] if path.suffix == ".whl" else ""
-    profile = profile_for(distribution) if distribution else NO_PROFILE
-    return survey(path, variants=profile.variants, scan_limit=_SCAN if scan else 0)
 
 
 def check_gpus(

@@ -17,42 +17,20 @@ from relink.isa import (
     remedies,
 )
 from relink.isa import Level as Extent
+from relink.isa.wanted import Wanted, listed
 from relink.plan.findings import Finding, Level, finding
 
 __all__ = [
     "GpuFacts",
     "Row",
-    "Wanted",
     "changed_code",
     "code_problems",
     "gpu_findings",
     "gpu_json",
     "in_words",
-    "listed",
 ]
 
 _MAX_SHOWN = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A GPU that was asked for.
-
-    :ivar name: what the user called it, where that is not the target id.
-    :ivar local: it is in this machine; `physical` is its processor where an override makes it pass for another.
-    """
-
-    target: TargetId
-    name: str = ""
-    products: tuple[str, ...] = ()
-    local: bool = False
-    physical: str = ""
-
-    def __str__(self) -> str:
-        if self.physical:
-            return f"{self.target} ({self.physical} by HSA_OVERRIDE_GFX_VERSION)"
-        called = self.name or ", ".join(self.products)
-        return f"{self.target} ({called})" if called else str(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +100,6 @@ def in_words(item: Coverage) -> str:
     base = os.path.basename(item.path)
     role = item.role if isinstance(item, LibraryCoverage) else None
     return f"{base} ({role.name})" if role is not None else base
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names with commas and a last "and"."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _some(names: Sequence[str]) -> str:

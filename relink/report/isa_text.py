@@ -1,4 +1,4 @@
-"""GPU code for people: a table of architectures and files on a terminal, whole lines in a pipe; and what the doctor says.
+"""GPU code for people: a table of architectures and files on a terminal, whole lines in a pipe.
 
 Every cell is a word or a sign, so the colours may be missing; columns that do not fit go below.
 """
@@ -12,13 +12,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relink.isa import Capability, FileCoverage, Level, LibraryCoverage, TargetId, table
+from relink.isa import FileCoverage, Level, LibraryCoverage, TargetId, table
 from relink.isa.survey import Group, Item, Kernels, Survey
-from relink.plan.doctor import Diagnosis, PrefixHealth
-from relink.plan.gpu_findings import Wanted, listed
-from relink.report.text import findings_text
+from relink.isa.wanted import Wanted, listed
 
-__all__ = ["doctor_text", "survey_lines", "survey_table", "survey_text"]
+__all__ = ["survey_lines", "survey_table", "survey_text"]
 
 _STYLE = {
     "full": "green",
@@ -225,50 +223,3 @@ def _problems(found: Survey) -> list[str]:
         if isinstance(file, FileCoverage):
             problems += [f"{_shown(found, item)}: {text}" for text in file.problems[:3]]
     return problems
-
-
-def doctor_text(found: Diagnosis) -> list[Text]:
-    """Return what `relink doctor` prints: the machine, each prefix, then what is wrong."""
-    machine = found.machine
-    lines = [Text("This machine", style="bold")]
-    for gpu in machine.devices.gpus:
-        name = ", ".join(gpu.products) or "unknown product"
-        text = f"  GPU {gpu.target}, node {gpu.node}: {name}; xnack unknown"
-        lines.append(Text(text + (f"; really {gpu.physical}" if gpu.overridden else "")))
-    if not machine.devices.gpus:
-        lines.append(Text("  no GPU", style="red"))
-    for node in machine.nodes:
-        state = "accessible" if node.accessible else "not accessible" if node.exists else "not there"
-        group = f" (group {node.group})" if node.group else ""
-        lines.append(Text(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
-    for prefix in found.prefixes:
-        lines += _prefix(prefix)
-    return [*lines, Text(), *findings_text(found.findings, verbose=True)]
-
-
-def _prefix(prefix: PrefixHealth) -> Iterator[Text]:
-    release = f"ROCm {prefix.release} (by {prefix.evidence})" if prefix.release else "ROCm, release unknown"
-    yield Text.assemble((f"\n{prefix.path}", "bold"), f"  {release}")
-    for name, value in _capability(prefix.runtime):
-        yield Text(f"  {name}: {value}", style="magenta" if value == "unknown" else "")
-    for generation in prefix.generations:
-        names = ", ".join(dict.fromkeys(library.name for library in generation.libraries))
-        yield Text(f"  with {generation.hip or 'no HIP runtime'}: {names}")
-        yield Text(f"    all cover {listed(generation.together.targets) or 'nothing together'}")
-
-
-def _capability(runtime: Capability) -> Iterator[tuple[str, str]]:
-    facts = runtime.to_json()
-    for key, name in (
-        ("hip", "HIP runtime"),
-        ("comgr", "comgr interface"),
-        ("ccob", "compressed bundles up to version"),
-        ("code_object", "code objects up to version"),
-        ("generic", "generic targets"),
-        ("spirv", "SPIR-V code"),
-        ("kpack", "kpack archives"),
-    ):
-        value = facts[key]
-        yield name, ("yes" if value else "no") if isinstance(value, bool) else str(value)
-    agents = runtime.agents
-    yield "GPUs that the HSA runtime knows", f"{len(agents)}, up to {agents[-1]}" if agents else "unknown"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relink.loader.closure import Closure, Edge
 from relink.plan.findings import RULES, Finding, Rule
-from relink.plan.layout import Layout
-from relink.plan.model import FilePlan, NeededDecision
-from relink.report.model import Report
-from relink.verify import LoaderMap
+
+if TYPE_CHECKING:  # names in annotations only; a command that prints need not load the whole road
+    from relink.loader.closure import Closure, Edge
+    from relink.plan.layout import Layout
+    from relink.plan.model import FilePlan, NeededDecision
+    from relink.report.model import Report
+    from relink.verify import LoaderMap
 
 __all__ = [
     "findings_text",
