@@ -63,7 +63,7 @@ class Works:
 
 def build_works(root: Path) -> Works:
     stub = shared(root / "stubs" / "libdeep.so.1")
-    nowhere = shared(root / "stubs" / "libnowhere.so.1")
+    nowhere = shared(root / "stubs" / "libnowhere.so.1", "int nowhere(void){return 0;}")
     prefix = root / "rocm"
     shared(prefix / "lib" / "libdeep.so.1", "int deep(void){return 40;}")
     source = "extern int deep(void); int hip(void){return deep() + 1;}"
@@ -72,13 +72,14 @@ def build_works(root: Path) -> Works:
     (prefix / ".info" / "version").write_text("7.2.4-1\n")
     members = root / "members"
     using_hip = "extern int hip(void); int g(void){return hip() + 1;}"
+    lost = "extern int hip(void), nowhere(void); int g(void){return hip() + nowhere();}"
     flags = ["-Wl,--dynamic-linker,/nowhere/ld.so", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
     return Works(
         root,
         prefix,
         shared(members / "a.so", using_hip, needed=[hip], flags=[VENDOR_PATH]),
         shared(members / "plain.so", "int p(void){return 1;}"),
-        shared(members / "lost.so", using_hip, needed=[hip, nowhere], flags=[VENDOR_PATH]),
+        shared(members / "lost.so", lost, needed=[hip, nowhere], flags=[VENDOR_PATH]),
         cc(_PROGRAM, members / "prog", *flags, needed=[hip]),
     )
 
