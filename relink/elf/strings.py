@@ -33,6 +33,8 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
             # An overlap on both sides, so that a string across the border of two pieces is seen whole once.
             low = max(section.offset, start - _LONGEST)
             piece = bytes(buffer[low : min(end, start + _CHUNK + _LONGEST)])
+            if low == section.offset:
+                piece = b"\0" + piece  # a string may stand right at the start
             found |= dict.fromkeys(_names(piece))
     own = {image.soname, *image.needed}
     return tuple(name for name in found if name not in own)

@@ -167,6 +167,6 @@ def _origin(situation: Situation, outcome: Outcome, edge: Edge | None, soname: s
     item = outcome.closure.objects[edge.target]
     if item.identity[0] == "member":
         return "wheel"
-    if soname not in GLIBC_SONAMES and situation.is_providers(item.identity, soname):
+    if edge.soname not in GLIBC_SONAMES and situation.is_providers(item.identity, edge.soname):
         return "provider"
     return "platform"

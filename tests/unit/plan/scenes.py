@@ -28,6 +28,9 @@ class Scene:
     root: Path
     profile: Profile = NO_PROFILE
     allow_missing: tuple[str, ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
     images: dict[str, Image] = field(default_factory=dict)
     tables: dict[str, SymbolTable] = field(default_factory=dict)
 
@@ -72,6 +75,18 @@ class Scene:
         self.tables[name] = read_symbols(data)
         return path
 
+    def versions(self, *nodes: str) -> str:
+        """A linker flag for a version script: ``hip_4.2:f,g`` defines f and g in node hip_4.2."""
+        script = self.root / f"versions-{abs(hash(nodes))}.map"
+        lines = []
+        for number, node in enumerate(nodes):
+            name, _, symbols = node.partition(":")
+            parent = nodes[number - 1].partition(":")[0] if number else ""
+            names = "".join(f" {symbol};" for symbol in symbols.split(",") if symbol)
+            lines.append(f"{name} {{ global:{names} }} {parent};" if names else f"{name} {{ }} {parent};")
+        script.write_text("\n".join(lines))
+        return f"-Wl,--version-script={script}"
+
     def situation(self) -> Situation:
         target = find_target()
         layout = Layout(python="3.11")
@@ -83,6 +98,9 @@ class Scene:
             layout=layout,
             profile=self.profile,
             allow_missing=self.allow_missing,
+            substitutes=self.substitutes,
+            assume_symbols=self.assume_symbols,
+            preload=self.preload,
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
         )
 
