@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -422,7 +423,8 @@ def main(arguments: list[str] | None = None) -> None:
         ):  # a name or a sign that the reader's encoding lacks is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(words)
+        with _ended_in_order():
+            app(words)
     except SystemExit as end:
         if end.code == _INTERRUPTED:
             _say("interrupted; no unfinished file was left behind")
@@ -437,6 +439,16 @@ def main(arguments: list[str] | None = None) -> None:
             "Please report it with the output of the same command under RELINK_DEBUG=1"
         )
     sys.exit(2)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Being told to end (by a batch system, say) unwinds as Ctrl-C does, so that no temporary file stays."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(message: str) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -20,15 +21,18 @@ from relink.errors import UsageError
 from relink.plan.findings import RULES
 from tests.support.works import OUTPUT, Works
 
-COMMANDS = ("run", "verify", "inspect", "explain", "rules", "demo")
+COMMANDS = tuple(
+    command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
+)
 SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """relink with these words, in this process: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)  # the default output directory
     for name in ("FORCE_COLOR", "RELINK_DEBUG", "SOURCE_DATE_EPOCH", "ROCM_PATH", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -264,6 +268,7 @@ def test_help(run: Run, command: str) -> None:
 def test_help_of_all(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
+    assert {"run", "verify", "inspect", "explain", "rules", "demo"} <= {*COMMANDS}
     assert all(command in out for command in COMMANDS)
     assert run()[1] or run()[2]
 
@@ -477,6 +482,27 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
     code, out, err = run(works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
     assert (code, out) == (130, "")
     assert err == "relink: interrupted; no unfinished file was left behind\n"
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_told_to_end(works: Works, tmp_path: Path) -> None:
+    """In the middle of patchelf: the work stops, and nothing of it stays."""
+    vendor, started = works.small(tmp_path), tmp_path / "started"
+    program = (
+        "import pathlib, time, relink.cli, relink.pipeline\n"
+        "def edit(*_):\n"
+        f"    pathlib.Path({str(started)!r}).touch()\n"
+        "    time.sleep(60)\n"
+        "relink.pipeline.apply_edit = edit\n"
+        f"relink.cli.main([{str(vendor)!r}, '--prefix', {str(works.prefix)!r}, '-o', {str(tmp_path / 'out')!r}])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
+        while not started.exists() and running.poll() is None:
+            time.sleep(0.01)
+        assert len(os.listdir(tmp_path / "out")) == 1
+        running.terminate()
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (128 + 15, "")
     assert os.listdir(tmp_path / "out") == []
 
 
