@@ -23,7 +23,7 @@ from relink.loader.files import Files
 from relink.loader.target import Target, find_target
 from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
-from relink.plan.gpu import GpuPlan, plan_gpus
+from relink.plan.gpu import GpuPlan, dlopened_libraries, plan_gpus
 from relink.plan.gpu_findings import changed_code
 from relink.plan.layout import Layout
 from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
@@ -289,6 +289,7 @@ def plan_wheel(
         profile=situation.profile,
         release=(name.distribution, name.version.public),
         allow_gap=options.allow_isa_gap,
+        dlopened=dlopened_libraries(decisions),
     )
     findings = [*wheel.findings, *decisions.findings, *gpu.findings]
     output = name

@@ -33,6 +33,8 @@ from relink.isa import (
 )
 from relink.isa.wanted import Wanted
 from relink.loader.files import resolve_inside
+from relink.plan.decide import Decisions
+from relink.plan.dlopen import DlopenKnowledge, with_dlopens
 from relink.plan.findings import Finding
 from relink.plan.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.plan.model import FilePlan
@@ -43,6 +45,7 @@ __all__ = [
     "GpuPlan",
     "Library",
     "check_gpus",
+    "dlopened_libraries",
     "host_path",
     "plan_gpus",
     "reached_libraries",
@@ -80,6 +83,20 @@ def reached_libraries(
                 normal = posixpath.normpath(path)
                 if normal not in found and any(provider.holds(normal) for provider in providers):
                     found[normal] = soname
+    return tuple((soname, path) for path, soname in found.items())
+
+
+def dlopened_libraries(decisions: Decisions) -> tuple[tuple[str, str], ...]:
+    """Return (soname, path) of the providers' libraries that come by dlopen, as far as it is known who loads what."""
+    situation = decisions.situation
+    knowledge = DlopenKnowledge(situation)
+    found: dict[str, str] = {}
+    for file in decisions.files:
+        if file.served:
+            closure = with_dlopens(situation, file.path, decisions.outcomes[file.path], knowledge.of)
+            for index, item in enumerate(closure.objects):
+                if index not in closure.scope and any(p.holds(item.path) for p in situation.providers):
+                    found.setdefault(posixpath.normpath(item.path), item.image.soname or item.name)
     return tuple((soname, path) for path, soname in found.items())
 
 
