@@ -11,7 +11,9 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.pipeline import Options, relink
+from relink.queries import verify_wheel
 from relink.report.model import Report
+from tests.real.conftest import fetch_wheel
 
 pytestmark = pytest.mark.real
 
@@ -137,3 +139,56 @@ def test_jax_pjrt_names_everything_missing_in_one_run(
         "librocm_sysdeps_drm_amdgpu.so.1",
         "librocm_sysdeps_numa.so.1",
     }
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+def test_onnxruntime_rocm_with_a_proved_substitution_and_a_proved_drop(
+    python: str, full_prefix: Path, tmp_path: Path
+) -> None:
+    tag = f"cp{python.replace('.', '')}"
+    wheel = fetch_wheel(
+        "onnxruntime-rocm==1.22.2.post3", f"onnxruntime_rocm-1.22.2.post3-{tag}-*.whl", python
+    )
+    report = run(wheel, full_prefix, tmp_path)
+    assert errors(report) == {}
+    assert report.output is not None
+    member = "onnxruntime/capi/libonnxruntime_providers_rocm.so"
+    (file,) = [file for file in report.files if file.path == member]
+    changed = {entry.soname: entry for entry in file.needed if entry.action in ("substitute", "drop")}
+    smi = changed["librocm_smi64.so.1"]
+    assert (smi.action, smi.soname_after) == ("substitute", "librocm_smi64.so.7")
+    assert smi.evidence[0].startswith("4 of 4 imported symbols are exported by")
+    assert changed["libroctracer64.so.4"].action == "drop"
+    added = {entry.soname for entry in file.needed if entry.action == "add"}
+    assert {
+        "librocsolver.so.0",
+        "librocblas.so.5",
+        "libhiprtc.so.7",
+        "libamd_comgr.so.3",
+        "libhsa-runtime64.so.1",
+    } <= added
+    (explained,) = [found for found in report.findings if found.code == "RLK303" and member in found.subject]
+    assert "Provider_GetHost" in explained.message
+
+    # The loader's own word: all inside the prefix, and one symbol open.
+    verified = verify_wheel(Path(report.output.path), Options())
+    found = verified.maps[member]
+    assert found.missing == ()
+    outside = [path for _, path in found.objects if not path.startswith((str(full_prefix), "$WHEEL"))]
+    assert outside == []
+    assert [line.split("\t")[0] for line in found.problems] == ["undefined symbol: Provider_GetHost"]
+    assert not [item for item in verified.findings if item.level == "error"]
+
+    again = run(Path(report.output.path), full_prefix, tmp_path / "again")
+    assert not any(item.changed for item in again.files)
+
+
+def test_migraphx_brings_a_second_hip_runtime_by_dlopen(
+    migraphx_wheel: Path, small_prefix: Path, tmp_path: Path
+) -> None:
+    report = run(migraphx_wheel, small_prefix, tmp_path)
+    (found,) = [item for item in report.findings if item.code == "RLK130" and item.subject == "libamdhip64"]
+    assert found.level == "warning"
+    assert "libamdhip64.so.6" in found.message
+    assert "libamdhip64.so.7" in found.message
+    assert "libmigraphx.so.2014000 → libmigraphx_gpu.so.2014000" in found.message
