@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from relink.elf.dynamic import (
-    DT_GNU_HASH,
-    DT_HASH,
     DT_RELA,
     DT_RELASZ,
     DT_STRTAB,
@@ -127,9 +125,8 @@ class SymbolTable:
     the null symbol. Version records are in file order. `problems`: one sentence a damage, empty for a sound file.
 
     `references`: name and version of the own definitions that relocations name: ld.so looks these up like imports, and
-    another object can take them over. `copies`: variables that an executable copies into itself; looked up everywhere but
-    in it. `symbolic`: DT_SYMBOLIC or DF_SYMBOLIC, look-ups start in the object itself. `has_hash`: there is a hash table;
-    without one ld.so passes the object over in silence.
+    another object can take them over, unless they are protected. `copies`: variables that an executable copies into itself;
+    looked up everywhere but in it. `symbolic`: DT_SYMBOLIC or DF_SYMBOLIC, look-ups start in the object itself.
     """
 
     imports: tuple[Import, ...] = ()
@@ -143,7 +140,6 @@ class SymbolTable:
     references: tuple[tuple[str, str | None], ...] = ()
     copies: tuple[Import, ...] = ()
     symbolic: bool = False
-    has_hash: bool = False
 
     @property
     def has_verdef(self) -> bool:
@@ -237,7 +233,6 @@ def _read(memory: Memory) -> SymbolTable:
             strings, records, [(symbols[i], versyms[i]) for i in sorted(copied) if i < len(symbols)]
         ),
         symbolic=_DT_SYMBOLIC in dynamic or bool(dynamic.get(_DT_FLAGS, 0) & _DF_SYMBOLIC),
-        has_hash=DT_GNU_HASH in dynamic or DT_HASH in dynamic,
     )
 
 
@@ -328,7 +323,7 @@ def _sort(
                 imports.append(Import(name, version, file, binding, kind, index, flags > 1))
             if not value or not flags & HASHED:
                 continue
-        elif flags & RELOCATED and info >> 4 and not other & 3:
+        elif flags & RELOCATED and info >> 4 and other & 3 not in _BINDS_LOCAL:
             references.append((name, records.get(versym & ~VERSYM_HIDDEN, (None, None))[0]))
         hashed = flags & HASHED
         valued = value != 0 or section == _ABS or info & 15 == _TLS

@@ -49,9 +49,8 @@ class Unbound:
 
     :ivar requester: index of the object with the import, in the closure's `objects`; `path` is its path.
     :ivar file: the soname that the version record blames, which is where the linker saw the symbol; None without a version.
-    :ivar reason: ``undefined``: nothing in scope exports it in that version. ``not in file``: the library that the record names
-        does not, and ld.so then looks no further, whether or not the import is weak. ``aborts``: that library has the name but
-        no version tables at all, and ld.so stops at an assertion.
+    :ivar reason: ``undefined``: nothing in scope exports it in that version. ``aborts``: the library that the
+        record names has the name but no version tables at all, and ld.so stops at an assertion.
     :ivar closest: the nearest exports, ``name@VERSION in libx.so.1``: the same name in other versions first; else names
         like it in the libraries that the object needs. Only for the first 64 of a closure.
     """
@@ -169,8 +168,14 @@ def bind(
                 elif item.binding != "weak" or reason != "undefined":
                     open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
         for name, version in table.references:
-            found, _ = find(name, version, None)
-            if found is not None and found != index:
+            found, reason = find(name, version, None)
+            if found == index:
+                continue
+            own_ones = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
+            if found is None:  # not even its own can be found: it has no value, or the hash table lacks it
+                if all(export.binding != "weak" for export in own_ones):
+                    open_imports.append(Unbound(index, path, name, version, None, reason))
+            elif all(export.visibility != "protected" for export in own_ones if export.version == version):
                 taken_over[index, name, version] = found
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda item: item.requester)

@@ -1,12 +1,13 @@
 """Who looks where: the scopes of the objects of a process, and the walk through one.
 
-Sources: glibc elf/dl-lookup.c (do_lookup_x: the walk; check_match: what matches, which is :func:`relink.elf.symbols.match`;
-do_lookup_unique), elf/dl-object.c and elf/dl-open.c (which scopes an object has, in which order), elf/dl-load.c (DT_SYMBOLIC).
+Sources: glibc elf/dl-lookup.c (do_lookup_x: the walk, as it is since 2.30, where a versioned symbol may have moved to another
+library; check_match: what matches, which is :func:`relink.elf.symbols.match`; do_lookup_unique), elf/dl-object.c and
+elf/dl-open.c (which scopes an object has, in which order), elf/dl-load.c (DT_SYMBOLIC).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -16,7 +17,7 @@ from relink.loader.tables import Tables, breadth_first, names, needed_by
 
 __all__ = ["Process", "Reason", "Scope"]
 
-Reason: TypeAlias = Literal["undefined", "not in file", "aborts"]
+Reason: TypeAlias = Literal["undefined", "aborts"]
 
 
 @dataclass(slots=True)
@@ -54,8 +55,6 @@ class Scope:
                     if export.binding == "unique":  # one for the whole process: the first that is found
                         index = self.unique.setdefault(name, index)  # noqa: PLW2901
                     return index, "undefined"
-            if index in blamed and table.has_hash:
-                return None, "not in file"
         return None, "undefined"
 
 
@@ -110,12 +109,12 @@ class Process:
     def scopes(self) -> Iterator[tuple[int, Scope, Scope]]:
         """Yield every object that is looked at, with its scope and its scope without what came from outside.
 
-        The loader relocated itself long before; the order is that of relocation, last loaded first.
+        The loader relocated itself long before. The order is that of relocation, which tells what is unique.
         """
         wanted = set(self.closure.scope)
         alone: dict[int, Scope] = {}
         for members, scope in self.groups:
-            for index in reversed(members):
+            for index in reversed(_sorted(members, self.needed)):
                 if index not in wanted or self.closure.objects[index].identity[0] == "loader":
                     continue
                 own = self.own[index]
@@ -126,3 +125,24 @@ class Process:
                     yield index, Scope(mine, self.answering, self._unique), alone[id(own)]
                 else:
                     yield index, scope, alone[id(own)]
+
+
+def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list[int]:
+    """Put what needs before what is needed, the first one first in any case (elf/dl-sort-maps.c, dfs_traversal)."""
+    among = set(members)
+    visited: set[int] = set()
+    found: list[int] = []
+    for start in reversed(members):
+        path = [(start, iter(needed.get(start, ())))] if start not in visited else []
+        visited.add(start)
+        while path:
+            index, left = path[-1]
+            step = next((other for other in left if other in among and other not in visited), None)
+            if step is None:
+                found.append(index)
+                path.pop()
+            else:
+                visited.add(step)
+                path.append((step, iter(needed.get(step, ()))))
+    found.reverse()
+    return [*members[:1], *(index for index in found if index != members[0])]
