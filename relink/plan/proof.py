@@ -45,6 +45,7 @@ class Prover:
     members: Mapping[str, SymbolTable]
     tables: Tables = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
+    _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.situation.files, self.members)
@@ -52,13 +53,18 @@ class Prover:
 
     def bindings(self, situation: Situation, member: str, closure: Closure) -> Bindings:
         """Bind the closure of `member`; what the package preloads, and the user vouches for, counts as supplied."""
+        known = self._bound.get(id(closure))
+        if known is not None:  # the closure is kept with it, so its id stays its own
+            return known[1]
         loaded = {item.image.path for item in closure.objects}
         outside = {
             situation.layout.shown(situation.layout.path_of(name)): frozenset(self.members[name].exports)
             for name in situation.profile.preload
             if name in self.members and name != member and name not in loaded
         }
-        return bind(closure, self.tables, assume=situation.assume_symbols, extra_exports=outside)
+        found = bind(closure, self.tables, assume=situation.assume_symbols, extra_exports=outside)
+        self._bound[id(closure)] = (closure, found)
+        return found
 
     def settle(self, situation: Situation, member: str) -> Settled:
         """Find the strategy for one member, with NEEDED replaced, dropped or preloaded where that is proved or asked for."""
@@ -190,7 +196,9 @@ class Prover:
             return
         natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
         natural = simulate(situation, member, natural_image, natural=True, alone=True)
-        flat = simulate(situation, member, outcome.image, alone=True)
+        flat = outcome.closure  # is alone already where no Python was named
+        if situation.target.python is not None:
+            flat = simulate(situation, member, outcome.image, alone=True)
         moved = differences(
             (natural, self.bindings(situation, member, natural)),
             (flat, self.bindings(situation, member, flat)),
