@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import posixpath
 import re
 import stat
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,9 +18,11 @@ from relink.loader.target import Target
 
 __all__ = ["Provider", "RocmVersion", "Skipped", "default_prefixes", "open_prefix", "soname_stem"]
 
-_SHARED_OBJECT = re.compile(r"^lib.+\.so(\.[^/]*)?$")
+_SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
+_STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
 _HEADER_SIZE = 64
+_ET_DYN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class Provider:
 
 def soname_stem(soname: str) -> str:
     """Return a soname up to and including ``.so``: ``librocm_smi64.so`` for ``librocm_smi64.so.1``."""
-    stem, mark, _ = soname.partition(".so")
-    return stem + mark
+    match = _STEM.match(soname)
+    return match[0] if match else soname
 
 
 def default_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -90,8 +92,9 @@ def default_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Scan:
+    """Paths in it are as the target sees them; links are followed inside of its sysroot."""
+
     target: Target
-    host: str
     shown: str
     directories: list[str] = field(default_factory=list)
     libraries: dict[str, list[str]] = field(default_factory=dict)
@@ -100,56 +103,82 @@ class _Scan:
 
     def directory(self, relative: str) -> list[str]:
         """Enter the libraries of one directory; returns its subdirectories."""
-        host = posixpath.join(self.host, relative) if relative else self.host
         shown = posixpath.join(self.shown, relative) if relative else self.shown
         try:
+            host = resolve_inside(self.target.sysroot, shown)
             info = os.stat(host)
             key = (info.st_dev, info.st_ino)
             if key in self.seen or not stat.S_ISDIR(info.st_mode):
                 return []  # lib64 is often a link to lib, and links may loop
             self.seen.add(key)
             with os.scandir(host) as entries:
-                names = sorted((entry.name, entry.is_dir()) for entry in entries)
+                names = sorted((entry.name, self._is_directory(entry, shown)) for entry in entries)
         except OSError:
             return []
         found = False
         for name, is_directory in names:
-            if not is_directory and _SHARED_OBJECT.match(name):
-                found |= self._library(posixpath.join(host, name), posixpath.join(shown, name), name)
+            if not is_directory and _SHARED_OBJECT.fullmatch(name):
+                found |= self._library(posixpath.join(shown, name), name)
         if found:
             self.directories.append(shown)
         return [posixpath.join(relative, name) for name, is_directory in names if is_directory]
 
-    def _library(self, host: str, shown: str, name: str) -> bool:
+    def _is_directory(self, entry: os.DirEntry[str], directory: str) -> bool:
+        if not entry.is_symlink():
+            return entry.is_dir()
         try:
-            header = _library_header(host, shown)
+            return os.path.isdir(resolve_inside(self.target.sysroot, posixpath.join(directory, entry.name)))
+        except OSError:
+            return False
+
+    def _library(self, shown: str, name: str) -> bool:
+        try:
+            header = _library_header(resolve_inside(self.target.sysroot, shown), shown)
         except (OSError, ElfError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{shown}: ")
             self.skipped.append(Skipped(shown, reason or type(error).__name__))
             return False
         wanted = self.target.header
-        if (header.machine, header.elf_class) != (wanted.machine, wanted.elf_class):
+        if (header.machine, header.elf_class, header.little_endian) != (
+            wanted.machine,
+            wanted.elf_class,
+            wanted.little_endian,
+        ):
             theirs = f"{machine_name(header.machine)}, {header.elf_class} bit"
+            theirs += "" if header.little_endian else ", big endian"
             self.skipped.append(Skipped(shown, f"for another machine ({theirs})"))
             return False
         if header.osabi not in (0, 3):
             self.skipped.append(Skipped(shown, f"for another system (OSABI {header.osabi})"))
+            return False
+        if header.kind != _ET_DYN:
+            self.skipped.append(Skipped(shown, f"not a shared library (ELF type {header.kind})"))
             return False
         self.libraries.setdefault(name, []).append(shown)
         return True
 
 
 def _library_header(host: str, shown: str) -> Header:
-    descriptor = os.open(host, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not make us wait
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ElfError("not a regular file")
-        head = os.pread(descriptor, _HEADER_SIZE, 0)
-    finally:
-        os.close(descriptor)
+    head = _start(host, _HEADER_SIZE)
+    if head is None:
+        raise ElfError("not a regular file")
     if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
         raise ElfError("a linker script, not a library")
     return read_header(head, shown)
+
+
+def _start(host: str, size: int) -> bytes | None:
+    """The first bytes of a file; None where it is no regular file: a FIFO would make us wait, a device may do anything.
+
+    :raises OSError: it cannot be opened or read.
+    """
+    if not stat.S_ISREG(os.stat(host).st_mode):
+        return None
+    descriptor = os.open(host, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO by now, perhaps
+    try:
+        return os.pread(descriptor, size, 0)
+    finally:
+        os.close(descriptor)
 
 
 def open_prefix(path: str, target: Target) -> Provider:
@@ -161,10 +190,9 @@ def open_prefix(path: str, target: Target) -> Provider:
     :raises ProviderError: there is no such directory, or no shared library for the target in it.
     """
     shown = _inside(posixpath.abspath(path), target.sysroot)
-    host = resolve_inside(target.sysroot, shown)
-    if not os.path.isdir(host):
+    if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
-    scan = _Scan(target, host, shown)
+    scan = _Scan(target, shown)
     mains = ["", "lib", "lib64", *(f"lib/{name}" for name in _TRIPLETS.get(target.header.machine, ()))]
     below = [child for main in mains for child in scan.directory(main)]
     for child in below:
@@ -183,52 +211,77 @@ def open_prefix(path: str, target: Target) -> Provider:
         directories=tuple(scan.directories),
         libraries=libraries,
         skipped=tuple(scan.skipped),
-        rocm=_rocm_version(host, libraries, target.sysroot),
+        rocm=_rocm_version(_Root(shown, target.sysroot), libraries),
     )
 
 
+def _is_directory(sysroot: str, path: str) -> bool:
+    try:
+        return os.path.isdir(resolve_inside(sysroot, path))
+    except OSError:  # links without end
+        return False
+
+
 def _inside(path: str, sysroot: str) -> str:
-    return path[len(sysroot) :] if sysroot != "/" and path.startswith(sysroot + "/") else path
+    if sysroot == "/" or posixpath.commonpath((path, sysroot)) != sysroot:
+        return path
+    return path[len(sysroot) :] or "/"
 
 
-def _rocm_version(host: str, libraries: Mapping[str, Sequence[str]], sysroot: str) -> RocmVersion | None:
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A prefix, as a place to look for what says which release it is."""
+
+    path: str
+    sysroot: str
+
+    def head(self, name: str) -> str:
+        """The first 16 KiB of a text file in it; empty where there is none."""
+        try:
+            raw = _start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536) or b""
+            if name.endswith(".gz"):
+                raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
+        except (OSError, zlib.error):
+            return ""
+        return raw[:16384].decode("utf-8", "replace")
+
+    def names(self, directory: str) -> list[str]:
+        """What a directory in it holds; nothing where there is none."""
+        try:
+            return os.listdir(resolve_inside(self.sysroot, posixpath.join(self.path, directory)))
+        except OSError:
+            return []
+
+
+def _rocm_version(root: _Root, libraries: Mapping[str, Sequence[str]]) -> RocmVersion | None:
     """Find the release, the most exact and most direct evidence first."""
     for evidence in (_from_info, _from_rocm_header, _from_changelog):
-        found = evidence(host)
+        found = evidence(root)
         if found:
             return found
-    named = _from_library_names(libraries, sysroot)
-    return named or _from_hip_header(host)
+    return _from_library_names(libraries, root.sysroot) or _from_hip_header(root)
 
 
-def _from_info(host: str) -> RocmVersion | None:
-    text = _head(posixpath.join(host, ".info/version"))
-    match = re.match(r"(\d+\.\d+(?:\.\d+)?)", text)
+def _from_info(root: _Root) -> RocmVersion | None:
+    match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", root.head(".info/version"))
     return RocmVersion(match[1], ".info/version") if match else None
 
 
-def _from_rocm_header(host: str) -> RocmVersion | None:
+def _from_rocm_header(root: _Root) -> RocmVersion | None:
     for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
-        text = _head(posixpath.join(host, name))
-        numbers = [
-            re.search(rf"#define\s+ROCM_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")
-        ]
-        if all(numbers):
-            return RocmVersion(".".join(match[1] for match in numbers if match), name)
+        numbers = _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH"))
+        if numbers:
+            return RocmVersion(numbers, name)
     return None
 
 
-def _from_changelog(host: str) -> RocmVersion | None:
+def _from_changelog(root: _Root) -> RocmVersion | None:
     """Debian's packages say the upstream release in the first line of their changelog."""
-    documents = posixpath.join(host, "share/doc")
-    try:
-        names = sorted(name for name in os.listdir(documents) if re.fullmatch(r"libamdhip64-\d+", name))
-    except OSError:
-        return None
-    for name in reversed(names):  # the newest HIP runtime speaks for the prefix
-        relative = f"share/doc/{name}/changelog.Debian.gz"
-        text = _head(posixpath.join(host, relative))
-        match = re.match(r"\S+ \((?:\d+:)?(\d+\.\d+(?:\.\d+)?)", text)
+    matches = [re.fullmatch(r"libamdhip64-(\d+)", name) for name in root.names("share/doc")]
+    packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
+    for _, package in packages:  # the newest HIP runtime speaks for the prefix
+        relative = f"share/doc/{package}/changelog.Debian.gz"
+        match = re.match(r"\S+ \((?:\d+:)?(\d+\.\d+(?:\.\d+)?)", root.head(relative))
         if match:
             return RocmVersion(match[1], relative)
     return None
@@ -253,22 +306,16 @@ def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) ->
     return best[1] if best else None
 
 
-def _from_hip_header(host: str) -> RocmVersion | None:
-    text = _head(posixpath.join(host, "include/hip/hip_version.h"))
-    numbers = [re.search(rf"#define\s+HIP_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR")]
-    if not all(numbers):
-        return None
-    return RocmVersion(".".join(match[1] for match in numbers if match), "include/hip/hip_version.h")
+def _from_hip_header(root: _Root) -> RocmVersion | None:
+    name = "include/hip/hip_version.h"  # its third number is a build, not ROCm's
+    numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
+    return RocmVersion(numbers, name) if numbers else None
 
 
-def _head(path: str) -> str:
-    """The first 16 KiB of a text file; empty where there is none."""
-    try:
-        opener = gzip.open if path.endswith(".gz") else open
-        with opener(path, "rb") as file:
-            return bytes(file.read(16384)).decode("utf-8", "replace")
-    except (OSError, EOFError):
-        return ""
+def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
+    """The numbers that a header defines, joined by dots; empty where one is missing."""
+    found = [re.search(rf"^\s*#\s*define\s+{prefix}_{part}\s+(\d+)", text, re.MULTILINE) for part in parts]
+    return ".".join(match[1] for match in found if match) if all(found) else ""
 
 
 def iter_soname_paths(providers: Sequence[Provider], soname: str) -> Iterator[tuple[Provider, str]]:

@@ -1,0 +1,496 @@
+"""providers.prefix: which directories count, what is passed over and why, and what says which ROCm it is."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relink.elf.image import Header
+from relink.errors import ProviderError
+from relink.loader.target import Target
+from relink.providers.prefix import (
+    Provider,
+    default_prefixes,
+    iter_soname_paths,
+    open_prefix,
+    soname_stem,
+)
+from tests.support.elf_builder import EM_386, EM_AARCH64, ET_EXEC, Library, build
+
+HIP = "libamdhip64.so.7"
+
+
+def target(sysroot: Path | str = "/", machine: int = 62) -> Target:
+    return Target(
+        interpreter="/lib64/ld-linux-x86-64.so.2",
+        sysroot=str(sysroot),
+        header=Header(64, little_endian=True, osabi=0, abi_version=0, kind=3, machine=machine),
+        glibc="2.36",
+        directories=("/lib",),
+        subdirectories=(),
+        lib="lib",
+        platform="",
+        cache=None,
+        cache_path="/etc/ld.so.cache",
+        python=None,
+    )
+
+
+def library(path: Path, **facts: int) -> Path:
+    return Library(path.name, **facts).write(path)  # type: ignore[arg-type]
+
+
+def opened(path: Path | str, sysroot: Path | str = "/", machine: int = 62) -> Provider:
+    return open_prefix(str(path), target(sysroot, machine))
+
+
+def below(provider: Provider) -> list[str]:
+    """The directories, relative to the prefix."""
+    return [os.path.relpath(directory, provider.path) for directory in provider.directories]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    return tmp_path.resolve()
+
+
+# Directories
+
+
+def test_the_directories_that_count(here: Path) -> None:
+    """DIR, lib, lib64, the triplet, one level below each, and the lib of that level."""
+    places = [".", "lib", "lib64", "lib/x86_64-linux-gnu"]
+    places += ["hip", "hip/lib", "lib/migraphx", "lib/migraphx/lib", "lib/llvm/lib", "lib64/sub/lib"]
+    places += ["lib/x86_64-linux-gnu/plugins"]
+    for number, place in enumerate(places):
+        library(here / place / f"lib{number}.so")
+    for place in ("lib/llvm/lib/deeper", "hip/other/lib", "hip/lib/sub/lib", "lib/aarch64-linux-gnu/sub/sub"):
+        library(here / place / "libno.so")
+    provider = opened(here)
+    assert below(provider)[:4] == places[:4]
+    assert sorted(below(provider)) == sorted(places)
+    assert provider.find("libno.so") is None
+    assert provider.find("lib9.so") == f"{here}/lib64/sub/lib/lib9.so"
+    assert (provider.kind, provider.path) == ("prefix", str(here))
+
+
+def test_the_triplet_is_the_targets(here: Path) -> None:
+    library(here / "lib/aarch64-linux-gnu/liba.so", machine=EM_AARCH64)
+    library(here / "lib/x86_64-linux-gnu/sub/lib/libb.so")
+    library(here / "lib/aarch64-linux-gnu/sub/libc.so", machine=EM_AARCH64)
+    provider = opened(here, machine=EM_AARCH64)
+    assert below(provider) == ["lib/aarch64-linux-gnu", "lib/aarch64-linux-gnu/sub"]
+
+
+def test_a_library_in_several_directories(here: Path) -> None:
+    for place in ("lib64", "lib/sub", "lib", "."):
+        library(here / place / HIP)
+    provider = opened(here)
+    assert provider.libraries[HIP] == tuple(
+        f"{here}/{place}{HIP}" for place in ("", "lib/", "lib64/", "lib/sub/")
+    )
+    assert provider.find(HIP) == f"{here}/{HIP}"
+    assert [path for _, path in iter_soname_paths([provider, provider], HIP)] == [
+        *provider.libraries[HIP]
+    ] * 2
+
+
+def test_lib64_that_is_a_link_to_lib_counts_once(here: Path) -> None:
+    library(here / "lib" / HIP)
+    (here / "lib64").symlink_to("lib")
+    provider = opened(here)
+    assert below(provider) == ["lib"]
+    assert provider.libraries[HIP] == (f"{here}/lib/{HIP}",)
+
+
+def test_links_that_lead_in_circles(here: Path) -> None:
+    library(here / "lib" / HIP)
+    (here / "lib/up").symlink_to("..")
+    (here / "lib/self").symlink_to("self")
+    (here / "lib/libself.so.1").symlink_to("libself.so.1")
+    (here / "lib/libgone.so.1").symlink_to("nowhere")
+    provider = opened(here)
+    assert below(provider) == ["lib"]
+    reasons = {os.path.basename(one.path): one.reason for one in provider.skipped}
+    assert reasons == {
+        "libself.so.1": "Too many levels of symbolic links",
+        "libgone.so.1": "No such file or directory",
+    }
+
+
+def test_a_symlinked_prefix_is_kept_as_given(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library(here / "rocm-7.2.4/lib" / HIP)
+    (here / "rocm").symlink_to("rocm-7.2.4")
+    for given in (here / "rocm", f"{here}/./x/../rocm/"):
+        provider = opened(given)
+        assert provider.path == f"{here}/rocm"
+        assert provider.find(HIP) == f"{here}/rocm/lib/{HIP}"
+    monkeypatch.chdir(here)
+    assert opened("rocm").find(HIP) == f"{here}/rocm/lib/{HIP}"
+
+
+def test_a_linked_subdirectory(here: Path) -> None:
+    library(here / "elsewhere/libx.so.1")
+    library(here / "prefix/lib" / HIP)
+    (here / "prefix/lib/extra").symlink_to(here / "elsewhere")
+    assert opened(here / "prefix").find("libx.so.1") == f"{here}/prefix/lib/extra/libx.so.1"
+
+
+def test_names_that_are_libraries(here: Path) -> None:
+    names = ["libx.so", "libx.so.1", "libx.so.1.2.3", "lib-y+z.so.0d", "libx.so.1.debug"]
+    others = ["x.so", "libx.a", "libx.so_old", "lib.so", "libx", "notlibx.so", "libx.SO"]
+    for name in names + others:
+        library(here / "lib" / name)
+    assert sorted(opened(here).libraries) == sorted(names)
+
+
+# What is passed over
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def text(content: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(content)
+
+
+def built(**facts: int) -> Callable[[Path], object]:
+    return lambda path: library(path, **facts)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (text("/* GNU ld script */ INPUT(libx.so.1)"), "a linker script, not a library"),
+        (text("INPUT(-lx)"), "a linker script, not a library"),
+        (text("GROUP ( libx.so.1 )"), "a linker script, not a library"),
+        (text("OUTPUT_FORMAT(elf64-x86-64)"), "a linker script, not a library"),
+        (text("#!/bin/sh"), "not an ELF file (no ELF magic)"),
+        (text(""), "not an ELF file (file too short)"),
+        (text("\x7fELF"), "not an ELF file (file too short)"),
+        (built(machine=EM_AARCH64), "for another machine (aarch64, 64 bit)"),
+        (built(machine=EM_386, elf_class=32), "for another machine (i386, 32 bit)"),
+        (built(machine=62, elf_class=32), "for another machine (x86_64, 32 bit)"),
+        (
+            lambda path: path.write_bytes(big_endian()),
+            "for another machine (x86_64, 64 bit, big endian)",
+        ),
+        (built(osabi=9), "for another system (OSABI 9)"),
+        (built(kind=ET_EXEC), "not a shared library (ELF type 2)"),
+        (fifo, "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    ],
+)
+def test_what_cannot_be_loaded_is_passed_over_with_the_reason(
+    here: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    library(here / "lib" / HIP)
+    make(here / "lib/libx.so.1")
+    provider = opened(here)
+    assert [(one.path, one.reason) for one in provider.skipped] == [(f"{here}/lib/libx.so.1", reason)]
+    assert list(provider.libraries) == [HIP]
+
+
+def big_endian() -> bytes:
+    data = bytearray(build(Library("libx.so.1")))
+    data[5] = 2
+    data[16:20] = bytes((0, 3, 0, 62))
+    return bytes(data)
+
+
+def test_gnu_osabi_is_fine(here: Path) -> None:
+    library(here / "lib" / HIP, osabi=3)
+    assert opened(here).find(HIP)
+
+
+def test_files_that_cannot_be_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library(here / "lib" / HIP)
+    library(here / "lib/libsecret.so.1")
+    (here / "lib/sub").mkdir()
+    real_open, real_scan = os.open, os.scandir
+
+    def refuse(path: str, flags: int) -> int:
+        if path.endswith("libsecret.so.1"):
+            raise PermissionError(13, "Permission denied", path)
+        return real_open(path, flags)
+
+    def scan(path: str) -> object:
+        if path.endswith("/sub"):
+            raise PermissionError(13, "Permission denied", path)
+        return real_scan(path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "scandir", scan)
+    provider = opened(here)
+    assert [(one.path, one.reason) for one in provider.skipped] == [
+        (f"{here}/lib/libsecret.so.1", "Permission denied")
+    ]
+    assert below(provider) == ["lib"]
+
+
+def test_a_directory_under_a_library_s_name(here: Path) -> None:
+    library(here / "lib" / HIP)
+    library(here / "lib/libdir.so.1/libin.so")
+    provider = opened(here)
+    assert provider.skipped == ()
+    assert below(provider) == ["lib", "lib/libdir.so.1"]
+
+
+def test_prefixes_that_are_none(here: Path) -> None:
+    (here / "loop").symlink_to("loop")
+    (here / "file").touch()
+    for name in ("none", "loop", "file"):
+        with pytest.raises(ProviderError, match=f"^--prefix {here}/{name}: no such directory; name the dir"):
+            opened(here / name)
+    (here / "lib").mkdir()
+    (here / "lib/libx.so").write_text("INPUT(-lx)")
+    with pytest.raises(ProviderError, match="no shared library for x86_64 in it or in its lib/") as caught:
+        opened(here)
+    assert caught.value.issues == (f"{here}/lib/libx.so: a linker script, not a library",)
+
+
+# Asking a provider
+
+
+def test_holds(here: Path) -> None:
+    library(here / "lib" / HIP)
+    provider = opened(here)
+    assert provider.holds(f"{here}/lib/anything")
+    assert provider.holds(f"{here}/lib/../lib//./anything")
+    assert not provider.holds(f"{here}/lib")
+    assert not provider.holds(f"{here}/lib64/{HIP}")
+
+
+def test_nearest(here: Path) -> None:
+    for name in (
+        "librocm_smi64.so.7",
+        "librocm_smi64.so",
+        "librocm_smi64.so.7.8",
+        "librocm_smi.so.1",
+        "libx.so",
+    ):
+        library(here / "lib" / name)
+    provider = opened(here)
+    assert provider.nearest("librocm_smi64.so.1") == (
+        "librocm_smi64.so",
+        "librocm_smi64.so.7",
+        "librocm_smi64.so.7.8",
+    )
+    assert provider.nearest("libx.so") == ()
+    assert provider.nearest("libnone.so.1") == ()
+
+
+@pytest.mark.parametrize(
+    ("soname", "stem"),
+    [
+        ("librocm_smi64.so.1", "librocm_smi64.so"),
+        ("libx.so", "libx.so"),
+        ("libx.solver.so.2", "libx.solver.so"),
+        ("libx.so.1.so.2", "libx.so"),
+        ("ld-linux-x86-64.so.2", "ld-linux-x86-64.so"),
+        ("libx", "libx"),
+        ("libx.sort", "libx.sort"),
+        ("", ""),
+        (".so", ".so"),
+    ],
+)
+def test_stems(soname: str, stem: str) -> None:
+    assert soname_stem(soname) == stem
+
+
+def test_default_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = True
+    monkeypatch.setattr(os.path, "isdir", lambda path: there and path == "/opt/rocm")
+    assert default_prefixes({"ROCM_PATH": "/somewhere"}) == ("/somewhere",)
+    assert default_prefixes({"ROCM_PATH": ""}) == ("/opt/rocm",)
+    assert default_prefixes({}) == ("/opt/rocm",)
+    there = False
+    assert default_prefixes({}) == ()
+
+
+# A sysroot
+
+
+def test_a_prefix_in_a_sysroot_from_outside_and_from_inside(here: Path) -> None:
+    root = here / "root"
+    library(root / "opt/rocm-7/lib" / HIP)
+    (root / "opt/rocm").symlink_to("/opt/rocm-7")
+    for given in ("/opt/rocm", root / "opt/rocm"):
+        provider = opened(given, root)
+        assert provider.path == "/opt/rocm"
+        assert provider.directories == ("/opt/rocm/lib",)
+        assert provider.find(HIP) == f"/opt/rocm/lib/{HIP}"
+
+
+def test_the_sysroot_itself_as_the_prefix(here: Path) -> None:
+    library(here / "root/lib" / HIP)
+    provider = opened(here / "root", here / "root")
+    assert (provider.path, provider.find(HIP)) == ("/", f"/lib/{HIP}")
+    library(here / "root/ed/lib" / HIP)
+    library(here / "rooted/lib" / HIP)  # a name that only starts like the sysroot's is not inside of it
+    with pytest.raises(ProviderError, match="no such directory"):
+        opened(here / "rooted", here / "root")
+
+
+def test_a_link_loop_in_a_sysroot(here: Path) -> None:
+    library(here / "lib" / HIP)
+    (here / "loop").symlink_to("/loop")
+    (here / "lib/sub").symlink_to("/loop")
+    with pytest.raises(ProviderError, match="^--prefix /loop: no such directory"):
+        opened("/loop", here)
+    assert opened("/", here).directories == ("/lib",)
+
+
+def test_links_in_a_sysroot_are_followed_inside(here: Path) -> None:
+    root = here / "root"
+    library(root / "opt/rocm/lib/libamdhip64.so.7.2.70204")
+    library(root / "usr/share/rocm/libextra.so.1")
+    (root / "opt/rocm/lib" / HIP).symlink_to("/opt/rocm/lib/libamdhip64.so.7.2.70204")
+    (root / "opt/rocm/lib64").symlink_to("/usr/share/rocm")
+    (root / "opt/rocm/lib/sub").symlink_to("/usr/share")
+    library(root / "usr/share/lib/libsub.so.1")
+    (root / "opt/rocm/.info").symlink_to("/usr/share/info")
+    provider = opened("/opt/rocm", root)
+    assert provider.find(HIP) == f"/opt/rocm/lib/{HIP}"
+    assert provider.find("libextra.so.1") == "/opt/rocm/lib64/libextra.so.1"
+    assert provider.find("libsub.so.1") == "/opt/rocm/lib/sub/lib/libsub.so.1"
+    assert provider.rocm
+    assert (provider.rocm.release, provider.rocm.evidence) == ("7.2.4", "libamdhip64.so.7.2.70204")
+    (root / "usr/share/info").mkdir()
+    (root / "usr/share/info/version").write_text("7.2.5-1")
+    again = opened("/opt/rocm", root).rocm
+    assert again
+    assert (again.release, again.evidence) == ("7.2.5", ".info/version")
+
+
+# Which ROCm
+
+
+Evidence = Callable[[Path], object]
+
+
+def written(name: str, content: str) -> Evidence:
+    def write(root: Path) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+
+    return write
+
+
+def named(*names: str) -> Evidence:
+    """A runtime of that file name, with the usual link to it."""
+
+    def write(root: Path) -> None:
+        for name in names:
+            library(root / "lib" / name)
+            link = root / "lib" / ".".join(name.split(".")[:3])
+            if not link.exists():
+                link.symlink_to(name)
+
+    return write
+
+
+def rocm_header(numbers: str, name: str = "include/rocm-core/rocm_version.h") -> Evidence:
+    parts = zip(("MAJOR", "MINOR", "PATCH"), numbers.split("."), strict=False)
+    lines = [f"#define ROCM_VERSION_{part}   {number}" for part, number in parts]
+    return written(name, "/* ROCM_VERSION_MAJOR */\n" + "\n".join(lines) + "\n")
+
+
+def hip_header(numbers: str) -> Evidence:
+    major, minor = numbers.split(".")
+    content = f"#define HIP_VERSION_MAJOR {major}\n  # define HIP_VERSION_MINOR {minor}\n#define HIP_VERSION_PATCH 53211\n"
+    return written("include/hip/hip_version.h", content)
+
+
+def changelog(version: str, package: str = "libamdhip64-7") -> Evidence:
+    name = f"share/doc/{package}/changelog.Debian.gz"
+    return written(name, f"rocm-hipamd ({version}) unstable; urgency=medium\n\n  * New upstream.\n")
+
+
+CHANGELOG = "share/doc/libamdhip64-{}/changelog.Debian.gz"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "release", "source"),
+    [
+        ([written(".info/version", "7.2.4-93\n")], "7.2.4", ".info/version"),
+        ([written(".info/version", "\n6.4\n")], "6.4", ".info/version"),
+        ([rocm_header("7.1.1")], "7.1.1", "include/rocm-core/rocm_version.h"),
+        ([rocm_header("5.7.0", "include/rocm_version.h")], "5.7.0", "include/rocm_version.h"),
+        ([changelog("6.1.2-3")], "6.1.2", CHANGELOG.format(7)),
+        ([changelog("1:5.7.1~rc1-2")], "5.7.1", CHANGELOG.format(7)),
+        (
+            [changelog("7.2.0-1", "libamdhip64-7"), changelog("10.0.1-1", "libamdhip64-10")],
+            "10.0.1",
+            CHANGELOG.format(10),
+        ),
+        (
+            [changelog("9.9.9-1", "libamdhip64-dev"), changelog("5.7.1-1", "libamdhip64-5")],
+            "5.7.1",
+            CHANGELOG.format(5),
+        ),
+        ([named("libamdhip64.so.6.2.60204")], "6.2.4", "libamdhip64.so.6.2.60204"),
+        ([named("libamdhip64.so.6.2.60204-a1b2c3")], "6.2.4", "libamdhip64.so.6.2.60204-a1b2c3"),
+        ([named("libamdhip64.so.6.2.60104")], "6.2", "libamdhip64.so.6.2.60104"),
+        ([named("libamdhip64.so.7.2.53211")], "7.2", "libamdhip64.so.7.2.53211"),
+        ([named("libamdhip64.so.6.2.60204", "libamdhip64.so.7.2.53211")], "7.2", "libamdhip64.so.7.2.53211"),
+        ([hip_header("7.2")], "7.2", "include/hip/hip_version.h"),
+        # the more exact and direct one wins
+        ([written(".info/version", "7.2.4"), rocm_header("7.2.3")], "7.2.4", ".info/version"),
+        ([rocm_header("7.2.3"), changelog("7.2.2-1")], "7.2.3", "include/rocm-core/rocm_version.h"),
+        (
+            [rocm_header("7.2.3", "include/rocm_version.h"), rocm_header("7.2.9")],
+            "7.2.9",
+            "include/rocm-core/rocm_version.h",
+        ),
+        ([changelog("7.2.2-1"), named("libamdhip64.so.6.2.60204")], "7.2.2", CHANGELOG.format(7)),
+        ([named("libamdhip64.so.6.2.60204"), hip_header("7.2")], "6.2.4", "libamdhip64.so.6.2.60204"),
+        # what says nothing is passed over
+        ([written(".info/version", "unknown"), rocm_header("7.1")], None, None),
+        ([written(".info/version", ""), hip_header("7.1")], "7.1", "include/hip/hip_version.h"),
+        ([named("libamdhip64.so.7"), named("libamdhip64.so.7.2")], None, None),
+        ([], None, None),
+    ],
+)
+def test_what_says_which_release_it_is(
+    here: Path, evidence: list[Evidence], release: str | None, source: str | None
+) -> None:
+    library(here / "lib/libother.so.1")
+    for one in evidence:
+        one(here)
+    rocm = opened(here).rocm
+    assert (rocm and rocm.release, rocm and rocm.evidence) == (release, source)
+    if rocm:
+        assert rocm.major == int(rocm.release.split(".")[0])
+
+
+def test_evidence_that_is_damaged_or_not_a_file_does_not_stop_or_stall(here: Path) -> None:
+    library(here / "lib" / HIP)
+    (here / ".info").mkdir()
+    os.mkfifo(here / ".info/version")
+    (here / "include/hip").mkdir(parents=True)
+    (here / "include/hip/hip_version.h").symlink_to("/dev/zero")
+    (here / "include/rocm_version.h").mkdir()
+    documents = here / "share/doc/libamdhip64-7"
+    documents.mkdir(parents=True)
+    whole = gzip.compress(os.urandom(300))
+    for damage in (b"", b"no gzip", whole[:20] + b"\xff" * 40 + whole[60:], whole[:-9], whole[:5]):
+        (documents / "changelog.Debian.gz").write_bytes(damage)
+        assert opened(here).rocm is None
+    bomb = gzip.compress(b"rocm (7.2.4-1)" + b"\n" * (64 << 20))
+    (documents / "changelog.Debian.gz").write_bytes(bomb)
+    tracemalloc.start()
+    rocm = opened(here).rocm
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert rocm
+    assert rocm.release == "7.2.4"
+    assert peak < 4 << 20
