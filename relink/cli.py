@@ -299,7 +299,7 @@ def isa(
     wanted = wanted_gpus(gpu)
     found = [survey_of(path, scan=scan) for path in paths]
     if as_json:
-        _print_json([item.to_json([one.target for one in wanted]) for item in found])
+        _print_json([item.to_json([one.target for one in wanted]) for item in found], several=len(paths) > 1)
     else:
         console = _console()
         for item in found:

@@ -186,13 +186,14 @@ class _Found:
     def gather(self, known: Mapping[str, SideFiles]) -> None:
         """Put kernel files of one directory together, where they are many; compare those of libraries with their names."""
         for directory, codes in self.loose.items():
-            if len(codes) <= _FEW and directory not in known:
+            side = known.get(os.path.realpath(directory)) if known else None
+            if len(codes) <= _FEW and side is None:
                 self.items += [coverage_of(code) for code in codes]
                 continue
             kernels = _kernels(directory, codes)
-            if directory in known:
+            if side is not None:
                 self.problems += [f"{directory}: {text}" for text in kernels.problems]
-                self.problems += _misnamed(known[directory], kernels)
+                self.problems += _misnamed(side, kernels)
             else:
                 self.items.append(kernels)
 

@@ -57,7 +57,12 @@ def wanted_gpus(
                 products = known.products if known else ()
                 found.setdefault(gpu.target, Wanted(gpu.target, "", products, local=True, physical=physical))
         else:
-            target = processor_for(text)
+            try:
+                target = processor_for(text)
+            except UsageError as error:
+                raise UsageError(
+                    f"--gpu {text}: no target id (gfx1031), no product that relink knows (RX 6750 XT), and not auto"
+                ) from error
             known = table().processors.get(target.processor)
             name = "" if text.strip().lower() == str(target) else text.strip()
             found.setdefault(target, Wanted(target, name, known.products if known else ()))
