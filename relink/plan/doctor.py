@@ -45,11 +45,15 @@ _EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The ROCm libraries of a prefix that belong to one HIP runtime (its soname; "" where none is named)."""
+    """The ROCm libraries of a prefix that belong to one HIP runtime (its soname; "" where none is named).
+
+    :ivar complete: the prefix has that runtime.
+    """
 
     hip: str
     libraries: tuple[LibraryCoverage, ...]
     together: Intersection
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +112,15 @@ def _health(provider: Provider) -> PrefixHealth:
     groups = {hip: [*by_hip[hip], *free] for hip in newest_first(by_hip)}
     if not groups and free:
         groups = {"": free}
-    newest = next(iter(groups), "")
     return PrefixHealth(
         provider.path,
         provider.rocm.release if provider.rocm else None,
         provider.rocm.evidence if provider.rocm else None,
-        runtime_of([provider], newest or "libamdhip64.so"),
-        tuple(Generation(hip, tuple(items), intersect(items)) for hip, items in groups.items()),
+        runtime_of([provider]),
+        tuple(
+            Generation(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)
+            for hip, items in groups.items()
+        ),
     )
 
 
@@ -151,6 +157,10 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
     for problem in prefix.runtime.problems:
         yield finding("RLK424", prefix.path, problem)
     for generation in prefix.generations:
+        if not generation.complete:
+            needing = listed([in_words(library) for library in generation.libraries])
+            message = f"{generation.hip} is not in it; needed by {needing}"
+            yield finding("RLK424", prefix.path, message, level="warning")
         yield from _coherence(prefix, generation)
     if prefix.generations:  # what belongs to older runtimes serves older programs
         for gpu in machine.devices.gpus:

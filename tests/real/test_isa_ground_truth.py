@@ -1,7 +1,8 @@
 """What vendor wheels and Debian's ROCm 7.2.4 really contain, and that llvm-objdump counts the same.
 
 RELINK_REAL_WHEELS names a directory of wheels, RELINK_REAL_PREFIX_FULL and RELINK_REAL_PREFIX_SMALL prefixes of Debian's ROCm
-7.2.4 (…/usr), RELINK_LLVM_OBJDUMP a command line for llvm-objdump 20 or newer where the one in PATH is older.
+7.2.4 (…/usr); without them only what is small is fetched. RELINK_LLVM_OBJDUMP is a command line for llvm-objdump 20 or newer
+where the one in PATH is older.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from relink.isa import (
     remedies,
 )
 from relink.isa.target_id import sort_key
+from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real
 
@@ -94,22 +96,26 @@ OBJDUMP_MEMBERS = [row[:2] for row in MEMBERS if row[3] and "rocm64" not in row[
 OBJDUMP_LIBRARIES = ["librocblas.so.5.2", "librocsolver.so.0.7", "librocfft.so.0.1"]
 
 
-def directory(variable: str) -> Path:
-    value = os.environ.get(variable)
-    if not value or not Path(value).is_dir():
-        pytest.skip(f"{variable} does not name a directory")
-    return Path(value)
+WHEELS = {
+    "onnxruntime_rocm": ("onnxruntime-rocm==1.22.2.post3", "onnxruntime_rocm-1.22.2.post3-cp312-*.whl"),
+    "onnxruntime_migraphx": ("onnxruntime-migraphx==1.27.1", "onnxruntime_migraphx-1.27.1-cp312-*.whl"),
+    "bitsandbytes": ("bitsandbytes==0.50.2", "bitsandbytes-0.50.2-*.whl"),
+    "jax_rocm7_pjrt": ("jax-rocm7-pjrt==0.12.0", "jax_rocm7_pjrt-0.12.0-*.whl"),
+    "jax_rocm7_plugin": ("jax-rocm7-plugin==0.12.0", "jax_rocm7_plugin-0.12.0-cp312-*.whl"),
+}
+SMALL = ("onnxruntime_migraphx",)  # what is fetched without being asked for
 
 
 def wheel(name: str) -> Path:
-    found = sorted(directory("RELINK_REAL_WHEELS").glob(f"{name}-*.whl"))
-    if not found:
-        pytest.skip(f"no wheel of {name} in RELINK_REAL_WHEELS")
-    return found[-1]
+    if name not in SMALL and not os.environ.get("RELINK_REAL_WHEELS"):
+        pytest.skip(
+            f"the wheel of {name} is not fetched for this; RELINK_REAL_WHEELS names a directory with it"
+        )
+    return fetch_wheel(*WHEELS[name])
 
 
 def libraries() -> Path:
-    return directory("RELINK_REAL_PREFIX_FULL") / "lib/x86_64-linux-gnu"
+    return fetch_prefix("full") / "lib/x86_64-linux-gnu"
 
 
 def member(name: str, path: str) -> DeviceCode:
@@ -221,7 +227,7 @@ TENSILE = {
 
 
 def test_debian_side_files() -> None:
-    found = find_side_files(directory("RELINK_REAL_PREFIX_FULL"))
+    found = find_side_files(fetch_prefix("full"))
     for kind, expected in TENSILE.items():
         (side,) = (s for s in found if s.kind == kind and s.version in ("", "5"))
         counts = {str(t.target).removeprefix("gfx"): (t.tuned, t.fallback) for t in side.targets}
@@ -248,7 +254,7 @@ def test_debian_side_files() -> None:
 
 def test_every_tensile_file_holds_what_its_name_says() -> None:
     count = 0
-    for side in find_side_files(directory("RELINK_REAL_PREFIX_FULL")):
+    for side in find_side_files(fetch_prefix("full")):
         for entry in os.scandir(side.directory):
             name = re.search(r"[_-](gfx[0-9a-f]+)(-xnack[+-])?\.(co|hsaco)$", entry.name)
             if name:
@@ -304,7 +310,7 @@ def test_debian_runtime_loads_all_that_the_wheels_have() -> None:
 
 
 def test_the_small_prefix_is_read_too() -> None:
-    where = directory("RELINK_REAL_PREFIX_SMALL") / "lib/x86_64-linux-gnu"
+    where = fetch_prefix("small") / "lib/x86_64-linux-gnu"
     assert find_runtime([where]).ccob == 3
     agree(read_file(where / "migraphx/lib/libmigraphx_device.so.2014000"), "raw", 12, MIGRAPHX)
 

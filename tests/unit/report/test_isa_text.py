@@ -225,6 +225,15 @@ def test_an_incomplete_runtime(tmp_path: Path, rocm: Path) -> None:
     assert "compressed bundles up to version: unknown" in text
 
 
+def test_a_library_of_another_runtime_than_the_prefix_has(tmp_path: Path, rocm: Path) -> None:
+    fat(rocm / "lib" / "librocblas.so.4", raw(entries_of("gfx1030")), "libamdhip64.so.6")
+    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
+    (lost,) = (item for item in found.findings if item.code == "RLK424")
+    assert lost.level == "warning"
+    assert lost.message == "libamdhip64.so.6 is not in it; needed by librocblas.so.4 (rocBLAS)"
+    assert found.prefixes[0].runtime.hip == (7, 2)
+
+
 def test_hazards_of_the_environment(tmp_path: Path, rocm: Path) -> None:
     environment = {
         "HIP_USE_RUNTIME_UNBUNDLER": "1",
