@@ -90,7 +90,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
                 for other in others:
                     if (other, index) not in shared or name not in shared[other, index]:
                         theirs = tables.of(closure.objects[other]).exports[name]
-                        if _mixes(theirs, exports) and name not in _COMMON:
+                        if name not in _COMMON and _mixes(name, theirs, exports):
                             shared.setdefault((other, index), {})[name] = None
                 others.append(index)
     mixed = {} if bindings is None else _mixed(shared, needed, bindings)
@@ -124,9 +124,12 @@ def _dlopened(closure: Closure) -> list[int]:
     return [edge.target for edge in closure.dlopened if edge.target is not None]
 
 
-def _mixes(first: Sequence[Export], second: Sequence[Export]) -> bool:
-    """Whether a definition of the second has a strong twin of the same version in the first."""
-    versions = {export.version for export in first if _strong(export)}
+def _mixes(name: str, first: Sequence[Export], second: Sequence[Export]) -> bool:
+    """Whether a definition of the second has a strong twin of the same version in the first.
+
+    The linker exports the name of every version node as a symbol of that version; nothing refers to those.
+    """
+    versions = {export.version for export in first if _strong(export)} - {name}
     return any(_strong(export) and export.version in versions for export in second)
 
 
