@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from relink.elf.image import Image
+from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import Edge
 from relink.loader.target import GLIBC_SONAMES
@@ -95,11 +96,10 @@ def _file_plan(situation: Situation, member: str, settled: Settled, *, served: b
     path = situation.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     edges = {edge.soname: edge for edge in closure.edges if edge.requester == root}
-    replaced = dict(outcome.edit.replace) if served else {}
+    edit = outcome.edit if served else ElfEdit()
+    replaced = dict(edit.replace)
     needed = [
-        _needed(
-            situation, outcome, edges.get(replaced.get(soname, soname)), soname, replaced, settled.verdicts
-        )
+        _needed(situation, outcome, edges.get(replaced.get(soname, soname)), soname, edit, settled.verdicts)
         for soname in dict.fromkeys((*before.needed, *after.needed))
         if soname in before.needed or soname not in replaced.values()
     ]
@@ -120,7 +120,7 @@ def _needed(
     outcome: Outcome,
     edge: Edge | None,
     soname: str,
-    replaced: Mapping[str, str],
+    edit: ElfEdit,
     verdicts: Mapping[str, Verdict],
 ) -> NeededDecision:
     resolved = found_by = None
@@ -130,9 +130,10 @@ def _needed(
     evidence: tuple[str, ...] = ()
     action: Action = "keep"
     after: str | None = soname
+    replaced = dict(edit.replace)
     if soname in replaced:
         action, after, evidence = "substitute", replaced[soname], verdicts[soname].evidence
-    elif soname in outcome.edit.remove and soname in verdicts:
+    elif soname in edit.remove:
         action, after, evidence = "drop", None, verdicts[soname].evidence
     elif soname not in outcome.original.needed:
         action = "add"

@@ -173,6 +173,16 @@ def test_unserved_variants_stay_as_they_are(scene: Scene) -> None:
     assert [found.level for found in decisions.findings if found.code == "RLK103"] == ["info"]
 
 
+def test_an_unserved_variant_keeps_even_what_could_be_dropped(scene: Scene) -> None:
+    scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
+    scene.provide("lib/libhip.so.7")
+    scene.member("demo/lib_rocm6.so", ["libhip.so.6", "libunused.so.1"], USES.format("hip6"))
+    scene.member("demo/lib_rocm7.so", ["libhip.so.7"])
+    plans = {file.path: file for file in scene.decide().files}
+    assert not plans["demo/lib_rocm6.so"].changed
+    assert {entry.action for entry in plans["demo/lib_rocm6.so"].needed} == {"keep"}
+
+
 def test_no_variant_served_is_an_error(scene: Scene) -> None:
     scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
     scene.provide("lib/libelse.so.7")
