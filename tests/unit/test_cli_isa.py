@@ -137,6 +137,27 @@ def test_the_main_command_without_a_gpu_tells_which_are_covered(
     assert (isa["runtime"]["ccob"], isa["runtime"]["rocm"], isa["gpus"]) == (3, "7.2.4", [])
 
 
+def test_a_library_that_the_prefix_dlopens_counts(run: Run, rocm: Path, tmp_path: Path) -> None:
+    named = 'const char name[] = "librocsolver.so.0";'
+    shared(rocm / "lib" / "libfoo.so.1", named, flags=["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
+    made = fat(tmp_path / "build" / "a.so", raw(entries_of("gfx1030", "gfx906")), "libfoo.so.1")
+    wheel = make_wheel(tmp_path / "dist", {"demo/a.so": made})
+    code, out, _ = run(
+        wheel,
+        "--prefix",
+        rocm,
+        "-o",
+        tmp_path / "out",
+        "--gpu",
+        "gfx906",
+        "--json",
+    )
+    document = report(out)
+    assert code == 1
+    assert [item["name"] for item in document["isa"]["libraries"]] == ["rocSOLVER"]
+    assert "librocsolver.so.0 (rocSOLVER) has none for gfx906" in found(document, "RLK401")[0]["message"]
+
+
 def test_the_main_command_refuses_a_wheel_that_lacks_the_gpu(
     run: Run, vendor: Path, rocm: Path, tmp_path: Path
 ) -> None:

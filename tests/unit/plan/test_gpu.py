@@ -23,7 +23,7 @@ from relink.plan.gpu import (
 )
 from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
-from relink.profiles import Profile, Release
+from relink.profiles import Profile, Release, profile_for, read_profile
 from relink.providers.prefix import Provider, RocmVersion
 from tests.unit.isa.build import ccob, entries_of, library, raw
 from tests.unit.isa.test_device import node
@@ -194,6 +194,17 @@ def test_hipblaslt_without_kernels_is_a_warning(tmp_path: Path, reached: bool) -
     assert "RLK409" not in codes(covered)
 
 
+def test_an_optional_library_with_untuned_kernels_is_no_gap(tmp_path: Path) -> None:
+    lt = hipblaslt(tmp_path, "gfx90a")
+    kernels = tmp_path / "hipblaslt" / "library"
+    for name in ("TensileLibrary_lazy_gfx942.dat", "TensileLibrary_SS_fallback_gfx942.hsaco"):
+        (kernels / name).touch()
+    (again,) = read_libraries([("libhipblaslt.so.1", lt.coverage.path)])
+    assert again.coverage.level(TargetId("gfx942")).state == "slow"
+    plan = check_gpus(wheel("gfx942"), [again], RUNTIME, gpus("gfx942"))
+    assert "RLK409" not in codes(plan)
+
+
 V3 = {MEMBER: code(ccob(raw(entries_of("gfx1030"))))}
 GENERIC = wheel("gfx10-3-generic")
 
@@ -224,6 +235,15 @@ def test_the_message_names_file_need_and_what_there_is() -> None:
     assert only(plan, "RLK405").message == (
         "compressed bundles (CCOB): libwheel.so needs version 3, this prefix's runtime has: up to 2"
     )
+
+
+def test_the_file_with_the_strongest_demand_is_named() -> None:
+    bundle = raw(entries_of("gfx1030"))
+    held = {f"pkg/v{n}.so": code(ccob(bundle, n), path=f"pkg/v{n}.so") for n in (2, 3)}
+    plan = check_gpus(held, (), replace(RUNTIME, ccob=1))
+    assert only(plan, "RLK405").message.startswith("compressed bundles (CCOB): v3.so needs version 3")
+    row = next(row for row in plan.block["requirements"] if "CCOB" in row["what"])
+    assert (row["files"], row["needed"]) == (["pkg/v3.so"], "version 3")
 
 
 @pytest.mark.parametrize(("named", "level"), [((), "info"), (("gfx1030",), "warning")])
@@ -276,6 +296,11 @@ def test_one_covered_gpu_of_the_machine_makes_the_others_a_warning(tmp_path: Pat
     local = wanted_gpus(["auto"], str(tmp_path), {})
     plan = check_gpus(wheel("gfx1030"), (), RUNTIME, local)
     assert (only(plan, "RLK401").subject, only(plan, "RLK401").level) == ("gfx1100", "warning")
+    both = check_gpus(wheel("gfx1030"), (), RUNTIME, [*local, *gpus("gfx906")])
+    assert {item.subject: item.level for item in both.findings if item.code == "RLK401"} == {
+        "gfx1100": "warning",
+        "gfx906": "error",
+    }
     named = check_gpus(wheel("gfx1030"), (), RUNTIME, gpus("gfx1030", "gfx1100"))
     assert only(named, "RLK401").level == "error"
 
@@ -391,6 +416,35 @@ def test_releases_of_the_profile(provider: Provider) -> None:
     remedy = only(plan, "RLK401").remedy
     assert remedy.startswith("Use demo 1.0: it has code for gfx1100")
     assert "demo 2.0" not in remedy
+
+
+RELEASE = 'distribution = "Demo_X"\nversion = "1.0"\ngpus = ["gfx1031"]\nsource = "read"\n'
+
+
+def test_releases_are_read_from_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "demo.toml"
+    path.write_text(f'schema = "relink.profile/1"\n[[releases]]\n{RELEASE}')
+    assert read_profile(path).releases == (Release("demo-x", "1.0", ("gfx1031",), "read"),)
+    shipped = profile_for("onnxruntime_rocm").releases
+    assert {release.version for release in shipped} >= {"1.22.2.post3"}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "releases = 3",
+        "releases = [3]",
+        f"[[releases]]\n{RELEASE}more = 1",
+        f"[[releases]]\n{RELEASE.replace('source', 'origin')}",
+        "[[releases]]\n" + RELEASE.replace('"gfx1031"', ""),
+        "[[releases]]\n" + RELEASE.replace('"gfx1031"', "3"),
+    ],
+)
+def test_releases_that_are_not_right_are_named(tmp_path: Path, rows: str) -> None:
+    path = tmp_path / "demo.toml"
+    path.write_text(f'schema = "relink.profile/1"\n{rows}\n')
+    with pytest.raises(UsageError, match="releases, number 1: distribution, version"):
+        read_profile(path)
 
 
 def test_device_code_that_an_edit_changed() -> None:
