@@ -150,6 +150,17 @@ def test_what_the_prefix_has_is_not_taken_from_elsewhere(scene: Scene) -> None:
     assert codes(decisions) == ["RLK201"]
 
 
+def test_a_prefix_library_that_looks_elsewhere_is_overruled(scene: Scene) -> None:
+    elsewhere = scene.root / "elsewhere"
+    scene.library(elsewhere / "libdeep.so.1", [], "int deep(void){return 3;}")
+    scene.provide("lib/libdeep.so.1", source="int deep(void){return 1;}")
+    scene.provide("lib/libhip.so.1", ["libdeep.so.1"], flags=[f"-Wl,--enable-new-dtags,-rpath,{elsewhere}"])
+    scene.member("demo/a.so", ["libhip.so.1"])
+    file = only(scene.decide())
+    assert file.edit.add == ("libdeep.so.1",)
+    assert ("libdeep.so.1", f"{scene.prefix}/lib/libdeep.so.1") in file.closure
+
+
 def test_a_directory_that_serves_what_the_prefix_lacks_stays(scene: Scene) -> None:
     scene.provide("lib/libhip.so.1")
     elsewhere = scene.root / "elsewhere"
@@ -176,7 +187,10 @@ def test_unserved_variants_stay_as_they_are(scene: Scene) -> None:
 def test_an_unserved_variant_keeps_even_what_could_be_dropped(scene: Scene) -> None:
     scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
     scene.provide("lib/libhip.so.7")
-    scene.member("demo/lib_rocm6.so", ["libhip.so.6", "libunused.so.1"], USES.format("hip6"))
+    # A version record says whose hip6 is, so nothing stands against dropping libunused but that the variant is not served.
+    flags = [scene.versions("HIP_6:hip6")]
+    hip6 = scene.library(scene.root / "old" / "libhip.so.6", [], "int hip6(void){return 6;}", flags)
+    scene.member("demo/lib_rocm6.so", ["libunused.so.1"], USES.format("hip6"), [str(hip6)])
     scene.member("demo/lib_rocm7.so", ["libhip.so.7"])
     plans = {file.path: file for file in scene.decide().files}
     assert not plans["demo/lib_rocm6.so"].changed

@@ -133,6 +133,7 @@ class TestDropping:
         decisions = scene.decide()
         assert not only(decisions).edit.remove
         assert "1 imports may be its: trace" in found(decisions, "RLK101").message
+        assert "RLK302" not in codes(decisions)  # the missing library explains the open symbol
 
     def test_what_a_version_record_names_stays(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.1", source=define("hip", "trace"))
