@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,6 +34,7 @@ from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
+from relink.wheel.atomic import working_directory
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import (
@@ -401,15 +401,15 @@ def _write(
         raise UsageError(
             f"{final}: the result would take the input's place; name another directory by --output"
         )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        work = tempfile.TemporaryDirectory(prefix=".relink-", dir=directory)
-    except OSError as error:
-        raise UsageError(
-            f"{directory}: cannot be written to ({error.strerror}); name another by --output"
-        ) from error
-    with work as temporary:
-        written = Path(temporary) / planned.plan.output
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(working_directory(directory))
+        except OSError as error:
+            raise UsageError(
+                f"{directory}: cannot be written to ({error.strerror}); name another by --output"
+            ) from error
+        written = temporary / planned.plan.output
         findings: tuple[Finding, ...] = ()
         try:
             sha256, findings = _write_to(written, wheel, planned, options, clock)

@@ -31,6 +31,7 @@ from relink.plan.layout import Layout
 from relink.plan.strategy import Situation, own_libc
 from relink.plan.words import some
 from relink.wheel.archive import WheelArchive
+from relink.wheel.atomic import working_directory
 
 __all__ = ["LoaderMap", "Verification", "dry_run", "verify"]
 
@@ -192,7 +193,7 @@ def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) 
 def _laid_out(archive: WheelArchive, situation: Situation) -> Iterator[Layout]:
     """Extract the ELF members below a temporary directory, which lies inside of the sysroot."""
     sysroot = situation.target.sysroot
-    with tempfile.TemporaryDirectory(prefix="relink-verify-", dir=_place(sysroot)) as directory:
+    with working_directory(Path(_place(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
         layout = Layout(root, situation.layout.python)

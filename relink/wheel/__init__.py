@@ -6,7 +6,7 @@
 """
 
 from relink.wheel.archive import WheelArchive
-from relink.wheel.atomic import atomic_file, remove_stale
+from relink.wheel.atomic import atomic_file, remove_stale, working_directory
 from relink.wheel.directory import Limits
 from relink.wheel.metadata import (
     Metadata,
@@ -66,5 +66,6 @@ __all__ = [
     "signatures",
     "verify_member",
     "verify_members",
+    "working_directory",
     "write_wheel",
 ]

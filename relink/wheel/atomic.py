@@ -1,4 +1,4 @@
-"""A file that appears under its name whole, or not at all."""
+"""A file that appears under its name whole, or not at all; and places to work in that do not outlive their maker for long."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["atomic_file", "remove_stale"]
+__all__ = ["atomic_file", "remove_stale", "working_directory"]
 
-_NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.tmp")
+_NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
 
 
@@ -59,6 +60,41 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     _sync_directory(path.parent)
 
 
+@contextlib.contextmanager
+def working_directory(place: Path) -> Iterator[Path]:
+    """Make a directory in ``place`` that only its maker can enter; it is gone at the end, however that comes.
+
+    After a kill, when nobody can clean up, :func:`remove_stale` knows it for abandoned. What earlier runs left in ``place`` goes
+    first.
+
+    :raises OSError: ``place`` cannot be written.
+    """
+    remove_stale(place)
+    fd, path = _create_directory(place)
+    try:
+        yield path
+    finally:
+        # Still locked while it goes: another process that finds it half empty leaves it alone.
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)
+
+
+def _create_directory(place: Path) -> tuple[int, Path]:
+    """Make a directory and lock it for as long as it is open."""
+    while True:
+        path = place / f".relink-{os.getpid()}-{secrets.token_hex(8)}.dir"
+        path.mkdir(0o700)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:  # taken for a stale one
+            continue
+        with contextlib.suppress(OSError):  # as in _create
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink and path.exists():  # some file systems do not count a directory's links
+            return fd, path
+        os.close(fd)
+
+
 def _sync_directory(directory: Path) -> None:
     """Make the rename survive a power cut, where the file system can do that."""
     with contextlib.suppress(OSError):
@@ -70,33 +106,35 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _removed_if_abandoned(path: Path, pid: int) -> bool:
-    """Remove ``path`` if no process writes it any more: its lock is free or, without locks, its maker is dead.
+    """Remove ``path`` if no process works on it any more: its lock is free or, without locks, its maker is dead.
 
     The lock is asked first: a pid means nothing in another container, and is given out again.
     """
+    how = os.O_RDONLY | os.O_DIRECTORY if path.suffix == ".dir" else os.O_RDWR
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Removed under the lock, so that a maker that waits for it sees that the file is gone.
-        path.unlink(missing_ok=True)
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
-            return False
-        return _dead(pid) and _unlinked(path)
+        without_locks = error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+        return without_locks and _dead(pid) and _removed(path)
     else:
-        return True
+        # Removed under the lock, so that a maker that waits for it sees that it is gone.
+        return _removed(path)
     finally:
         os.close(fd)
 
 
-def _unlinked(path: Path) -> bool:
+def _removed(path: Path) -> bool:
     try:
-        path.unlink(missing_ok=True)
+        if path.suffix == ".dir":
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     except OSError:
         return False
     return True
@@ -113,9 +151,9 @@ def _dead(pid: int) -> bool:
 
 
 def remove_stale(directory: Path) -> list[Path]:
-    """Remove the temporary files that killed runs left in ``directory``; return those removed.
+    """Remove the temporary files and directories that killed runs left in ``directory``; return those removed.
 
-    Files of running processes stay, and so does what cannot be removed: it is in nobody's way.
+    Those of running processes stay, and so does what cannot be removed: it is in nobody's way.
     """
     try:
         names = sorted(os.listdir(directory))

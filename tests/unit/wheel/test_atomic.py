@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.wheel.atomic import atomic_file, remove_stale
+from relink.wheel.atomic import atomic_file, remove_stale, working_directory
 
 
 def test_whole_or_nothing(tmp_path: Path) -> None:
@@ -115,3 +115,65 @@ def test_links_and_directories_stay(tmp_path: Path) -> None:
     assert remove_stale(tmp_path) == []
     assert remove_stale(tmp_path / "nowhere") == []
     assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_place_to_work_in(tmp_path: Path) -> None:
+    with working_directory(tmp_path) as place:
+        (place / "deep").mkdir()
+        (place / "deep" / "x").write_bytes(b"x")
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert remove_stale(tmp_path) == []
+        assert (place / "deep" / "x").exists()
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(KeyboardInterrupt), working_directory(tmp_path):
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_killed_run_s_place_goes_at_the_next(tmp_path: Path) -> None:
+    script = """
+        import sys
+        from pathlib import Path
+        from relink.wheel.atomic import working_directory
+        with working_directory(Path(sys.argv[1])) as place:
+            (place / "deep").mkdir()
+            (place / "deep" / "x").write_bytes(b"x")
+            print("ready", flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        with working_directory(tmp_path):
+            assert len(os.listdir(tmp_path)) == 2
+        process.kill()
+    assert len(os.listdir(tmp_path)) == 1
+    with working_directory(tmp_path) as place:
+        assert os.listdir(tmp_path) == [place.name]
+    assert os.listdir(tmp_path) == []
+
+
+def test_taken_for_stale_before_it_was_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fcntl.flock
+    removed: list[Path] = []
+
+    def slow(fd: int, operation: int) -> None:
+        if not removed:
+            (path,) = tmp_path.iterdir()
+            path.rmdir()
+            removed.append(path)
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    with working_directory(tmp_path) as place:
+        assert removed != [place]
+        assert place.is_dir()
+
+
+def test_a_link_in_a_place_s_name_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "x").write_bytes(b"x")
+    (tmp_path / ".relink-1-0123456789abcdef.dir").symlink_to("precious")
+    assert remove_stale(tmp_path) == []
+    assert (tmp_path / "precious" / "x").exists()
