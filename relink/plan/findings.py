@@ -46,7 +46,7 @@ class Finding:
 
 def _read_rules() -> dict[str, Rule]:
     text = (resources.files(__package__) / "rules.toml").read_text(encoding="utf-8")
-    return {code: Rule(code, **facts) for code, facts in tomllib.loads(text).items()}
+    return {code: Rule(code, **facts) for code, facts in sorted(tomllib.loads(text).items())}
 
 
 RULES = MappingProxyType(_read_rules())
@@ -70,7 +70,8 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
     """Keep the findings that `chosen` names (all, if empty) and `ignored` does not.
 
     Patterns are globs on the code (``RLK2*``) or on the subject. Errors of a kind that is ignored do not count any more.
-    A pattern that matches no finding becomes a finding itself, unless it names a code exactly, which may just not have come up.
+    A pattern that matches no finding becomes a finding itself, unless it names a code exactly, which may just not have come up;
+    that finding can be ignored by its code, and need not be chosen.
 
     :raises UsageError: a pattern looks like a code and there is none like it.
     """
@@ -87,13 +88,12 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
     ]
     unused = [
         pattern
-        for pattern in (*chosen, *ignored)
+        for pattern in dict.fromkeys((*chosen, *ignored))
         if pattern.upper() not in RULES and not any(_matches(found, pattern) for found in findings)
     ]
-    kept += [
-        finding("RLK109", pattern, "--select or --ignore: matches no finding of this run")
-        for pattern in unused
-    ]
+    if not any(fnmatch.fnmatchcase("RLK109", pattern.upper()) for pattern in ignored):
+        text = "--select or --ignore: matches no finding of this run"
+        kept += [finding("RLK109", pattern, text) for pattern in unused]
     return tuple(kept)
 
 

@@ -36,7 +36,7 @@ class Layout:
     def path_of(self, member: str) -> str:
         """Return the absolute path at which `member` will be installed."""
         first, _, rest = member.partition("/")
-        if first.endswith(".data") and "/" in rest:
+        if first.endswith(".data") and "-" in first and "/" in rest:  # {distribution}-{version}.data
             scheme, _, inner = rest.partition("/")
             match scheme:
                 case "purelib" | "platlib":

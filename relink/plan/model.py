@@ -192,7 +192,7 @@ def from_json(data: Mapping[str, Any] | str) -> Plan:
     """
     try:
         read = json.loads(data) if isinstance(data, str) else dict(data)
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"the plan is not JSON ({error})") from error
     if not isinstance(read, dict) or read.pop("schema", None) != PLAN_SCHEMA:
         raise UsageError(f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA})")
@@ -228,7 +228,8 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
             )
         if len(value) != len(arguments):
             raise UsageError(f"{where}: {len(arguments)} items were expected")
-        return tuple(_typed(part, item, where) for part, item in zip(arguments, value, strict=True))
+        pairs = enumerate(zip(arguments, value, strict=True))
+        return tuple(_typed(part, item, f"{where}[{number}]") for number, (part, item) in pairs)
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None

@@ -84,7 +84,7 @@ def _kind(
     expanded = expand(text, origin=origin, target=target) or ""
     if not expanded.startswith("/"):
         return "relative"
-    directory = posixpath.normpath(expanded)
+    directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
     if "ORIGIN" in text and directory in member_directories:
         return "wheel"
     if "ORIGIN" in text and _below(directory, layout.site_packages):

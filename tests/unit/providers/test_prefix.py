@@ -342,7 +342,7 @@ def test_a_link_loop_in_a_sysroot(here: Path) -> None:
     library(here / "lib" / HIP)
     (here / "loop").symlink_to("/loop")
     (here / "lib/sub").symlink_to("/loop")
-    with pytest.raises(ProviderError, match="^--prefix /loop: no such directory"):
+    with pytest.raises(ProviderError, match=r"^--prefix /loop: no such directory"):
         opened("/loop", here)
     assert opened("/", here).directories == ("/lib",)
 
