@@ -171,8 +171,9 @@ def judge(situation: Situation, member: str, closure: Closure) -> tuple[Trouble,
 def _trouble(situation: Situation, closure: Closure, edge: Edge, before: int) -> TroubleKind | None:
     soname = edge.soname
     if edge.target is None:
+        # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
         allowed = any(matches_library(pattern, soname) for pattern in situation.allow_missing)
-        return "allowed" if allowed else "missing"
+        return "allowed" if allowed and situation.provider_path(soname) is None else "missing"
     served = closure.objects[edge.target]
     if soname in GLIBC_SONAMES:
         own = own_libc(situation, soname)

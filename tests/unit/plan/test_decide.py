@@ -140,6 +140,15 @@ def test_allowed_missing(scene: Scene, pattern: str) -> None:
     assert [entry.origin for entry in only(decisions).needed] == ["provider", "assumed"]
 
 
+def test_a_wide_allowance_does_not_keep_the_prefix_from_serving(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.allow_missing = ("lib*",)
+    scene.member("demo/a.so", ["libhip.so.1", "libtracer.so.4"])
+    file = only(scene.decide())
+    assert file.rpath.after == f"{scene.prefix}/lib"
+    assert [entry.origin for entry in file.needed] == ["provider", "assumed"]
+
+
 def test_what_the_prefix_has_is_not_taken_from_elsewhere(scene: Scene) -> None:
     scene.provide("lib/libhip.so.1")
     elsewhere = scene.root / "elsewhere"
