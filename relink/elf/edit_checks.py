@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from relink.elf.dynamic import Buffer, Memory
 from relink.elf.image import Image, Section, Segment, file_offset, read_sections
 from relink.elf.symbols import read_symbols
 
-__all__ = ["check_edit"]
+__all__ = ["MOVABLE", "check_edit"]
 
 _PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY = (
     0,
@@ -30,7 +30,7 @@ _REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r"})
 # Tables that only the loader reads, through .dynamic, so they may move; anything else is reached from code.
 _TABLES = (".dynsym", ".hash", ".gnu.hash", ".gnu.version", ".gnu.version_d", ".gnu.liblist", ".gnu.conflict")
 _RELOCATIONS = (".rela.dyn", ".rel.dyn", ".rela.plt", ".rel.plt", ".relr.dyn")
-_MOVABLE = _REWRITTEN.union(_TABLES, _RELOCATIONS)
+MOVABLE = _REWRITTEN.union(_TABLES, _RELOCATIONS)
 # Segments that follow what they hold, or that other checks look at.
 _FOLLOWING = frozenset({_PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY})
 # Tags of the dynamic array whose values are strings, which :func:`_check_dynamic` compares: NEEDED, SONAME, RPATH, RUNPATH,
@@ -47,21 +47,29 @@ _WRAPPER_MAGIC = 0x48495046  # "HIPF"
 _R_X86_64_RELATIVE = 8
 
 
-def check_edit(original: Buffer, edited: Buffer, before: Image, after: Image, planned: Image) -> list[str]:
+def check_edit(
+    original: Buffer,
+    edited: Buffer,
+    before: Image,
+    after: Image,
+    planned: Image,
+    cuts: Sequence[range] = (),
+) -> list[str]:
     """Compare an edited file with the original and with what was planned; returns one sentence a defect, none if it holds.
 
     :param original: the bytes before, `before` their facts.
     :param edited: the bytes after, `after` their facts, re-read from them.
     :param planned: the facts that were asked for (:func:`relink.elf.patchelf.result_of`).
+    :param cuts: file offsets at which neither buffer has the bytes; those of the result are the original's at the same offset.
     """
     return [
         *_check_dynamic(after, planned),
-        *_check_other_entries(original, edited, before, after),
+        *_check_other_entries(original, edited, before, after, cuts),
         *_check_version_records(original, edited, before, after),
         *_check_segments(after, len(edited)),
         *_check_other_segments(before, after),
-        *_check_sections(original, edited, before, after),
-        *_check_fatbin_pointers(original, edited, before, after),
+        *_check_sections(original, edited, before, after, cuts),
+        *_check_fatbin_pointers(original, edited, before, after, cuts),
     ]
 
 
@@ -72,7 +80,9 @@ def _check_dynamic(after: Image, planned: Image) -> Iterator[str]:
             yield f"{name} is {got!r} where {wanted!r} was planned"
 
 
-def _check_other_entries(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
+def _check_other_entries(
+    original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
+) -> Iterator[str]:
     """Every other entry of the dynamic array says the same: the same number, or the address of the same section.
 
     patchelf 0.19 moves .relr.dyn and leaves DT_RELR; the table is still there, since old sections are not clobbered.
@@ -90,7 +100,7 @@ def _check_other_entries(original: Buffer, edited: Buffer, before: Image, after:
             now is None or now.name != table.name
         ):  # that of an empty table says nothing
             place = file_offset(after.segments, other)
-            if place is None or not _equal(original, table.offset, edited, place, table.file_size):
+            if place is None or not _equal(original, table.offset, edited, place, table.file_size, cuts):
                 yield f"entry {tag:#x} of the dynamic section does not lead to {table.name} any more"
 
 
@@ -163,7 +173,9 @@ def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
         yield f"the segment of type {kind:#x} changed"
 
 
-def _check_sections(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
+def _check_sections(
+    original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
+) -> Iterator[str]:
     """Every allocated section that was not to change holds the same bytes, at the same address unless only ld.so reads it."""
     rest = list(read_sections(edited, after.path))
     for section in read_sections(original, before.path):
@@ -178,7 +190,7 @@ def _check_sections(original: Buffer, edited: Buffer, before: Image, after: Imag
         rest.remove(twin)
         if (
             twin.address != section.address
-            and section.name not in _MOVABLE
+            and section.name not in MOVABLE
             and not section.name.startswith(".note")
         ):
             yield f"section {section.name} moved from {section.address:#x} to {twin.address:#x}"
@@ -192,16 +204,28 @@ def _check_sections(original: Buffer, edited: Buffer, before: Image, after: Imag
             # it carries section indices, which are renumbered
             if _symbols(original, section, before) != _symbols(edited, twin, after):
                 yield "the dynamic symbol table changed"
-        elif not _equal(original, section.offset, edited, twin.offset, section.file_size):
+        elif not _equal(original, section.offset, edited, twin.offset, section.file_size, cuts):
             yield f"section {section.name} changed its contents"
 
 
-def _equal(left: Buffer, left_at: int, right: Buffer, right_at: int, size: int) -> bool:
-    for done in range(0, size, _CHUNK):
-        step = min(_CHUNK, size - done)
-        if left[left_at + done : left_at + done + step] != right[right_at + done : right_at + done + step]:
-            return False
+def _equal(
+    left: Buffer, left_at: int, right: Buffer, right_at: int, size: int, cuts: Sequence[range]
+) -> bool:
+    """Whether two ranges hold the same bytes; one with a cut in it does so only at the same offset."""
+    if left_at != right_at and any(_meets(cut, at, size) for cut in cuts for at in (left_at, right_at)):
+        return False
+    start, end, shift = left_at, left_at + size, right_at - left_at
+    for cut in (*(cut for cut in cuts if _meets(cut, left_at, size)), range(end, end)):
+        for done in range(start, cut.start, _CHUNK):
+            stop = min(done + _CHUNK, cut.start)
+            if left[done:stop] != right[done + shift : stop + shift]:
+                return False
+        start = cut.stop
     return True
+
+
+def _meets(cut: range, at: int, size: int) -> bool:
+    return at < cut.stop and cut.start < at + size
 
 
 def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
@@ -221,7 +245,9 @@ def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
     return digest.digest()
 
 
-def _check_fatbin_pointers(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
+def _check_fatbin_pointers(
+    original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
+) -> Iterator[str]:
     """Each device-code wrapper still points to its bundle: patchelf is known to have broken CUDA fat binaries that way."""
     pointers = _fatbin_pointers(original, before)
     if _fatbin_pointers(edited, after) != pointers:
@@ -231,7 +257,7 @@ def _check_fatbin_pointers(original: Buffer, edited: Buffer, before: Image, afte
         old, new = file_offset(before.segments, bundle), file_offset(after.segments, bundle)
         if old is None:
             continue  # kpack references and the like; the section comparison has them
-        if new is None or original[old : old + 64] != edited[new : new + 64]:
+        if new is None or not _equal(original, old, edited, new, 64, cuts):
             yield f"the device code wrapper at {wrapper:#x} does not point to its bundle any more"
 
 

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,20 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.edit_checks import check_edit
-from relink.elf.image import Image, file_offset, map_file, read_image
+from relink.elf.hollow import Cut, hollowed, restored
+from relink.elf.image import Buffer, Image, file_offset, map_file, read_image
 from relink.errors import ElfError, PatchelfError
 
-__all__ = ["MINIMUM_VERSION", "ElfEdit", "Patchelf", "apply_edit", "find_patchelf", "result_of"]
+__all__ = [
+    "MINIMUM_VERSION",
+    "Edited",
+    "ElfEdit",
+    "Patchelf",
+    "apply_edit",
+    "edit_hollow",
+    "find_patchelf",
+    "result_of",
+]
 
 MINIMUM_VERSION = Version("0.19")
 _KNOWN_FAULTS = {
@@ -68,6 +79,18 @@ class Patchelf:
 
     path: str
     version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A file after an edit that was checked.
+
+    :ivar view: its bytes; at `cuts` they are not there, and are the original's at the same offsets.
+    """
+
+    image: Image
+    view: Buffer
+    cuts: tuple[Cut, ...] = ()
 
 
 def find_patchelf() -> Patchelf:
@@ -163,30 +186,72 @@ def _refuse(image: Image, edit: ElfEdit) -> None:
         raise PatchelfError(f"{image.path}: the edit has names that no library can have", issues)
 
 
-def apply_edit(path: Path, edit: ElfEdit, before: Image, original: bytes | bytearray | memoryview) -> Image:
+def apply_edit(path: Path, edit: ElfEdit, before: Image, original: Buffer) -> Image:
     """Edit the file at `path`, a private copy of `original`, in place; check the result and return its facts.
 
     :param before: the facts of `original`.
     :raises PatchelfError: patchelf failed or did not end, or its result does not hold up; `issues` has every check that failed.
     """
+    _patch(path, edit, before)
+    try:
+        if path.stat().st_size:  # mmap refuses a file of no bytes; what is wrong with it is said below
+            with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
+                _order_needed(writable, before.path, result_of(before, edit).needed)
+        with map_file(str(path)) as buffer:
+            return _checked(buffer, edit, before, original)
+    except ElfError as error:
+        raise _wrong(before, [error.message]) from error
+    except OSError as error:
+        raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
+
+
+def edit_hollow(
+    path: Path,
+    edit: ElfEdit,
+    before: Image,
+    original: Buffer,
+    cuts: Sequence[Cut],
+    stay: Iterable[range] = (),
+) -> Edited:
+    """Edit a file without its `cuts` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
+
+    :param path: where the hollow copy is written; it stays there.
+    :param original: the bytes before; those at `cuts` are not looked at, but for `stay`.
+    :param stay: ranges inside of `cuts` that the result has from `original`, for who wants to look at them.
+    :raises PatchelfError: as for :func:`apply_edit`, or the cuts cannot be put back.
+    """
+    path.write_bytes(hollowed(original, cuts))
+    _patch(path, edit, before)
+    try:
+        view = restored(path.read_bytes(), cuts, original, stay)
+        _order_needed(view, before.path, result_of(before, edit).needed)
+        return Edited(_checked(view, edit, before, original, cuts), view, tuple(cuts))
+    except ElfError as error:
+        raise _wrong(before, [error.message]) from error
+    except OSError as error:
+        raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
+
+
+def _patch(path: Path, edit: ElfEdit, before: Image) -> None:
     patchelf = find_patchelf()
     _refuse(before, edit)
     for arguments in _calls(before, edit):
         _run(patchelf, [*arguments, os.path.abspath(path)], before.path)
-    planned = result_of(before, edit)
-    wrong = f"{before.path}: what patchelf {patchelf.version} wrote does not hold up"
-    try:
-        _order_needed(path, before.path, planned.needed)
-        with map_file(str(path)) as buffer:
-            after = read_image(buffer, before.path)
-            issues = check_edit(original, buffer, before, after, planned)
-    except ElfError as error:
-        raise PatchelfError(wrong, [error.message.removeprefix(f"{before.path}: ")]) from error
-    except OSError as error:
-        raise PatchelfError(wrong, [f"it cannot be read again ({error.strerror})"]) from error
+
+
+def _checked(
+    buffer: Buffer, edit: ElfEdit, before: Image, original: Buffer, cuts: Sequence[Cut] = ()
+) -> Image:
+    after = read_image(buffer, before.path)
+    issues = check_edit(original, buffer, before, after, result_of(before, edit), cuts)
     if issues:
-        raise PatchelfError(wrong, issues)
+        raise _wrong(before, issues)
     return after
+
+
+def _wrong(before: Image, issues: list[str]) -> PatchelfError:
+    what = f"{before.path}: what patchelf {find_patchelf().version} wrote does not hold up"
+    return PatchelfError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
 
 def _run(patchelf: Patchelf, arguments: list[str], name: str) -> None:
@@ -220,30 +285,28 @@ def _run(patchelf: Patchelf, arguments: list[str], name: str) -> None:
         )
 
 
-def _order_needed(path: Path, name: str, wanted: tuple[str, ...]) -> None:
+def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, ...]) -> None:
     """Put the NEEDED entries into the planned order.
 
     patchelf prepends what it adds, sorted by name, which would change the order of symbol look-up. The entries are all of one
     size, so their values are permuted in place.
     """
-    with map_file(str(path)) as buffer:
-        image = read_image(buffer, name)
+    image = read_image(buffer, name)
     if image.needed == wanted or sorted(image.needed) != sorted(wanted):
         return  # right already, or wrong in a way that the checks will name
     dynamic = next(segment for segment in reversed(image.segments) if segment.type == 2)
     start = file_offset(image.segments, dynamic.address) or 0
     order = "<" if image.header.little_endian else ">"
     entry = struct.Struct(order + ("qQ" if image.header.elf_class == 64 else "iI"))
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
-        places = []
-        for offset in range(start, image.size - entry.size + 1, entry.size):
-            tag, value = entry.unpack_from(writable, offset)
-            if tag == 0:
-                break
-            if tag == 1:
-                places.append((offset, value))
-        values: dict[str, list[int]] = {}
-        for soname, (_, value) in zip(image.needed, places, strict=True):
-            values.setdefault(soname, []).append(value)
-        for soname, (offset, _) in zip(wanted, places, strict=True):
-            entry.pack_into(writable, offset, 1, values[soname].pop(0))
+    places = []
+    for offset in range(start, image.size - entry.size + 1, entry.size):
+        tag, value = entry.unpack_from(buffer, offset)
+        if tag == 0:
+            break
+        if tag == 1:
+            places.append((offset, value))
+    values: dict[str, list[int]] = {}
+    for soname, (_, value) in zip(image.needed, places, strict=True):
+        values.setdefault(soname, []).append(value)
+    for soname, (offset, _) in zip(wanted, places, strict=True):
+        entry.pack_into(buffer, offset, 1, values[soname].pop(0))

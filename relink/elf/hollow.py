@@ -1,0 +1,233 @@
+"""An ELF file without what an edit does not touch: patchelf reads and writes whole files, and most of one is device code.
+
+A *cut* is a range inside of one large section, a multiple of every segment's alignment, that no header points into or ends in.
+The *hollow* copy is the file without its cuts: headers follow, addresses stay, so patchelf does to it what it would do to the
+whole file. :func:`restored` moves everything back; a cut of the original lies then at the same offset, at the same address, in
+the same section. It is never copied: the memory in its place reads as zeros, unless it was told to keep something there.
+
+Only 64-bit little-endian shared objects have cuts: of others patchelf may shift the contents.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from relink.elf.edit_checks import MOVABLE
+from relink.elf.image import Buffer, Image, Section, read_sections
+from relink.errors import ElfError
+
+__all__ = ["Cut", "blank", "find_cuts", "hollowed", "kept", "restored", "sparse"]
+
+Cut: TypeAlias = range
+"""File offsets that are not touched."""
+
+_UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
+_PAGE: Final = mmap.PAGESIZE
+_WORTH: Final = 1 << 20  # bytes: for less, a hollow copy is not worth its checks
+_MOST: Final = 64  # cuts; the largest are taken
+_MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
+_PROGBITS, _STRTAB, _NOBITS, _ALLOC = 1, 3, 8, 2
+_PT_LOAD = 1
+_ET_DYN = 3
+_PROGRAM: Final = struct.Struct("<IIQQQQQQ")  # type, flags, offset, vaddr, paddr, filesz, memsz, align
+_SECTION: Final = struct.Struct(
+    "<IIQQQQIIQQ"
+)  # name, type, flags, addr, offset, size, link, info, addralign, entsize
+
+
+def find_cuts(buffer: Buffer, image: Image) -> tuple[Cut, ...]:
+    """Return what can be left out of the file when it is edited, in order; nothing where that does not pay or cannot be done.
+
+    :param image: the facts of `buffer`.
+    :raises ElfError: the section headers point outside of the file.
+    """
+    header = image.header
+    if (header.elf_class, header.little_endian, header.kind) != (64, True, _ET_DYN):
+        return ()
+    unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == _PT_LOAD), 0)
+    if unit & (unit - 1) or unit > _MAX_ALIGN:
+        return ()
+    sections = read_sections(buffer, image.path)
+    edges = _edges(buffer, image, sections)
+    names = struct.unpack_from("<H", buffer, 62)[0]
+    cuts = []
+    for number, section in enumerate(sections):
+        text = section.type == _STRTAB and not section.flags & _ALLOC and number != names
+        if not (section.type == _PROGBITS or text) or section.name in MOVABLE:
+            continue
+        # The first and the last bytes stay, so that no offset in a header can be on either side of the cut.
+        start = -(-(section.offset + 1) // _PAGE) * _PAGE
+        size = (section.offset + section.file_size - 1 - start) // unit * unit
+        inside = section.offset + section.file_size <= image.size
+        if inside and size > 0 and bisect_left(edges, start) == bisect_left(edges, start + size + 1):
+            cuts.append(range(start, start + size))
+    cuts = sorted(sorted(cuts, key=len)[-_MOST:], key=lambda cut: cut.start)
+    if any(left.stop >= right.start for left, right in pairwise(cuts)) or sum(map(len, cuts)) < _WORTH:
+        return ()
+    return tuple(cuts)
+
+
+def _edges(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[int]:
+    """The offsets at which something begins or ends."""
+    programs, headers = struct.unpack_from("<QQ", buffer, 32)
+    _, count = struct.unpack_from("<HH", buffer, 54)
+    found = {
+        0,
+        programs,
+        programs + _PROGRAM.size * count,
+        headers,
+        headers + _SECTION.size * len(sections),
+        image.size,
+    }
+    for part in sections:
+        found |= {part.offset, part.offset + part.file_size}
+    for segment in image.segments:
+        found |= {segment.offset, segment.offset + segment.file_size}
+    return sorted(found)
+
+
+def kept(cuts: Iterable[Cut], size: int) -> Iterator[range]:
+    """Yield the ranges between cuts, of a file of `size` bytes."""
+    start = 0
+    for cut in cuts:
+        yield range(start, cut.start)
+        start = cut.stop
+    yield range(start, size)
+
+
+def blank(memory: mmap.mmap, cuts: Iterable[Cut], keep: Iterable[range] = ()) -> tuple[range, ...]:
+    """Give the memory of cuts back to the system; they read as zeros then.
+
+    :param memory: private and anonymous.
+    :param keep: ranges that stay readable nevertheless.
+    :return: the ranges in cuts that stay, which are whole pages.
+    """
+    pages = sorted({page for part in keep for page in range(part.start // _PAGE, -(-part.stop // _PAGE))})
+    stay = []
+    for cut in cuts:
+        inside = pages[bisect_left(pages, cut.start // _PAGE) : bisect_left(pages, cut.stop // _PAGE)]
+        at = cut.start
+        for page in inside:
+            if page * _PAGE > at:
+                memory.madvise(mmap.MADV_DONTNEED, at, page * _PAGE - at)
+            at = (page + 1) * _PAGE
+            stay.append(range(page * _PAGE, min(at, cut.stop)))
+        if at < cut.stop:
+            memory.madvise(mmap.MADV_DONTNEED, at, cut.stop - at)
+    return tuple(stay)
+
+
+def sparse(size: int) -> memoryview:
+    """Return `size` bytes of zeros that take memory only where something is written."""
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+class _Moved:
+    """Offsets in the whole file against offsets in the hollow one."""
+
+    def __init__(self, cuts: Sequence[Cut]) -> None:
+        self.cuts = cuts
+        self.starts: list[int] = []  # where each cut was, in the hollow file
+        gone = 0
+        for cut in cuts:
+            self.starts.append(cut.start - gone)
+            gone += len(cut)
+
+    def down(self, offset: int) -> int:
+        """From the whole file to the hollow one."""
+        return offset - sum(len(cut) for cut in self.cuts if cut.start < offset)
+
+    def up(self, offset: int) -> int:
+        """From the hollow file to the whole one."""
+        return offset + sum(
+            len(cut) for cut, start in zip(self.cuts, self.starts, strict=True) if start < offset
+        )
+
+
+def _move_headers(file: bytearray | memoryview, source: _Moved, *, down: bool) -> None:
+    """Rewrite every offset and size in the file's headers, which lie where the file header says after the move.
+
+    :raises ElfError: the tables lie outside of the file.
+    """
+    move = source.down if down else source.up
+    programs, sections = (move(offset) for offset in struct.unpack_from("<QQ", file, 32))
+    struct.pack_into("<QQ", file, 32, programs, sections)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", file, 54)
+    if (program_size, section_size) != (_PROGRAM.size, _SECTION.size):
+        raise ElfError("headers of another size than before")
+    if max(programs + program_size * program_count, sections + section_size * section_count) > len(file):
+        raise ElfError("headers past the end of the file")
+    for at in range(programs, programs + program_size * program_count, program_size):
+        kind, flags, offset, *addresses, size, memory, align = _PROGRAM.unpack_from(file, at)
+        moved, length = _moved(move, offset, size)
+        if kind == _PT_LOAD and not down and length > memory:
+            raise ElfError("a segment has more bytes in the file than in memory")
+        _PROGRAM.pack_into(file, at, kind, flags, moved, *addresses, length, memory, align)
+    for at in range(sections, sections + section_size * section_count, section_size):
+        name, kind, flags, address, offset, size, *rest = _SECTION.unpack_from(file, at)
+        moved, length = _moved(move, offset, 0 if kind == _NOBITS else size)
+        _SECTION.pack_into(
+            file, at, name, kind, flags, address, moved, size if kind == _NOBITS else length, *rest
+        )
+
+
+def _moved(move: Callable[[int], int], offset: int, size: int) -> tuple[int, int]:
+    start = move(offset)
+    return start, move(offset + size) - start
+
+
+def hollowed(buffer: Buffer, cuts: Sequence[Cut]) -> bytearray:
+    """Return the file without its cuts, its headers moved accordingly."""
+    with memoryview(buffer) as view:
+        file = bytearray().join(view[part.start : part.stop] for part in kept(cuts, len(view)))
+    _move_headers(file, _Moved(cuts), down=True)
+    return file
+
+
+def restored(file: Buffer, cuts: Sequence[Cut], original: Buffer, stay: Iterable[range] = ()) -> memoryview:
+    """Put the cuts back into an edited hollow file, as memory that reads as zeros there.
+
+    :param original: the file before, with or without its cuts.
+    :param stay: ranges inside of cuts that are copied from there.
+    :raises ElfError: a section with a cut is not where it was, or the headers are not sound.
+    """
+    moved = _Moved(cuts)
+    whole = sparse(len(file) + sum(map(len, cuts)))
+    with memoryview(file) as view:
+        at = 0
+        for part in kept(cuts, len(whole)):
+            whole[part.start : part.stop] = view[at : at + len(part)]
+            at += len(part)
+    for part in stay:
+        whole[part.start : part.stop] = original[part.start : part.stop]
+    try:
+        _move_headers(whole, moved, down=False)
+    except struct.error as error:
+        raise ElfError(f"damaged headers ({error})") from error
+    _leave_old_headers(whole, original)
+    if _holders(original, cuts) != _holders(whole, cuts):
+        raise ElfError("a section with a cut moved")
+    return whole
+
+
+def _leave_old_headers(whole: memoryview, original: Buffer) -> None:
+    """Where patchelf moved the section headers, nobody reads the old ones any more; they stay what they were all the same."""
+    (old,), (new,) = (struct.unpack_from("<Q", file, 40) for file in (original, whole))
+    size = _SECTION.size * struct.unpack_from("<H", original, 60)[0]
+    if old != new and old + size <= min(new, len(whole)):
+        whole[old : old + size] = original[old : old + size]
+
+
+def _holders(buffer: Buffer, cuts: Sequence[Cut]) -> list[tuple[str, int, int, int]]:
+    """The sections that cuts lie in."""
+    starts = [cut.start for cut in cuts]
+    return sorted(
+        (section.name, section.address, section.offset, section.file_size)
+        for section in read_sections(buffer, "")
+        if bisect_left(starts, section.offset) != bisect_left(starts, section.offset + section.file_size)
+    )
