@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from tests.support.works import Works, build_works
+
 COUNTED = "compared "
 
 
@@ -27,3 +29,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     total[str(name)] += value
     for name, value in sorted(total.items()):
         terminalreporter.write_line(f"{name}: {value}")
+
+
+@pytest.fixture(scope="session")
+def works(tmp_path_factory: pytest.TempPathFactory) -> Works:
+    return build_works(tmp_path_factory.mktemp("works"))

