@@ -287,6 +287,14 @@ def test_section_headers_are_not_needed(compiled: bytes, where: int) -> None:
             read_sections(data, "x")
 
 
+@pytest.mark.parametrize("offset", [58, 60, 62])
+def test_nor_are_their_size_number_and_names(compiled: bytes, offset: int) -> None:
+    for value in (0, 1, 0xFFFF):
+        data = bytearray(compiled)
+        struct.pack_into("<H", data, offset, value)
+        assert read_image(data, "x") == read_image(compiled, "x")
+
+
 def test_a_file_cut_behind_its_segments_is_read(compiled: bytes) -> None:
     whole = read_image(compiled, "x")
     end = max(one.offset + one.file_size for one in whole.segments)
