@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from relink.elf.symbols import Export
 from relink.loader.binding import Bindings
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables, breadth_first, file_of, needed_by
+from relink.loader.tables import Tables, breadth_first, needed_by
 from relink.loader.target import GLIBC_SONAMES
 
 __all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
@@ -177,16 +177,15 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
         others = by_stem.setdefault(parts["stem"], [])
         for other in others:
             first = closure.objects[other]
-            if file_of(first) != file_of(item):
-                found.append(
-                    TwoVersions(
-                        parts["stem"],
-                        (first.image.soname or first.name, soname),
-                        (first.path, item.path),
-                        (_chain(closure, needed, roots, other), _chain(closure, needed, roots, index)),
-                        not {other, index} <= mapped.keys(),
-                    )
+            found.append(
+                TwoVersions(
+                    parts["stem"],
+                    (first.image.soname or first.name.rpartition("/")[2], soname),
+                    (first.path, item.path),
+                    (_chain(closure, needed, roots, other), _chain(closure, needed, roots, index)),
+                    not {other, index} <= mapped.keys(),
                 )
+            )
         others.append(index)
     return found
 

@@ -128,7 +128,10 @@ class Process:
 
 
 def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list[int]:
-    """Put what needs before what is needed, the first one first in any case (elf/dl-sort-maps.c, dfs_traversal)."""
+    """Put what needs before what is needed, the first one first in any case (elf/dl-sort-maps.c, dfs_traversal).
+
+    Where libraries need each other in a circle, the loaders themselves differ (glibc 2.35 has another algorithm than before).
+    """
     among = set(members)
     visited: set[int] = set()
     found: list[int] = []

@@ -62,7 +62,8 @@ def _nodes(
     versioned = file in versioned_files
     for name in draw(st.lists(st.sampled_from(SYMBOLS), min_size=draw(st.integers(0, 3)), max_size=4)):
         version = draw(_version) if versioned else None
-        binding = draw(st.sampled_from((GLOBAL, GLOBAL, GLOBAL, WEAK, UNIQUE)))
+        # A unique symbol in several versions would be that which is relocated first, and that order is not simulated.
+        binding = draw(st.sampled_from((GLOBAL, GLOBAL, GLOBAL, WEAK, UNIQUE if version is None else WEAK)))
         hidden = version is not None and draw(st.integers(0, 2)) == 0
         exports[name, version] = Export(name, version, hidden=hidden, binding=binding)
     imports: dict[tuple[str, str | None, str | None], Import] = {}
@@ -90,10 +91,12 @@ def _nodes(
         hash=draw(st.sampled_from(("gnu", "gnu", "sysv", "both", "none"))),
     )
     counts = [name for name, _ in exports]
+    tables = bool(library.versions) or any(version for _, version in exports)
+    # Where a record blames a library without version tables, a hidden definition in it makes the loader abort as well.
     tweaks = [
         Tweak(
             name,
-            draw(st.sampled_from((0, 0, 1, 2, 3, 3))),
+            draw(st.sampled_from((0, 0, 1, 2, 3, 3) if tables else (0, 0, 3))),
             draw(st.sampled_from((NOTYPE, OBJECT, OBJECT, FUNC, SECTION, TLS, IFUNC))),
             bool(draw(st.integers(0, 5))),
             draw(st.integers(0, len(imports) - 1)) if bool(imports) and draw(st.booleans()) else None,
@@ -118,7 +121,12 @@ def graphs(draw: st.DrawFn, *, mild: bool = False) -> Graph:
         others = tuple(other for other in files if other != file)
         nodes.append((file, draw(_nodes(file, others, versioned, mild=mild))))
     if mild:
-        nodes = [(file, _mild(node)) for file, node in nodes]
+        # Which unique symbol of a symbolic library counts depends on the order of relocation, and that, where the
+        # libraries of a dlopen need each other in a circle, on the version of the loader.
+        unique = any(item.binding == UNIQUE for _, node in nodes for item in node.library.exports)
+        nodes = [
+            (file, replace(_mild(node), symbolic=0 if unique else node.symbolic)) for file, node in nodes
+        ]
     several = st.lists(st.sampled_from(files), unique=True)
     return Graph(tuple(nodes), tuple(draw(several)), tuple(draw(several)) or (files[0],))
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import map_file, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbols import Export as Definition
+from relink.elf.symbols import SymbolTable, match, read_symbols
 from relink.loader.binding import (
     Bindings,
     Difference,
@@ -295,15 +296,17 @@ def test_a_protected_definition_binds_in_its_own_object(environment: Environment
 
 @built
 def test_unique_symbols_are_one_for_the_process(environment: Environment, lib: Path) -> None:
-    one, two = Export("x", "V_1", hidden=True, binding=10), Export("x", binding=10)
-    Library("libb.so", exports=(one,)).write(lib / "libb.so")
-    Library("libc1.so", exports=(two,), imports=(Import("x"),)).write(lib / "libc1.so")
-    imports = (Import("x", "V_1", "libb.so"),)
-    top = Library("liba.so", ("libc1.so", "libb.so"), runpath="$ORIGIN", imports=imports).write(
-        lib / "liba.so"
-    )
+    one = Export("x", binding=10)
+    # The library below is relocated first and, being symbolic, finds its own; the program then has to take that one.
+    below = Library("libb.so", exports=(one,), imports=(Import("x"),))
+    (lib / "libb.so").write_bytes(image(Node(below, symbolic=16)))
+    wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", exports=(one,), imports=(Import("x"),))
+    top = wants.write(lib / "liba.so")
     closure, bindings, _ = _bound(environment, top)
-    assert _where(closure, bindings, top, "x", "V_1") == "libc1.so"
+    assert _where(closure, bindings, top, "x") == "libb.so"
+    replace(wants, exports=(Export("x"),)).write(top)
+    closure, bindings, _ = _bound(environment, top)
+    assert _where(closure, bindings, top, "x") == "liba.so"
 
 
 def test_a_copy_relocation_wants_its_original(environment: Environment, lib: Path) -> None:
@@ -364,9 +367,15 @@ def test_any_interpreter_is_assumed_where_none_is_known(environment: Environment
 
 
 def test_a_member_that_the_package_loads_first(environment: Environment, lib: Path) -> None:
-    shared_library = _library(lib / "libshared.so", "void *Provider_GetHost(void) { return 0; }")
+    shared_library = _library(
+        lib / "libshared.so", "void *Provider_GetHost(void) { return 0; } void maybe(void) {}"
+    )
     provider = _library(
-        lib / "libprovider.so", "void *Provider_GetHost(void); void *f(void) { return Provider_GetHost(); }"
+        lib / "libprovider.so",
+        """
+        void *Provider_GetHost(void); void *maybe(void) __attribute__((weak));
+        void *f(void) { return maybe ? maybe() : Provider_GetHost(); }
+        """,
     )
     roots = [str(shared_library), str(provider)]
     closure = load(environment, roots, sys.executable)
@@ -399,13 +408,12 @@ def test_symbols_that_the_user_vouches_for(environment: Environment, lib: Path) 
 
 
 FIVE = "".join(f"int same_{number}(void) {{ return {number}; }}" for number in range(5))
+FIVE += "void _init(void) {}"  # which every library may have
 
 
 def test_the_same_symbols_twice(environment: Environment, lib: Path) -> None:
     first = _library(lib / "libfirst.so", FIVE + "int first(void) { return 0; }")
-    second = _library(
-        lib / "libsecond.so", FIVE + "int second(void) { return same_1() + same_2(); } void _init(void) {}"
-    )
+    second = _library(lib / "libsecond.so", FIVE + "int second(void) { return same_1() + same_2(); }")
     user = _library(
         lib / "libuser.so", "int same_3(void); int user(void) { return same_3(); }", needed=[second]
     )
@@ -555,3 +563,10 @@ def test_a_file_that_went_away_has_no_symbols(environment: Environment, lib: Pat
     closure = trace(environment, str(path))
     path.unlink()
     assert Tables(environment.files, {}).of(closure.objects[0]) == SymbolTable()
+
+
+def test_a_hidden_requirement_takes_nothing_without_a_version() -> None:
+    plain = Definition(None, hidden=False, binding="global", type="func", visibility="default", index=1)
+    assert match((plain,), "V_1") is plain
+    assert match((plain,), "V_1", exact=True) is None
+    assert match((replace(plain, version="V_1", index=2),), "V_1", exact=True) is not None
