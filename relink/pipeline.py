@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from relink.apply import Held, edit_files, hold
+from relink.elf.hollow import Cut
 from relink.elf.image import Image, is_elf, machine_name, read_image
-from relink.elf.patchelf import apply_edit
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError, UsageError
-from relink.isa import BufferSource, DeviceCode, read_device_code, read_file, same_device_code
+from relink.isa import DeviceCode, NotedSource, read_device_code
 from relink.isa.wanted import Wanted, wanted_gpus
 from relink.loader.files import Files
 from relink.loader.target import Target, find_target
 from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
 from relink.plan.gpu import GpuPlan, dlopened_libraries, plan_gpus
-from relink.plan.gpu_findings import changed_code
 from relink.plan.layout import Layout
-from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
+from relink.plan.model import Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
 from relink.plan.strategy import Situation
 from relink.profiles import profile_for
 from relink.providers.platform import manylinux_tag, satisfies_tag
@@ -38,17 +38,16 @@ from relink.wheel.atomic import working_directory
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import (
-    RecordEntry,
     RecordKind,
     check_record,
     read_record,
     signatures,
-    verify_member,
     verify_members,
 )
-from relink.wheel.writer import Addition, Replacement, output_path, write_wheel
+from relink.wheel.writer import Addition, output_path, write_wheel
 
 __all__ = [
+    "LEVELS",
     "PLAN_MEMBER",
     "Options",
     "Planned",
@@ -63,6 +62,8 @@ __all__ = [
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"
+LEVELS = {"fast": 2, "balanced": 3, "small": 6}
+"""Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,9 @@ class Options:
 
     :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
+    :ivar compress: how changed files are deflated, a key of `LEVELS`.
+    :ivar jobs: threads that verify and write; None: as many as pay.
+    :ivar verify_record: hold the files against the vendor's RECORD.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     """
 
@@ -92,6 +96,9 @@ class Options:
     gpus: tuple[str, ...] = ()
     allow_isa_gap: bool = False
     dry_run: bool = False
+    compress: str = "balanced"
+    jobs: int | None = None
+    verify_record: bool = True
     epoch: int | None = None
     command: tuple[str, ...] = ()
 
@@ -101,6 +108,7 @@ class Wheel:
     """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way.
 
     :ivar codes: the device code in those members.
+    :ivar held: what is kept of the large ones.
     """
 
     archive: WheelArchive
@@ -108,6 +116,7 @@ class Wheel:
     tables: Mapping[str, SymbolTable]
     findings: tuple[Finding, ...]
     codes: Mapping[str, DeviceCode] = field(default_factory=dict)
+    held: Mapping[str, Held] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,15 @@ class Planned:
     situation: Situation
     decisions: Decisions
     gpu: GpuPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was written: its sha256, what the edits did to GPU code, and which parts of changed members they did not touch."""
+
+    sha256: str
+    findings: tuple[Finding, ...] = ()
+    cuts: Mapping[str, Sequence[Cut]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -149,6 +167,7 @@ def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wh
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, DeviceCode] = {}
+    held: dict[str, Held] = {}
     findings: list[Finding] = []
     for name, member in archive.members.items():
         if member.is_directory or not is_elf(archive.prefix(name, 4)):
@@ -166,17 +185,22 @@ def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wh
                 continue
             images[name] = image
             tables[name] = read_symbols(content)
-            codes[name] = read_device_code(BufferSource(content), name)
+            source = NotedSource(content)
+            codes[name] = read_device_code(source, name)
+            if kept := hold(content, image, source.noted):
+                held[name] = kept
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
-            content.release()
+            if name not in held:
+                content.release()
     return Wheel(
         archive,
         images,
         tables,
         (*findings, *_record_findings(archive), *_tag_findings(archive, images, tables)),
         codes,
+        held,
     )
 
 
@@ -410,14 +434,14 @@ def _write(
                 f"{directory}: cannot be written to ({error.strerror}); name another by --output"
             ) from error
         written = temporary / planned.plan.output
-        findings: tuple[Finding, ...] = ()
         try:
-            sha256, findings = _write_to(written, wheel, planned, options, clock)
+            result = _write_to(written, wheel, planned, options, clock)
         except OSError as error:
             raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
+        findings = result.findings
         if options.verify:
             with clock.stage("verify"):
-                findings += _verify(written, wheel.archive, planned)
+                findings += _verify(written, wheel, planned, result.cuts)
         if has_errors(findings) and not options.force:
             return None, findings
         if not in_place:
@@ -425,7 +449,7 @@ def _write(
                 os.replace(written, final)
             except OSError as error:
                 raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
-    return OutputFacts(str(final), sha256), findings
+    return OutputFacts(str(final), result.sha256), findings
 
 
 def _is_input(final: Path, wheel: Path) -> bool:
@@ -435,10 +459,8 @@ def _is_input(final: Path, wheel: Path) -> bool:
         return False
 
 
-def _write_to(
-    written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock
-) -> tuple[str, tuple[Finding, ...]]:
-    """Write the wheel; returns its sha256, and what the edits did to GPU code.
+def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock) -> _Written:
+    """Write the wheel.
 
     A plan that changes nothing gives the input itself.
     """
@@ -448,31 +470,33 @@ def _write_to(
         with clock.stage("write"):
             verify_members(
                 archive,
-                [entry for entry in listed.values() if entry.path in archive.members and entry.digest],
+                [
+                    entry
+                    for entry in listed.values()
+                    if options.verify_record and entry.path in archive.members and entry.digest
+                ],
+                options.jobs,
             )
             shutil.copyfile(archive.path, written)
-        return archive.sha256(), ()
-    findings: list[Finding] = []
-    replacements: dict[str, Path] = {}
+        return _Written(archive.sha256())
     with clock.stage("edit"):
-        for number, file in enumerate(plan.files):
-            if file.changed:
-                private = written.parent / f"{number}.elf"
-                entry = listed.get(file.path)
-                replacements[file.path] = _edit(archive, file, wheel.images[file.path], private, entry)
-                if before := wheel.codes.get(file.path):
-                    findings += changed_code(file.path, same_device_code(before, read_file(private)))
-    with clock.stage("write"), ExitStack() as stack:
+        replacements, cuts, findings = edit_files(
+            archive,
+            plan.files,
+            wheel.images,
+            wheel.codes,
+            wheel.held,
+            listed if options.verify_record else {},
+            written.parent,
+        )
+    with clock.stage("write"):
         name = planned.output
         dist_info = renamed_directory(archive.dist_info, name)
         result = write_wheel(
             archive,
             written.parent,
             name=name,
-            replacements={
-                member: Replacement(stack.enter_context(path.open("rb")), path.stat().st_size)
-                for member, path in replacements.items()
-            },
+            replacements=replacements,
             additions={
                 f"{dist_info}/{PLAN_MEMBER}": Addition(_json_bytes(to_json(plan))),
                 f"{dist_info}/{SBOM_MEMBER}": Addition(
@@ -480,39 +504,29 @@ def _write_to(
                 ),
             },
             epoch=options.epoch,
+            level=LEVELS[options.compress],
+            verify=options.verify_record,
+            jobs=options.jobs,
         )
-    return result.sha256, tuple(findings)
+    return _Written(result.sha256, tuple(findings), cuts)
 
 
 def _json_bytes(data: dict[str, Any]) -> bytes:
     return json.dumps(data, indent=1).encode() + b"\n"
 
 
-def _edit(
-    archive: WheelArchive, file: FilePlan, image: Image, private: Path, listed: RecordEntry | None
-) -> Path:
-    """Carry out the plan of one file on a private copy; returns the copy.
-
-    :param listed: what RECORD says of the file; its hash is checked here, since nobody can when the file has changed.
-    """
-    content = archive.read_into(file.path)
-    try:
-        if listed is not None and listed.digest is not None:
-            verify_member(archive, listed, content)
-        private.write_bytes(content)
-        apply_edit(private, file.edit, image, content)
-    finally:
-        content.release()
-    return private
-
-
-def _verify(path: Path, wheel: WheelArchive, planned: Planned) -> tuple[Finding, ...]:
+def _verify(
+    path: Path, wheel: Wheel, planned: Planned, edited: Mapping[str, Sequence[Cut]]
+) -> tuple[Finding, ...]:
     situation = planned.decisions.situation
     # The directory X-VERSION.data is called by the new version in the output.
-    names = {member: output_path(wheel, planned.output, member) for member in situation.images}
+    names = {member: output_path(wheel.archive, planned.output, member) for member in situation.images}
     situation = replace(
         situation, images={names[member]: image for member, image in situation.images.items()}
     )
+    cuts = {member: held.cuts for member, held in wheel.held.items()} | dict(edited)
     changed = [names[file.path] for file in planned.plan.files if file.changed]
     with WheelArchive(path) as archive:
-        return verify(archive, changed, situation).findings
+        return verify(
+            archive, changed, situation, {names[member]: found for member, found in cuts.items()}
+        ).findings

@@ -59,7 +59,8 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             )
         wheel = open_wheel(path, stack, target)
         situation = situation_of(wheel, target, (), options)
-        result = verify(archive, list(wheel.images), situation)
+        cuts = {name: held.cuts for name, held in wheel.held.items()}
+        result = verify(archive, list(wheel.images), situation, cuts)
         missing = _missing(result, situation, plan)
         findings = select((*wheel.findings, *missing, *result.findings), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
+from relink.elf.hollow import Cut
 from relink.elf.image import map_file
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
@@ -162,7 +164,12 @@ def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
     return tuple((item.name, item.path) for item in objects[1:] if item.identity[0] != "loader")
 
 
-def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) -> Verification:
+def verify(
+    archive: WheelArchive,
+    members: Iterable[str],
+    situation: Situation,
+    cuts: Mapping[str, Sequence[Cut]] | None = None,
+) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
     The simulation sees the members as `situation` says that they are, the loader as they are in `archive`: a file that is not
@@ -170,11 +177,13 @@ def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) 
 
     :param archive: the wheel that was written.
     :param members: the ELF members to ask about; `situation` has all ELF members, by their names in `archive`.
+    :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
+        checked, but takes no room on the disk.
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
     try:
-        with _laid_out(archive, situation) as layout:
+        with _laid_out(archive, situation, cuts or {}) as layout:
             planned = {layout.path_of(name): image for name, image in situation.images.items()}
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
             tables = Tables(situation.files, _symbols(situation))
@@ -190,7 +199,9 @@ def verify(archive: WheelArchive, members: Iterable[str], situation: Situation) 
 
 
 @contextmanager
-def _laid_out(archive: WheelArchive, situation: Situation) -> Iterator[Layout]:
+def _laid_out(
+    archive: WheelArchive, situation: Situation, cuts: Mapping[str, Sequence[Cut]]
+) -> Iterator[Layout]:
     """Extract the ELF members below a temporary directory, which lies inside of the sysroot."""
     sysroot = situation.target.sysroot
     with working_directory(Path(_place(sysroot))) as directory:
@@ -200,10 +211,25 @@ def _laid_out(archive: WheelArchive, situation: Situation) -> Iterator[Layout]:
         for member, image in situation.images.items():
             path = Path(resolve_inside(sysroot, layout.path_of(member)))
             path.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(member) as source, path.open("wb") as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
+            with path.open("wb") as sink:
+                _extract(archive.chunks(member), sink, cuts.get(member, ()))
             path.chmod(0o755 if image.interpreter else 0o644)
         yield layout
+
+
+def _extract(chunks: Iterable[bytes], sink: BinaryIO, cuts: Sequence[Cut]) -> None:
+    """Write a file with holes in place of its cuts."""
+    end = 0
+    for chunk in chunks:
+        start, end = end, end + len(chunk)
+        at = start
+        for cut in cuts:
+            if start < cut.stop and cut.start < end:
+                sink.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
+                at = min(end, cut.stop)
+                sink.seek(at)
+        sink.write(memoryview(chunk)[at - start :])
+    sink.truncate(end)
 
 
 def _place(sysroot: str) -> str:

@@ -24,7 +24,7 @@ from relink.isa.device_code import DeviceCode, read_device_code, read_file, reso
 from relink.isa.remedy import Remedy, remedies
 from relink.isa.runtime import Capability, Needs, Requirement, capability_of, check, find_runtime, needs_of
 from relink.isa.side_files import SideFiles, SideTarget, find_side_files, side_files_of
-from relink.isa.source import BufferSource, ByteSource, FileSource
+from relink.isa.source import BufferSource, ByteSource, FileSource, NotedSource
 from relink.isa.target_id import (
     BundleId,
     Match,
@@ -57,6 +57,7 @@ __all__ = [
     "Match",
     "Needs",
     "NodeAccess",
+    "NotedSource",
     "Remedy",
     "Removal",
     "Requirement",

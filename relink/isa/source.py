@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-__all__ = ["BufferSource", "ByteSource", "FileSource"]
+__all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
 
 
 class ByteSource(Protocol):
@@ -34,6 +34,23 @@ class BufferSource:
         if offset < 0 or length <= 0:
             return self._view[:0]
         return self._view[offset : offset + length]
+
+
+class NotedSource(BufferSource):
+    """A buffer that remembers which of its ranges were read.
+
+    :ivar noted: the ranges, in the order of the reads.
+    """
+
+    def __init__(self, buffer: bytes | bytearray | memoryview | mmap.mmap) -> None:
+        super().__init__(buffer)
+        self.noted: list[range] = []
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        """Return a view, and note it."""
+        view = super().read_at(offset, length)
+        self.noted.append(range(offset, offset + len(view)))
+        return view
 
 
 class FileSource:

@@ -28,6 +28,7 @@ __all__ = [
     "RecordEntry",
     "RecordIssue",
     "RecordKind",
+    "check_digest",
     "check_record",
     "default_jobs",
     "hashed",
@@ -236,13 +237,22 @@ def verify_member(
         sha256.update(chunk)
         if other is not sha256:
             other.update(chunk)
-    if entry.digest is not None and other.digest() != entry.digest:
-        wrong = RecordEntry(entry.path, named, other.digest(), size).hash_field
+    if entry.digest is not None:
+        check_digest(archive, entry, other.digest())
+    return hashed(entry.path, sha256.digest(), size)
+
+
+def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:
+    """Hold a content's digest, by the algorithm of ``entry``, against ``entry``.
+
+    :raises WheelError: it is another one.
+    """
+    if digest != entry.digest:
+        wrong = RecordEntry(entry.path, entry.algorithm, digest, None).hash_field
         raise WheelError(
             f"{archive.path.name}: {entry.path!r} is not the file that RECORD lists "
             f"({wrong} instead of {entry.hash_field})"
         )
-    return hashed(entry.path, sha256.digest(), size)
 
 
 def start_verification(

@@ -43,6 +43,9 @@ class Readable(Protocol):
 #: What a member's new content may be: bytes, a file's path, an open file (read from where it stands), or pieces.
 Content = Buffer | Path | Readable | Iterable[Buffer]
 
+# Of isal's nine: up to 1.5 % smaller than the default at the same speed (measured over onnxruntime-rocm's ELF files).
+_ISAL_MEMORY: Final = 4
+
 # What a deflater gives depends on how its input is cut, so the input is always cut alike.
 _BLOCK: Final = 1 << 20
 
@@ -81,7 +84,7 @@ def _deflater(level: int) -> _Deflater:
     isal's level 0 is not offered: it makes data that does not compress a quarter larger.
     """
     if 1 <= level <= 3:
-        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15)
+        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15, _ISAL_MEMORY)
     return zlib.compressobj(level, zlib.DEFLATED, -15)
 
 

@@ -478,7 +478,7 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relink.pipeline.apply_edit", interrupt)
+    monkeypatch.setattr("relink.apply.apply_edit", interrupt)
     code, out, err = run(works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
     assert (code, out) == (130, "")
     assert err == "relink: interrupted; no unfinished file was left behind\n"
@@ -489,11 +489,11 @@ def test_told_to_end(works: Works, tmp_path: Path) -> None:
     """In the middle of patchelf: the work stops, and nothing of it stays."""
     vendor, started = works.small(tmp_path), tmp_path / "started"
     program = (
-        "import pathlib, time, relink.cli, relink.pipeline\n"
+        "import pathlib, time, relink.apply, relink.cli\n"
         "def edit(*_):\n"
         f"    pathlib.Path({str(started)!r}).touch()\n"
         "    time.sleep(60)\n"
-        "relink.pipeline.apply_edit = edit\n"
+        "relink.apply.apply_edit = edit\n"
         f"relink.cli.main([{str(vendor)!r}, '--prefix', {str(works.prefix)!r}, '-o', {str(tmp_path / 'out')!r}])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:

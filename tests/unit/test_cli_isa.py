@@ -208,7 +208,7 @@ def test_device_code_that_an_edit_damages_is_an_error(
         struct.pack_into("<Q", data, at + 24, 1)  # one entry where there were three
         path.write_bytes(data)
 
-    monkeypatch.setattr("relink.pipeline.apply_edit", damage)
+    monkeypatch.setattr("relink.apply.apply_edit", damage)
     code, out, _ = run(vendor, "--prefix", rocm, "-o", tmp_path / "out", "--json", "--no-verify")
     document = report(out)
     (changed,) = found(document, "RLK411")

@@ -390,7 +390,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
 
 
 @pytest.mark.parametrize(
-    "place", ["relink.verify.dry_run", "relink.pipeline.apply_edit", "relink.wheel.writer._read_back"]
+    "place", ["relink.verify.dry_run", "relink.apply.apply_edit", "relink.wheel.writer._read_back"]
 )
 def test_interrupted_in_the_middle_of_a_stage(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -289,7 +289,7 @@ def test_a_difference_forbids_the_output(
 ) -> None:
     """patchelf's checks are switched off and its result is another than planned: only the loader can tell."""
     vendor = works.small(tmp_path)
-    monkeypatch.setattr("relink.pipeline.apply_edit", lambda *_: None)
+    monkeypatch.setattr("relink.apply.apply_edit", lambda *_: None)
     report = relink(vendor, works.options(tmp_path / "out"))
     assert not report.ok
     assert report.output is None

@@ -1,0 +1,166 @@
+"""Carrying out a plan on ELF members: what patchelf edits is small, what it does not touch goes by as a stream.
+
+Between reading and writing, a large member is *held*: its memory without its cuts (:mod:`relink.elf.hollow`), some megabytes of
+several hundred. The cuts come by a second time when the output is written, from the archive, piece by piece.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.elf.hollow import Cut, blank, find_cuts, kept
+from relink.elf.image import Image
+from relink.elf.patchelf import Edited, apply_edit, edit_hollow
+from relink.errors import ElfError, PatchelfError
+from relink.isa import BufferSource, DeviceCode, read_device_code, same_device_code
+from relink.plan.findings import Finding, finding
+from relink.plan.gpu_findings import changed_code
+from relink.plan.model import FilePlan
+from relink.wheel.archive import WheelArchive
+from relink.wheel.record import RecordEntry, check_digest, verify_member
+from relink.wheel.writer import Replacement
+
+__all__ = ["Held", "edit_files", "hold"]
+
+_AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
+_LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A large member between reading and writing.
+
+    :ivar view: its bytes; zeros at `cuts`, but for `stay`, which readers of device code looked at.
+    """
+
+    view: memoryview
+    cuts: tuple[Cut, ...]
+    stay: tuple[range, ...]
+
+
+def hold(content: memoryview, image: Image, noted: Iterable[range]) -> Held | None:
+    """Give the memory of a member's cuts back; None, with nothing done, where it has none.
+
+    :param content: from :meth:`WheelArchive.read_into`; the result keeps it.
+    :param noted: what must stay readable.
+    """
+    try:
+        cuts = find_cuts(content, image)
+    except ElfError:  # section headers that lead nowhere: the loader does not care, and patchelf will say so
+        return None
+    memory = content.obj
+    if not cuts or not isinstance(memory, mmap.mmap):
+        return None
+    return Held(content, cuts, blank(memory, cuts, noted))
+
+
+def edit_files(
+    archive: WheelArchive,
+    files: Iterable[FilePlan],
+    images: Mapping[str, Image],
+    codes: Mapping[str, DeviceCode],
+    held: Mapping[str, Held],
+    listed: Mapping[str, RecordEntry],
+    directory: Path,
+) -> tuple[dict[str, Replacement], dict[str, tuple[Cut, ...]], list[Finding]]:
+    """Edit every file that its plan changes; returns new content, the cuts it came by, and findings, by member.
+
+    :param listed: what RECORD says of the files; it is compared when the content goes by, since nobody can afterwards.
+    :param directory: for what patchelf works on; must exist as long as the content is read.
+    :raises PatchelfError: an edit failed, or its result does not hold up.
+    :raises WheelError: a file is not the one that RECORD lists.
+    """
+    changed = [file for file in files if file.changed]
+
+    def one(number: int, file: FilePlan) -> tuple[Edited, list[Finding]]:
+        path = directory / f"{number}.elf"
+        image = images[file.path]
+        edited, found = _edited(archive, file, image, held.get(file.path), path)
+        if before := codes.get(file.path):
+            after = read_device_code(BufferSource(edited.view), file.path)
+            found += changed_code(file.path, same_device_code(before, after))
+        return edited, found
+
+    # One after the other, in this thread: a hollow copy takes 0.1 s, and an interruption ends a patchelf that hangs.
+    results = [one(number, file) for number, file in enumerate(changed)]
+    replacements = {
+        file.path: Replacement(_pieces(archive, file.path, edited, listed.get(file.path)), len(edited.view))
+        for file, (edited, _) in zip(changed, results, strict=True)
+    }
+    cuts = {file.path: edited.cuts for file, (edited, _) in zip(changed, results, strict=True)}
+    return replacements, cuts, [found for _, more in results for found in more]
+
+
+def _edited(
+    archive: WheelArchive, file: FilePlan, image: Image, held: Held | None, path: Path
+) -> tuple[Edited, list[Finding]]:
+    """Edit one file: hollow if that can be done, whole if not."""
+    reason = "none of its large sections can be left out"
+    if held is not None:
+        try:
+            return edit_hollow(path, file.edit, image, held.view, held.cuts, held.stay), []
+        except PatchelfError as error:
+            reason = "; ".join([error.message, *error.issues])
+    content = archive.read_into(file.path)
+    try:
+        path.write_bytes(content)
+        after = apply_edit(path, file.edit, image, content)
+    finally:
+        content.release()
+    more = [finding("RLK510", file.path, reason)] if image.size >= _LARGE else []
+    with path.open("rb") as written:
+        return Edited(after, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)), more
+
+
+def _pieces(
+    archive: WheelArchive, name: str, edited: Edited, listed: RecordEntry | None
+) -> Iterator[memoryview]:
+    """Yield the edited file: its cuts from the archive, the rest from memory."""
+    with memoryview(edited.view) as view:
+        if not edited.cuts:
+            if listed is not None and listed.digest is not None:
+                verify_member(archive, listed)
+            yield view
+            return
+        position = 0
+        rest = list(kept(edited.cuts, len(view)))
+        for chunk in _ahead(_against_record(archive, name, listed)):
+            start, end = position, position + len(chunk)
+            while position < end:
+                part = rest[0]
+                if position < part.start:
+                    stop = min(end, part.start)
+                    yield memoryview(chunk)[position - start : stop - start]
+                else:
+                    stop = min(end, part.stop)
+                    yield view[position:stop]
+                position = stop
+                if position == part.stop:
+                    del rest[0]
+        yield view[position:]
+
+
+def _against_record(archive: WheelArchive, name: str, listed: RecordEntry | None) -> Iterator[bytes]:
+    """Yield a member's content; in the end it must be what RECORD lists."""
+    if listed is None or listed.digest is None or listed.algorithm is None:
+        yield from archive.chunks(name)
+        return
+    digest = hashlib.new(listed.algorithm, usedforsecurity=False)
+    for chunk in archive.chunks(name):
+        digest.update(chunk)
+        yield chunk
+    check_digest(archive, listed, digest.digest())
+
+
+def _ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same, made on a thread of its own a little before it is wanted."""
+    with ThreadPoolExecutor(1, "relink-inflate") as pool:
+        waiting = [pool.submit(next, chunks, b"") for _ in range(_AHEAD)]
+        while data := waiting.pop(0).result():
+            waiting.append(pool.submit(next, chunks, b""))
+            yield data
