@@ -41,7 +41,7 @@ __all__ = [
     "result_of",
 ]
 
-MINIMUM_VERSION = Version("0.19")
+MINIMUM_VERSION = Version("0.19.1")
 _KNOWN_FAULTS = {
     "0.14.3": "it writes wrong strings when several edits are made in one call",
     "0.17": "it corrupts files whose program headers were moved before",

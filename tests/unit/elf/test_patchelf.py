@@ -52,7 +52,7 @@ def test_the_one_beside_the_interpreter_comes_first(tmp_path: Path, monkeypatch:
 
 
 def test_the_scripts_directory_then_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_path = fake(tmp_path / "bin", "echo patchelf 0.19.0")
+    on_path = fake(tmp_path / "bin", "echo patchelf 0.19.1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setattr(sys, "executable", "")
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "scripts"))
