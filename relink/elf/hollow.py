@@ -196,8 +196,9 @@ def restored(file: Buffer, cuts: Sequence[Cut], original: Buffer, stay: Iterable
     :param stay: ranges inside of cuts that are copied from there.
     :raises ElfError: a section with a cut is not where it was, or the headers are not sound.
     """
-    moved = _Moved(cuts)
     whole = sparse(len(file) + sum(map(len, cuts)))
+    if len(whole) < len(original):
+        raise ElfError("it is smaller than before")
     with memoryview(file) as view:
         at = 0
         for part in kept(cuts, len(whole)):
@@ -206,7 +207,7 @@ def restored(file: Buffer, cuts: Sequence[Cut], original: Buffer, stay: Iterable
     for part in stay:
         whole[part.start : part.stop] = original[part.start : part.stop]
     try:
-        _move_headers(whole, moved, down=False)
+        _move_headers(whole, _Moved(cuts), down=False)
     except struct.error as error:
         raise ElfError(f"damaged headers ({error})") from error
     _leave_old_headers(whole, original)

@@ -1,0 +1,321 @@
+"""elf.hollow: what is cut out, and that an edit of the hollow copy gives what an edit of the whole file gives."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.elf import hollow
+from relink.elf.edit_checks import check_edit
+from relink.elf.hollow import blank, find_cuts, hollowed, kept, restored, sparse
+from relink.elf.image import Section, read_image, read_sections
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, result_of
+from relink.errors import ElfError, PatchelfError
+from relink.loader.target import find_target
+from relink.verify import dry_run
+from tests.support.cc import cc, shared
+
+UNIT = 1 << 16
+SIZE = 3 << 20  # bytes of payload
+# In front: .hip_fatbin is in the middle of its segment, as jax has it. Behind: it ends one, as onnxruntime has it.
+FRONT = """
+extern int deep(void); int f(void) { return deep(); }
+__asm__(".section .hip_fatbin,\\"a\\",@progbits\\n.p2align 12\\nbundle: .incbin \\"PAYLOAD\\"\\n.previous\\n");
+extern const char bundle[] __attribute__((visibility("hidden")));
+struct wrapper { unsigned magic, version; const void *bundle; void *reserved; };
+static struct wrapper first __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle, 0};
+static struct wrapper second __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle + 1048576, 0};
+const char *text = "constant"; int data = 5; static char room[100]; char *rooms(void) { return room; }
+"""
+BEHIND = FRONT.replace('\\"a\\"', '\\"aw\\"')
+EDITS = [
+    ElfEdit("/somewhere/else:$ORIGIN/" + "long/" * 60, "rpath", add=("libz.so.9", "liba.so.1")),
+    ElfEdit("/p", "runpath"),
+    ElfEdit(search_path=""),
+    ElfEdit(replace=(("libdeep.so.1", "libdeep.so.1234567"),)),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("hollow")
+    payload = bytes((at * 7919 >> 8 ^ at) & 0xFF for at in range(1 << 16)) * (SIZE >> 16)
+    (directory / "payload").write_bytes(payload)
+    deep = shared(directory / "libdeep.so.1", "int deep(void) { return 1; }")
+    flags = ["-Wl,--enable-new-dtags,-rpath,/vendor"]
+    return {
+        name: shared(
+            directory / f"lib{name}.so",
+            source.replace("PAYLOAD", f"{directory}/payload"),
+            needed=[deep],
+            flags=flags,
+        )
+        for name, source in (("front", FRONT), ("behind", BEHIND))
+    }
+
+
+@pytest.fixture(params=["front", "behind"])
+def file(request: pytest.FixtureRequest, made: dict[str, Path]) -> Path:
+    return made[request.param]
+
+
+def section(buffer: bytes | memoryview, name: str) -> Section:
+    return next(one for one in read_sections(buffer, "x") if one.name == name)
+
+
+def test_the_payload_is_cut_out(file: Path) -> None:
+    data = file.read_bytes()
+    (cut,) = find_cuts(data, read_image(data, "x"))
+    fatbin = section(data, ".hip_fatbin")
+    assert fatbin.offset < cut.start < cut.stop < fatbin.offset + fatbin.file_size
+    assert len(cut) % UNIT == 0
+    assert len(cut) > SIZE - 2 * UNIT
+    assert [len(part) for part in kept((cut,), len(data))] == [cut.start, len(data) - cut.stop]
+
+
+def test_out_and_back_is_the_same_file(file: Path, tmp_path: Path) -> None:
+    data = file.read_bytes()
+    cuts = find_cuts(data, read_image(data, "x"))
+    small = hollowed(data, cuts)
+    assert len(small) == len(data) - len(cuts[0])
+    (tmp_path / "small").write_bytes(small)
+    said = subprocess.run(["readelf", "-SlW", tmp_path / "small"], capture_output=True, text=True, check=True)
+    assert (said.stderr, ".hip_fatbin" in said.stdout) == ("", True)
+    whole = restored(small, cuts, data, cuts)
+    assert whole == data
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_the_hollow_copy_is_an_edit_of_the_whole(
+    file: Path, edit: ElfEdit, tmp_path: Path
+) -> None:
+    """The same bytes but for section headers that nobody reads: where patchelf moved them twice, it left a table behind."""
+    data = file.read_bytes()
+    before = read_image(data, file.name)
+    cuts = find_cuts(data, before)
+    edited = edit_hollow(tmp_path / "hollow", edit, before, data, cuts, cuts)
+    assert (tmp_path / "hollow").stat().st_size < len(data) - SIZE // 2
+    (tmp_path / "whole").write_bytes(data)
+    after = apply_edit(tmp_path / "whole", edit, before, data)
+    whole = (tmp_path / "whole").read_bytes()
+    assert edited.image == after
+    assert len(edited.view) == len(whole)
+    table = 64 * len(read_sections(whole, "x"))
+    differing = [at for at in range(0, len(whole), 8) if edited.view[at : at + 8] != whole[at : at + 8]]
+    assert not differing or differing[-1] - differing[0] < table
+    if differing:
+        in_use = [range(one.offset, one.offset + one.file_size) for one in read_sections(whole, "x")]
+        in_use.append(range(struct.unpack_from("<Q", whole, 40)[0], len(whole)))
+        assert not [at for at in differing for part in in_use if at in part]
+    assert read_sections(edited.view, "x") == read_sections(whole, "x")
+
+
+def test_the_loader_and_readelf_see_no_difference(file: Path, tmp_path: Path) -> None:
+    data = file.read_bytes()
+    before = read_image(data, file.name)
+    cuts = find_cuts(data, before)
+    seen = []
+    for stay, name in ((cuts, "full"), ((), "holes")):
+        path = tmp_path / name / "libuser.so"
+        path.parent.mkdir()
+        edit = ElfEdit(str(file.parent), "runpath")
+        path.write_bytes(edit_hollow(tmp_path / "hollow", edit, before, data, cuts, stay).view)
+        found = dry_run(find_target(), str(path))
+        assert dict(found.objects)["libdeep.so.1"] == str(file.parent / "libdeep.so.1")
+        said = subprocess.run(["readelf", "-aW", path], capture_output=True, text=True, check=True)
+        assert said.stderr == ""
+        seen.append((found.missing, found.problems, said.stdout))
+    assert seen[0] == seen[1]
+    assert seen[0][:2] == ((), ())
+
+
+def test_a_result_with_holes_is_held_against_the_original_with_holes(file: Path, tmp_path: Path) -> None:
+    """Nothing of the payload is needed; what stays of it is carried over."""
+    data = file.read_bytes()
+    before = read_image(data, file.name)
+    cuts = find_cuts(data, before)
+    memory = mmap.mmap(-1, len(data), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(data)
+    at = cuts[0].start + 3 * UNIT
+    stay = blank(memory, cuts, [range(at + 5, at + 10), range(10)])
+    assert stay == (range(at, at + mmap.PAGESIZE),)
+    assert memory[at : at + mmap.PAGESIZE] == data[at : at + mmap.PAGESIZE]
+    for gap in (range(cuts[0].start, at), range(at + mmap.PAGESIZE, cuts[0].stop)):
+        assert memory[gap.start : gap.stop] == bytes(len(gap))
+    assert memory[: cuts[0].start] == data[: cuts[0].start]
+    assert memory[cuts[0].stop :] == data[cuts[0].stop :]
+    edited = edit_hollow(tmp_path / "hollow", EDITS[0], before, memory, cuts, stay)
+    assert edited.view[at : at + mmap.PAGESIZE] == data[at : at + mmap.PAGESIZE]
+    assert edited.view[at - UNIT : at] == bytes(UNIT)
+
+
+# What the checks see
+
+
+def broken(file: Path, tmp_path: Path) -> tuple[bytes, bytearray, tuple[range, ...]]:
+    data = file.read_bytes()
+    before = read_image(data, file.name)
+    cuts = find_cuts(data, before)
+    return data, bytearray(edit_hollow(tmp_path / "hollow", EDITS[0], before, data, cuts).view), cuts
+
+
+def issues(data: bytes, edited: bytearray, cuts: tuple[range, ...]) -> list[str]:
+    before = read_image(data, "x")
+    return check_edit(data, edited, before, read_image(edited, "x"), result_of(before, EDITS[0]), cuts)
+
+
+def test_bytes_around_a_cut_are_compared(file: Path, tmp_path: Path) -> None:
+    data, edited, cuts = broken(file, tmp_path)
+    assert issues(data, edited, cuts) == []
+    assert "section .hip_fatbin changed its contents" in issues(data, edited, ())
+    for at in (cuts[0].start - 1, cuts[0].stop):
+        edited[at] ^= 1
+        assert "section .hip_fatbin changed its contents" in issues(data, edited, cuts)
+        edited[at] ^= 1
+
+
+def test_a_payload_that_is_not_at_its_offset(file: Path, tmp_path: Path) -> None:
+    """Moved by a page, header and all: there are only zeros to compare, and they are not taken for the same."""
+    data, edited, cuts = broken(file, tmp_path)
+    (table,) = struct.unpack_from("<Q", edited, 40)
+    number = [one.name for one in read_sections(edited, "x")].index(".hip_fatbin")
+    at = table + 64 * number + 24
+    struct.pack_into("<Q", edited, at, struct.unpack_from("<Q", edited, at)[0] + UNIT)
+    assert "section .hip_fatbin changed its contents" in issues(data, edited, cuts)
+
+
+def test_a_wrapper_into_a_cut_whose_bytes_come_from_elsewhere(file: Path, tmp_path: Path) -> None:
+    data, edited, cuts = broken(file, tmp_path)
+    (at,) = (
+        64 + 56 * number
+        for number, one in enumerate(read_image(edited, "x").segments)
+        if one.type == 1 and one.offset <= cuts[0].start < one.offset + one.file_size
+    )
+    struct.pack_into("<Q", edited, at + 8, struct.unpack_from("<Q", edited, at + 8)[0] + 16)
+    assert any(
+        issue.endswith("does not point to its bundle any more") for issue in issues(data, edited, cuts)
+    )
+
+
+def test_a_section_with_a_cut_that_moved(file: Path) -> None:
+    data = file.read_bytes()
+    cuts = find_cuts(data, read_image(data, "x"))
+    small = hollowed(data, cuts)
+    number = [one.name for one in read_sections(data, "x")].index(".hip_fatbin")
+    (table,) = struct.unpack_from("<Q", small, 40)
+    for field in (16, 24, 32):
+        at = table + 64 * number + field
+        (value,) = struct.unpack_from("<Q", small, at)
+        struct.pack_into("<Q", small, at, value + 16)
+        with pytest.raises(ElfError, match="a section with a cut moved"):
+            restored(small, cuts, data)
+        struct.pack_into("<Q", small, at, value)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "words"),
+    [
+        (40, 1 << 40, "headers past the end"),
+        (32, 1 << 40, "headers past the end"),
+        (54, 57, "headers of another size"),
+        (64 + 40, 1, "more bytes in the file than in memory"),
+        (64 + 8, (1 << 64) - 1, "damaged headers|more bytes in the file"),
+    ],
+)
+def test_headers_that_make_no_sense(file: Path, offset: int, value: int, words: str) -> None:
+    data = file.read_bytes()
+    cuts = find_cuts(data, read_image(data, "x"))
+    small = hollowed(data, cuts)
+    struct.pack_into("<H" if offset == 54 else "<Q", small, offset, value)
+    with pytest.raises(ElfError, match=words):
+        restored(small, cuts, data)
+
+
+def test_a_patchelf_that_moves_the_payload_is_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = file.read_bytes()
+    before = read_image(data, file.name)
+    monkeypatch.setattr(
+        "relink.elf.patchelf._patch", lambda path, *_: path.write_bytes(b"\x7fELF" + bytes(100))
+    )
+    with pytest.raises(PatchelfError, match="does not hold up"):
+        edit_hollow(tmp_path / "x", EDITS[0], before, data, find_cuts(data, before))
+
+
+# What is not cut
+
+
+def test_small_files_and_programs_are_left_whole(file: Path, tmp_path: Path) -> None:
+    small = shared(tmp_path / "libsmall.so").read_bytes()
+    assert find_cuts(small, read_image(small, "x")) == ()
+    flags = ["-no-pie", f"-Wl,-rpath,{file.parent}"]
+    source = "int main(void) { return 0; }" + BEHIND.replace("PAYLOAD", str(file.parent / "payload"))
+    program = cc(source, tmp_path / "program", *flags, needed=[file.parent / "libdeep.so.1"]).read_bytes()
+    assert find_cuts(program, read_image(program, "x")) == ()
+
+
+@pytest.mark.parametrize("change", [{"elf_class": 32}, {"little_endian": False}, {"kind": 2}])
+def test_other_kinds_of_files(file: Path, change: dict[str, int]) -> None:
+    data = file.read_bytes()
+    image = read_image(data, "x")
+    assert find_cuts(data, replace(image, header=replace(image.header, **change))) == ()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("align", [(1 << 16) + 1, 1 << 25])
+def test_alignments_that_nothing_can_follow(file: Path, align: int) -> None:
+    data = file.read_bytes()
+    image = read_image(data, "x")
+    segments = (*image.segments, replace(image.segments[0], type=1, align=align))
+    assert find_cuts(data, replace(image, segments=segments)) == ()
+
+
+def test_a_cut_is_a_multiple_of_every_alignment(file: Path) -> None:
+    data = file.read_bytes()
+    image = read_image(data, "x")
+    segments = (*image.segments, replace(image.segments[0], type=1, align=1 << 20))
+    (cut,) = find_cuts(data, replace(image, segments=segments))
+    assert len(cut) == 2 << 20
+
+
+def test_nothing_is_cut_where_a_header_points(file: Path) -> None:
+    """A segment that begins in the payload: an offset there would have no place in the hollow copy."""
+    data = file.read_bytes()
+    image = read_image(data, "x")
+    (cut,) = find_cuts(data, image)
+    for offset, size in (
+        (cut.start, 1),
+        (cut.stop - 1, 1),
+        (cut.start - 9, 9),
+        (cut.stop, 1),
+        (0, cut.start + 9),
+    ):
+        inner = replace(image.segments[0], type=4, offset=offset, file_size=size)
+        assert find_cuts(data, replace(image, segments=(*image.segments, inner))) == ()
+    around = replace(image.segments[0], type=4, offset=cut.start - 9, file_size=len(cut) + 20)
+    assert find_cuts(data, replace(image, segments=(*image.segments, around))) == (cut,)
+
+
+def test_sections_of_names_that_patchelf_knows_stay(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = file.read_bytes()
+    monkeypatch.setattr(hollow, "MOVABLE", frozenset({".hip_fatbin"}))
+    assert find_cuts(data, read_image(data, "x")) == ()
+
+
+def test_a_section_past_the_end_of_the_file_is_not_cut(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    number = [one.name for one in read_sections(data, "x")].index(".hip_fatbin")
+    (table,) = struct.unpack_from("<Q", data, 40)
+    struct.pack_into("<Q", data, table + 64 * number + 24, len(data) + UNIT)
+    assert find_cuts(data, read_image(data, "x")) == ()
+
+
+def test_sparse_memory_reads_as_zeros() -> None:
+    memory = sparse(1 << 30)
+    assert len(memory) == 1 << 30
+    assert memory[-4096:] == bytes(4096)
