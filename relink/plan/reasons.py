@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from relink.loader.binding import Tables, check_versions
+from relink.loader.binding import Tables, check_versions, unserved_records
 from relink.loader.search import Tried
 from relink.plan.findings import Finding, finding
 from relink.plan.proof import Settled
@@ -37,6 +37,7 @@ def reasons(
     yield from _skipped_files(situation, served)
     yield from _paths_and_strategies(served)
     yield from _versions(situation, served, tables)
+    yield from _dangling_records(situation, served, tables)
     yield from _from_the_system(situation, served)
     yield from _unused_patterns(situation, outcomes)
 
@@ -240,6 +241,21 @@ def _versions(situation: Situation, served: Mapping[str, Outcome], tables: Table
             f"needs {', '.join(versions)} of {file}; {situation.layout.shown(supplier)} goes up to {highest}"
         )
         yield finding("RLK301", shown, message, _other_loader(situation))
+
+
+def _dangling_records(
+    situation: Situation, served: Mapping[str, Outcome], tables: Tables
+) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], None] = {}
+    for outcome in served.values():
+        missing = {edge.soname for edge in outcome.closure.missing}
+        for record in unserved_records(outcome.closure, tables):
+            if record.file not in missing:  # what is missing is told as such
+                seen[situation.layout.shown(record.requester), record.file] = None
+    for requester, file in seen:
+        yield finding(
+            "RLK305", requester, f"a version record names {file}, which is neither NEEDED nor loaded"
+        )
 
 
 def _other_loader(situation: Situation) -> str | None:

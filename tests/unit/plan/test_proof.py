@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import relink.rocm
+from relink.elf.image import read_image
+from relink.elf.patchelf import find_patchelf
+from relink.elf.symbols import read_symbols
 from relink.plan.decide import Decisions
 from relink.plan.findings import Finding
 from relink.plan.model import FilePlan
@@ -166,6 +170,18 @@ class TestBinding:
         scene.provide("lib/libhip.so.1", source=call("gone") + define("hip"))
         scene.member(MEMBER, ["libhip.so.1"], call("hip"))
         assert found(scene.decide(), "RLK302").subject == f"{scene.prefix}/lib/libhip.so.1"
+
+    def test_a_version_record_that_was_left_behind(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.1", source=define("hip"), flags=[scene.versions("hip_4.2:hip")])
+        scene.provide("lib/libelse.so.1", source=define("other"))
+        member = scene.member(
+            MEMBER, ["libelse.so.1"], call("hip", "other"), flags=[str(scene.prefix / "lib/libhip.so.1")]
+        )
+        assert "RLK305" not in codes(scene.decide())
+        subprocess.run([find_patchelf().path, "--remove-needed", "libhip.so.1", str(member)], check=True)
+        data = member.read_bytes()
+        scene.images[MEMBER], scene.tables[MEMBER] = read_image(data, MEMBER), read_symbols(data)
+        assert "names libhip.so.1" in found(scene.decide(), "RLK305").message
 
     def test_weak_imports_may_stay_open(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.1", source=define("hip"))
