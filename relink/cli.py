@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,6 +96,15 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Every NEEDED with its evidence, and all findings.")
 ]
 
+
+class Compress(StrEnum):
+    """Words for :data:`relink.pipeline.LEVELS`."""
+
+    fast = "fast"
+    balanced = "balanced"
+    small = "small"
+
+
 _INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
 _STAGES = ("target", "read", "plan", "edit", "write", "verify")
 
@@ -141,6 +151,22 @@ def run(
         str | None, typer.Option(metavar="LABEL", help="The local version label, if not rocmX.Y.Z.")
     ] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the real loader.")] = False,
+    no_verify_record: Annotated[
+        bool,
+        typer.Option("--no-verify-record", help="Believe the vendor's RECORD: do not hash what is copied."),
+    ] = False,
+    compress: Annotated[
+        Compress, typer.Option(help="How much is spent on making changed files small again.")
+    ] = Compress.balanced,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Threads that verify and write.")
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="MIB", help="MiB in which several files are compressed at once. Default: 256."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
     select: Select = [],
     ignore: Ignore = [],
@@ -173,6 +199,10 @@ def run(
         gpus=tuple(gpu),
         allow_isa_gap=allow_isa_gap,
         dry_run=dry_run,
+        compress=compress.value,
+        jobs=jobs,
+        verify_record=not no_verify_record,
+        max_memory=max_memory << 20 if max_memory else None,
         epoch=_source_date_epoch(),
         command=("relink", *sys.argv[1:]),
     )

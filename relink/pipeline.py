@@ -74,6 +74,7 @@ class Options:
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
     :ivar compress: how changed files are deflated, a key of `LEVELS`.
     :ivar jobs: threads that verify and write; None: as many as pay.
+    :ivar max_memory: bytes that several members may take that are deflated at once; None: the writer's own.
     :ivar verify_record: hold the files against the vendor's RECORD.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     """
@@ -99,6 +100,7 @@ class Options:
     compress: str = "balanced"
     jobs: int | None = None
     verify_record: bool = True
+    max_memory: int | None = None
     epoch: int | None = None
     command: tuple[str, ...] = ()
 
@@ -507,6 +509,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             level=LEVELS[options.compress],
             verify=options.verify_record,
             jobs=options.jobs,
+            max_memory=options.max_memory,
         )
     return _Written(result.sha256, tuple(findings), cuts)
 

@@ -8,10 +8,10 @@ import hashlib
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Self
 
 from relink.errors import RelinkError, UsageError
 from relink.wheel import zipformat as z
@@ -31,7 +31,7 @@ from relink.wheel.record import (
     verified,
 )
 from relink.wheel.zipformat import DosTime, Member
-from relink.wheel.zipwriter import Content, Header, ZipWriter
+from relink.wheel.zipwriter import Content, Header, Packed, ZipWriter, content_size
 
 __all__ = ["Addition", "Replacement", "WrittenWheel", "output_path", "write_wheel"]
 
@@ -39,6 +39,7 @@ _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
 _UNIX: Final = 3
 _READ_BACK: Final = 1 << 20
+_AHEAD: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ def write_wheel(
     verify: bool = True,
     known: Mapping[str, RecordEntry] | None = None,
     jobs: int | None = None,
+    max_memory: int | None = None,
 ) -> WrittenWheel:
     """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
 
@@ -252,7 +254,8 @@ def write_wheel(
     :param verify: inflate every copied member and compare with the vendor's RECORD; if not, the vendor's
         SHA-256 is believed where there is one.
     :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
-    :param jobs: threads that verify; None: :func:`relink.wheel.record.default_jobs`.
+    :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
+    :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -274,14 +277,16 @@ def write_wheel(
         verification = start_verification(archive, unknown, pool)
         stack.enter_context(_told(target))
         file = stack.enter_context(atomic_file(target))
-        writer = stack.enter_context(contextlib.closing(ZipWriter(file, level)))
+        writer = ZipWriter(file, level)
         new: dict[str, RecordEntry] = {}
+        fresh = [job for job in planned if job.content is not None]
+        packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, jobs or default_jobs()))
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
-            elif job.content is not None:
+            else:
                 path = job.header.name
-                new[path] = hashed(path, *writer.add(job.header, job.content, job.size))
+                new[path] = hashed(path, *packing.add(job))
         rows |= verified(verification)
         lines = tuple(
             replace(rows[job.source.name], path=job.header.name) if job.source else new[job.header.name]
@@ -292,6 +297,51 @@ def write_wheel(
         size = writer.finish()
         sha256 = _read_back(file)
     return WrittenWheel(target, sha256, size, lines, dropped)
+
+
+class _Ahead:
+    """Adds new members in their order, and deflates those that come later meanwhile, as far as memory goes."""
+
+    def __init__(self, writer: ZipWriter, fresh: list[_Job], memory: int, threads: int) -> None:
+        self._writer = writer
+        self._later = fresh
+        self._free = memory
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "relink-deflate")
+        self._packing: dict[str, tuple[int, Future[Packed]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, job: _Job) -> tuple[bytes, int]:
+        """Add the next member: as it was deflated ahead, or in one pass to the file."""
+        content = b"" if job.content is None else job.content
+        self._later.remove(job)
+        self._begin()
+        size, packed = self._packing.pop(job.header.name, (0, None))
+        if packed is None:
+            return self._writer.add(job.header, content, job.size)
+        try:
+            return self._writer.add_packed(job.header, packed.result())
+        finally:
+            self._free += size
+
+    def _begin(self) -> None:
+        """Begin with what comes later; a member counts with its size before it is deflated, which it hardly exceeds."""
+        for job in self._later:
+            # One thread is the one that asks.
+            if len(self._packing) >= self._threads - 1:
+                break
+            if job.header.name in self._packing or job.content is None:
+                continue
+            size = content_size(job.content, job.size)
+            if size <= self._free:
+                self._free -= size
+                packing = self._pool.submit(self._writer.pack, job.header, job.content, job.size)
+                self._packing[job.header.name] = (size, packing)
 
 
 @contextlib.contextmanager

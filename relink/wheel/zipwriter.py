@@ -10,9 +10,9 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, runtime_checkable
 
@@ -22,7 +22,7 @@ from relink.errors import RelinkError
 from relink.wheel import zipformat as z
 from relink.wheel.zipformat import DosTime, Member
 
-__all__ = ["Content", "Header", "ZipWriter", "content_size"]
+__all__ = ["Content", "Header", "Packed", "ZipWriter", "content_size"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -70,6 +70,17 @@ class _Written:
     compressed_size: int
     size: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A member's content as it goes into the file, ``parts`` joined, and what its headers say of it."""
+
+    sha256: bytes
+    crc: int
+    compressed_size: int
+    size: int
+    parts: tuple[bytes, ...] = ()
 
 
 class _Deflater(Protocol):
@@ -220,6 +231,39 @@ def content_size(content: Content, size: int | None) -> int:
     )
 
 
+def _pack(
+    header: Header, content: Content, announced: int, level: int, write: Callable[[Buffer], object]
+) -> Packed:
+    """Deflate or store ``content`` to ``write``, hashing it beside that.
+
+    :raises RelinkError: the content does not have the size that was announced.
+    """
+    sha256 = hashlib.sha256()
+    crc = seen = compressed = 0
+    deflater = _deflater(level) if header.method == z.DEFLATED else None
+    # Hashing takes less than deflating, beside it on another core.
+    with ThreadPoolExecutor(1, "relink-hash") as hasher:
+        for block in _blocks(content):
+            hashing = hasher.submit(sha256.update, block)
+            try:
+                crc = isal_zlib.crc32(block, crc)
+                data = deflater.compress(block) if deflater else block
+                write(data)
+                compressed += len(data)
+                seen += len(block)
+            finally:
+                hashing.result()
+    if deflater:
+        data = deflater.flush()
+        write(data)
+        compressed += len(data)
+    if seen != announced:
+        raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
+    if compressed > _at_most(header.method, seen):
+        raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
+    return Packed(sha256.digest(), crc, compressed, seen)
+
+
 class ZipWriter:
     """Writes members to ``file``, from position 0; :meth:`finish` writes the directory.
 
@@ -233,11 +277,6 @@ class ZipWriter:
         self._level = level
         self._offset = 0
         self._entries: list[_Written] = []
-        self._hasher = ThreadPoolExecutor(1, "relink-hash")
-
-    def close(self) -> None:
-        """Give back the hashing thread."""
-        self._hasher.shutdown()
 
     def copy(self, header: Header, member: Member, raw: Iterable[bytes]) -> None:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
@@ -260,32 +299,29 @@ class ZipWriter:
         offset = self._offset
         # A first header with what is known: it is as long as the right one, which replaces it.
         self._write(_local(header, 0, 0, announced))
-        data_at = self._offset
-        sha256 = hashlib.sha256()
-        crc = 0
-        seen = 0
-        deflater = _deflater(self._level) if header.method == z.DEFLATED else None
-        for block in _blocks(content):
-            # Hashing takes half as long as deflating, beside it on another core.
-            hashing = self._hasher.submit(sha256.update, block)
-            try:
-                crc = isal_zlib.crc32(block, crc)
-                self._write(deflater.compress(block) if deflater else block)
-                seen += len(block)
-            finally:
-                hashing.result()
-        if deflater:
-            self._write(deflater.flush())
-        if seen != announced:
-            raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
-        compressed = self._offset - data_at
-        if compressed > _at_most(header.method, seen):
-            raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
+        facts = _pack(header, content, announced, self._level, self._write)
         self._file.seek(offset)
-        self._file.write(_local(header, crc, compressed, seen))
+        self._file.write(_local(header, facts.crc, facts.compressed_size, facts.size))
         self._file.seek(self._offset)
-        self._entries.append(_Written(header, crc, compressed, seen, offset))
-        return sha256.digest(), seen
+        self._entries.append(_Written(header, facts.crc, facts.compressed_size, facts.size, offset))
+        return facts.sha256, facts.size
+
+    def add_packed(self, header: Header, packed: Packed) -> tuple[bytes, int]:
+        """Add what :meth:`pack` made; the same bytes as by :meth:`add`."""
+        offset = self._offset
+        self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
+        for data in packed.parts:
+            self._write(data)
+        self._entries.append(_Written(header, packed.crc, packed.compressed_size, packed.size, offset))
+        return packed.sha256, packed.size
+
+    def pack(self, header: Header, content: Content, size: int | None = None) -> Packed:
+        """Do the work of :meth:`add` in memory; may be called from any thread."""
+        parts: list[bytes] = []
+        facts = _pack(
+            header, content, content_size(content, size), self._level, lambda data: parts.append(bytes(data))
+        )
+        return replace(facts, parts=tuple(parts))
 
     def finish(self) -> int:
         """Write the central directory and the end records; return the file's size in bytes."""

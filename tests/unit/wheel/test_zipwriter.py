@@ -87,7 +87,6 @@ def _write_rest(writer: ZipWriter) -> None:
     for name, data in dist_info_files({}).items():
         writer.add(_header(name, DEFLATED), data)
     writer.finish()
-    writer.close()
 
 
 def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
