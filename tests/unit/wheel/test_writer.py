@@ -10,6 +10,7 @@ import random
 import stat
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -518,3 +519,52 @@ def test_round_trip(
     assert found == expected
     assert list(found) == list(expected)
     assert rewrite(result.path, tmp_path / "again").sha256 == result.sha256
+
+
+# Several at once
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 4])
+@pytest.mark.parametrize("memory", [1, 2_600_000, 1 << 30])
+def test_what_is_deflated_at_once_changes_nothing(tmp_path: Path, jobs: int, memory: int) -> None:
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(6)})
+    changes = {f"demo_pkg/{number}.bin": Replacement(NOISE[number:]) for number in range(6)}
+    expected = rewrite(wheel, tmp_path / "expected", replacements=changes, jobs=1)
+    result = rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
+    assert result.path.read_bytes() == expected.path.read_bytes()
+    accepted(result.path)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "memory", "most"), [(1, 1 << 30, 1), (4, 1, 1), (4, 2_600_000, 2), (4, 1 << 30, 4)]
+)
+def test_memory_and_jobs_bound_what_is_deflated_at_once(
+    tmp_path: Path, jobs: int, memory: int, most: int
+) -> None:
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(8)})
+    changed = threading.Condition()
+    active = highest = 0
+
+    def slow() -> Iterator[bytes]:
+        nonlocal active, highest
+        with changed:
+            active += 1
+            highest = max(highest, active)
+            changed.notify_all()
+            changed.wait_for(lambda: highest >= most, timeout=5)
+        yield NOISE
+        with changed:
+            active -= 1
+
+    changes = {f"demo_pkg/{number}.bin": Replacement(slow(), len(NOISE)) for number in range(8)}
+    rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
+    assert highest == most
+    assert active == 0
+
+
+def test_what_goes_wrong_ahead_is_told(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(3)})
+    changes = {f"demo_pkg/{number}.bin": Replacement(iter([b"x"]), 1 + number // 2) for number in range(3)}
+    with pytest.raises(RelinkError, match=r"2\.bin' was announced with 2 bytes and has 1"):
+        rewrite(wheel, tmp_path / "out", replacements=changes, jobs=4)
+    assert os.listdir(tmp_path / "out") == []

@@ -1,0 +1,174 @@
+"""Large members: they are edited without what the edit does not touch, and the wheel is the same as if they had not been."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink import apply
+from relink.elf.image import read_image
+from relink.elf.patchelf import apply_edit
+from relink.errors import PatchelfError, WheelError
+from relink.isa import BufferSource, read_device_code
+from relink.pipeline import open_wheel, relink
+from relink.queries import verify_wheel
+from relink.wheel.archive import WheelArchive
+from tests.support.cc import shared
+from tests.support.works import OUTPUT, VENDOR_PATH, Works
+from tests.unit.isa.build import entries_of, raw
+
+SIZE = 3 << 20
+SOURCE = """
+extern int hip(void); int g(void) { return hip() + 1; }
+__asm__(".section .hip_fatbin,\\"aw\\",@progbits\\n.p2align 12\\nbundle: .incbin \\"PAYLOAD\\"\\n.previous\\n");
+extern const char bundle[] __attribute__((visibility("hidden")));
+struct wrapper { unsigned magic, version; const void *bundle; void *reserved; };
+static struct wrapper first __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle, 0};
+static struct wrapper second __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle + 1048576, 0};
+"""
+
+
+@pytest.fixture(scope="module")
+def fat(works: Works, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with two bundles in 3 MiB of device code."""
+    directory = tmp_path_factory.mktemp("fat")
+    one = raw(entries_of("gfx1030"))
+    payload = one.ljust(1 << 20, b"\0") + one.ljust(SIZE - (1 << 20), b"\0")
+    (directory / "payload").write_bytes(payload)
+    hip = works.prefix / "lib" / "libhip.so.7"
+    source = SOURCE.replace("PAYLOAD", f"{directory}/payload")
+    return shared(directory / "fat.so", source, needed=[hip], flags=[VENDOR_PATH])
+
+
+@pytest.fixture
+def vendor(fat: Path, works: Works, tmp_path: Path) -> Path:
+    return works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/fat.so": fat})
+
+
+def test_the_result_is_that_of_patchelf_on_the_whole_file(
+    vendor: Path, fat: Path, works: Works, tmp_path: Path
+) -> None:
+    report = relink(vendor, works.options(tmp_path / "out"))
+    assert report.ok, report.findings
+    (planned,) = (file for file in report.files if file.changed)
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        written = bytes(archive.read_into("demo/fat.so"))
+    whole = tmp_path / "whole.so"
+    whole.write_bytes(fat.read_bytes())
+    original = fat.read_bytes()
+    apply_edit(whole, planned.edit, read_image(original, "x"), original)
+    assert written == whole.read_bytes()
+    assert verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings == ()
+
+
+hooks: list[Callable[[str, tuple[Any, ...]], None]] = []  # an audit hook cannot be taken away again
+
+
+@pytest.fixture(scope="module")
+def audited() -> None:
+    def call(event: str, arguments: tuple[Any, ...]) -> None:
+        for hook in hooks:
+            hook(event, arguments)
+
+    sys.addaudithook(call)
+
+
+@pytest.mark.usefixtures("audited")
+def test_nothing_large_touches_the_disk(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    most = 0
+
+    def watch(event: str, _arguments: tuple[Any, ...]) -> None:
+        nonlocal most
+        if event in ("subprocess.Popen", "shutil.rmtree", "os.rename"):
+            for place in (tmp_path / "out", tmp_path / "tmp"):
+                for directory, _, names in os.walk(place):
+                    for name in names:
+                        most = max(most, os.stat(os.path.join(directory, name)).st_blocks * 512)
+
+    hooks.append(watch)
+    try:
+        assert relink(vendor, works.options(tmp_path / "out")).ok
+    finally:
+        hooks.remove(watch)
+    assert 0 < most < SIZE // 4
+
+
+def test_what_is_held_of_a_large_member(vendor: Path, fat: Path) -> None:
+    original = fat.read_bytes()
+    with ExitStack() as stack:
+        wheel = open_wheel(vendor, stack)
+        held = wheel.held["demo/fat.so"]
+        assert sum(map(len, held.cuts)) > SIZE - (1 << 18)
+        gone = bytearray(original)
+        for cut in held.cuts:
+            gone[cut.start : cut.stop] = bytes(len(cut))
+        for part in held.stay:
+            gone[part.start : part.stop] = original[part.start : part.stop]
+        assert held.view == gone
+        code = wheel.codes["demo/fat.so"]
+        assert len(code.bundles) == 2
+        assert read_device_code(BufferSource(held.view), "demo/fat.so") == code
+
+
+def test_small_members_are_not_held(works: Works, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        assert open_wheel(works.wheel(tmp_path), stack).held == {}
+
+
+@pytest.fixture
+def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PatchelfError("it does not hold up", ["a section with a cut moved"])
+
+    monkeypatch.setattr(apply, "edit_hollow", fail)
+
+
+@pytest.mark.usefixtures("unwilling")
+def test_where_that_fails_the_whole_file_is_edited(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "RLK510" not in [found.code for found in relink(vendor, works.options(tmp_path / "a")).findings]
+    monkeypatch.setattr(apply, "_LARGE", SIZE)
+    report = relink(vendor, works.options(tmp_path / "b"))
+    (found,) = (found for found in report.findings if found.code == "RLK510")
+    assert (found.level, found.subject) == ("info", "demo/fat.so")
+    assert "a section with a cut moved" in found.message
+    monkeypatch.undo()
+    relink(vendor, works.options(tmp_path / "c"))
+    assert len({(tmp_path / name / OUTPUT).read_bytes() for name in "abc"}) == 1
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_file_that_record_does_not_list_is_refused(
+    fat: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    honest = works.wheel(tmp_path, {"demo/fat.so": fat})
+    vendor = tmp_path / "vendor" / honest.name
+    vendor.parent.mkdir()
+    with zipfile.ZipFile(honest) as source, zipfile.ZipFile(vendor, "w", zipfile.ZIP_DEFLATED) as sink:
+        for entry in source.infolist():
+            data = source.read(entry)
+            if entry.filename.endswith("/RECORD"):
+                data = re.sub(rb"(?<=demo/fat.so,sha256=).{4}", b"AAAA", data)
+            sink.writestr(entry, data)
+    if whole:
+        monkeypatch.setattr(apply, "hold", lambda *_: None)
+        monkeypatch.setattr("relink.pipeline.hold", lambda *_: None)
+    with pytest.raises(WheelError) as caught:
+        relink(vendor, works.options(tmp_path / "out", force=True))
+    assert "'demo/fat.so' is not the file that RECORD lists (sha256=" in str(caught.value)
+    assert os.listdir(tmp_path / "out") == []
+    relink(vendor, works.options(tmp_path / "out", force=True, verify_record=False))
+    assert os.listdir(tmp_path / "out") == [OUTPUT]
