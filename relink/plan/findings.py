@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ def _read_rules() -> dict[str, Rule]:
     return {code: Rule(code, **facts) for code, facts in sorted(tomllib.loads(text).items())}
 
 
+_VERSION = re.compile(r"(?<=\.so)\.[^/]*$")  # of a soname: the subject may be a path, too
 RULES = MappingProxyType(_read_rules())
 """Every code, in order."""
 
@@ -69,7 +71,8 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence[str]) -> tuple[Finding, ...]:
     """Keep the findings that `chosen` names (all, if empty) and `ignored` does not.
 
-    Patterns are globs on the code (``RLK2*``) or on the subject. Errors of a kind that is ignored do not count any more.
+    Patterns are globs on the code (``RLK2*``) or on the subject, with or without the version of its soname. Errors are kept
+    whatever is chosen, since what follows depends on them; those that are ignored do not count any more.
     A pattern that matches no finding becomes a finding itself, unless it names a code exactly, which may just not have come up;
     that finding can be ignored by its code, and need not be chosen.
 
@@ -83,7 +86,7 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
     kept = [
         found
         for found in findings
-        if (not chosen or any(_matches(found, pattern) for pattern in chosen))
+        if (not chosen or found.level == "error" or any(_matches(found, pattern) for pattern in chosen))
         and not any(_matches(found, pattern) for pattern in ignored)
     ]
     unused = [
@@ -98,4 +101,8 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
 
 
 def _matches(found: Finding, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(found.code, pattern.upper()) or fnmatch.fnmatchcase(found.subject, pattern)
+    stem = _VERSION.sub("", found.subject)
+    names = (found.subject, stem, stem.removesuffix(".so"))
+    return fnmatch.fnmatchcase(found.code, pattern.upper()) or any(
+        fnmatch.fnmatchcase(name, pattern) for name in names
+    )

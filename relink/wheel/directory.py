@@ -7,18 +7,19 @@ different tools, so it is refused. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 
 from __future__ import annotations
 
+import re
 import stat
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from relink.errors import WheelError
+from relink.errors import UsageError, WheelError
 from relink.wheel import zipformat as z
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
-__all__ = ["Limits", "read_directory"]
+__all__ = ["Limits", "parse_limits", "read_directory"]
 
 #: ``read(offset, length)`` gives exactly ``length`` bytes or raises WheelError.
 Reader = Callable[[int, int], bytes]
@@ -27,6 +28,7 @@ _UNIX = frozenset({3, 19})  # 4.4.2: UNIX, OS X
 _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8
 _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
 _DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
+_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 _TELL_AT_MOST = 100  # a hostile wheel has room for millions of defects; nobody reads that many
 
 
@@ -49,6 +51,29 @@ class Limits:
     total_size: int = 128 << 30
     ratio: float = 250.0
     ratio_from: int = 256 << 20
+
+
+def parse_limits(texts: Iterable[str]) -> Limits:
+    """Read limits from ``NAME=N`` as on the command line: ``members=1000``, ``total-size=200G``, ``ratio=500``.
+
+    :raises UsageError: there is no such limit, or N is not a number; names all of them.
+    """
+    names = [entry.name.replace("_", "-") for entry in fields(Limits)]
+    values: dict[str, float] = {}
+    issues: list[str] = []
+    for text in texts:
+        name, _, number = text.partition("=")
+        match = _NUMBER.fullmatch(number)
+        if name not in names or match is None:
+            issues.append(
+                f"{text}: write it like members=1000 or total-size=200G; there are {', '.join(names)}"
+            )
+            continue
+        exact = float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
+        values[name.replace("-", "_")] = exact if name == "ratio" else int(exact)
+    if issues:
+        raise UsageError("--limit: not a limit", issues)
+    return Limits(**values)  # type: ignore[arg-type]
 
 
 class _End(NamedTuple):
@@ -166,7 +191,7 @@ def _second_name(extra: list[tuple[int, bytes]], name: str) -> bool:
 
 def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: bytes) -> None:
     """Check one entry of the central directory and its local header; add the member or its defects."""
-    made_by, _, flags, method, time, date, crc, compressed, size, *_, disk, _, attributes, offset = entry
+    made_by, needed, flags, method, time, date, crc, compressed, size, *_, disk, _, attributes, offset = entry
     try:
         name = _decode(raw_name, flags)
     except UnicodeDecodeError:
@@ -197,6 +222,8 @@ def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: 
         scan.add(name, "is on another disk")
     if _second_name(fields, name):
         scan.add(name, "an extra field gives it another name")
+    if needed & 0xFF > z.NEWEST_VERSION:
+        scan.add(name, f"asks for version {(needed & 0xFF) / 10} of the ZIP format to be unpacked")
     create_system = made_by >> 8
     is_directory = name.endswith("/")
     _check_kind(scan, name, attributes, is_directory=is_directory)

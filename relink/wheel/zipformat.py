@@ -39,6 +39,8 @@ FLAG_UTF8: Final = 0x0800
 FLAG_MASKED: Final = 0x2000
 FLAG_LEVEL: Final = 0x0006  # how hard the compressor tried: says nothing to a reader
 
+NEWEST_VERSION: Final = 63  # 4.4.3.2, times ten: pip's zipfile refuses what asks for a newer one
+
 EXTRA_ZIP64: Final = 0x0001  # 4.5.3
 EXTRA_UNICODE_PATH: Final = 0x7075  # 4.6.9
 

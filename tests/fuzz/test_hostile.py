@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,11 +69,13 @@ def test_the_shares_are_all_of_it() -> None:
 @pytest.mark.parametrize(
     "seed", sorted(SEEDS.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}"
 )
-def test_what_once_found_something(works: Works, tmp_path: Path, seed: Path) -> None:
+def test_what_once_found_something(
+    works: Works, tmp_path: Path, seed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of(works.root, tmp_path / "scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with watched(tmp_path) as outside:
-        attempt(
-            scene_of(works.root, tmp_path / "scratch"), KINDS[seed.parent.name], seed.read_bytes(), outside
-        )
+        attempt(scene, KINDS[seed.parent.name], seed.read_bytes(), outside)
 
 
 # That the hunt itself sees what it is for

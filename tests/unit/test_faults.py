@@ -205,3 +205,57 @@ def test_several_runs_write_one_output(works: Works, vendor: Path, right: bytes,
     assert [process.returncode for process in processes] == [0] * 4, said
     assert seen | {(out / OUTPUT).read_bytes()} == {right}
     assert os.listdir(out) == [OUTPUT]
+
+
+# What is selected or ignored
+
+
+def test_select_hides_no_error_from_the_decision(works: Works, tmp_path: Path) -> None:
+    wheel = works.wheel(tmp_path, {"demo/lost.so": works.lost})
+    words = [*command(works, wheel, tmp_path / "out"), "--select", "RLK504"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "RLK101 libnowhere.so.1" in ended.stdout
+    assert not (tmp_path / "out").exists()
+    ended = subprocess.run([*words, "--ignore", "libnowhere"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0
+    assert "RLK101" not in ended.stdout
+    assert os.listdir(tmp_path / "out") == [OUTPUT]
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("members=3", "5 members; the limit is 3"),
+        ("member-size=1k", "bytes; the limit for a member is 1024"),
+        ("total-size=10K", "; the limit is 10240"),
+        ("directory-size=100", "the limit is 100"),
+    ],
+)
+def test_limits(works: Works, vendor: Path, tmp_path: Path, limit: str, said: str) -> None:
+    words = [*command(works, vendor, tmp_path / "out"), "--limit", limit]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert said in refused(ended)
+    assert not (tmp_path / "out").exists()
+    name, _, _ = limit.partition("=")
+    words = [sys.executable, "-m", "relink", "inspect", str(vendor), "--limit", f"{name}=2G"]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def test_limits_that_are_none(works: Works, vendor: Path, tmp_path: Path) -> None:
+    words = [
+        *command(works, vendor, tmp_path / "out"),
+        "--limit",
+        "members",
+        "--limit",
+        "x=1",
+        "--limit",
+        "ratio=1e9",
+    ]
+    said = refused(subprocess.run(words, capture_output=True, text=True, check=False))
+    assert [f"- {bad}: write it like members=1000" in said for bad in ("members", "x=1", "ratio=1e9")] == [
+        True
+    ] * 3

@@ -27,6 +27,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import relinked
 from relink.wheel.record import RecordEntry, check_record, hashed, read_record
 from relink.wheel.writer import Addition, Replacement, WrittenWheel, output_path, write_wheel
+from relink.wheel.zipwriter import Header, ZipWriter
 from tests.unit.wheel.build import (
     DIST_INFO,
     FILENAME,
@@ -560,6 +561,22 @@ def test_memory_and_jobs_bound_what_is_deflated_at_once(
     rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
     assert highest == most
     assert active == 0
+
+
+def test_memory_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for one, it is a later one every time."""
+    real = ZipWriter.pack
+    ahead = []
+
+    def pack(self: ZipWriter, header: Header, *content: Any) -> Any:
+        ahead.append(header.name)
+        return real(self, header, *content)
+
+    monkeypatch.setattr(ZipWriter, "pack", pack)
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(8)})
+    changes = {f"demo_pkg/{number}.bin": Replacement(NOISE) for number in range(8)}
+    rewrite(wheel, tmp_path / "out", replacements=changes, jobs=4, max_memory=len(NOISE))
+    assert len([name for name in ahead if name.endswith(".bin")]) == 4
 
 
 def test_what_goes_wrong_ahead_is_told(tmp_path: Path) -> None:
