@@ -228,8 +228,7 @@ def _extract(chunks: Iterable[bytes], sink: BinaryIO, cuts: Sequence[Cut]) -> No
                 sink.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
                 at = min(end, cut.stop)
                 sink.seek(at)
-        sink.write(memoryview(chunk)[at - start :])
-    sink.truncate(end)
+        sink.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
 
 
 def _place(sysroot: str) -> str:

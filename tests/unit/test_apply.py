@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import sys
 import zipfile
@@ -26,13 +27,14 @@ from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.isa.build import entries_of, raw
 
 SIZE = 3 << 20
+HALF = SIZE // 2
 SOURCE = """
 extern int hip(void); int g(void) { return hip() + 1; }
 __asm__(".section .hip_fatbin,\\"aw\\",@progbits\\n.p2align 12\\nbundle: .incbin \\"PAYLOAD\\"\\n.previous\\n");
 extern const char bundle[] __attribute__((visibility("hidden")));
 struct wrapper { unsigned magic, version; const void *bundle; void *reserved; };
 static struct wrapper first __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle, 0};
-static struct wrapper second __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle + 1048576, 0};
+static struct wrapper second __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle + 1572864, 0};
 """
 
 
@@ -40,8 +42,11 @@ static struct wrapper second __attribute__((section(".hipFatBinSegment"), used))
 def fat(works: Works, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library with two bundles in 3 MiB of device code."""
     directory = tmp_path_factory.mktemp("fat")
-    one = raw(entries_of("gfx1030"))
-    payload = one.ljust(1 << 20, b"\0") + one.ljust(SIZE - (1 << 20), b"\0")
+    noise = random.Random(3).randbytes(HALF - (1 << 16))
+    one = raw(
+        {name: code + noise * (not name.startswith("host")) for name, code in entries_of("gfx1030").items()}
+    )
+    payload = one.ljust(HALF, b"\0") * 2
     (directory / "payload").write_bytes(payload)
     hip = works.prefix / "lib" / "libhip.so.7"
     source = SOURCE.replace("PAYLOAD", f"{directory}/payload")
@@ -92,10 +97,8 @@ def test_nothing_large_touches_the_disk(
     def watch(event: str, _arguments: tuple[Any, ...]) -> None:
         nonlocal most
         if event in ("subprocess.Popen", "shutil.rmtree", "os.rename"):
-            for place in (tmp_path / "out", tmp_path / "tmp"):
-                for directory, _, names in os.walk(place):
-                    for name in names:
-                        most = max(most, os.stat(os.path.join(directory, name)).st_blocks * 512)
+            places = [*(tmp_path / "tmp").rglob("*"), *(tmp_path / "out").rglob("*.elf")]
+            most = max([most, *(place.stat().st_blocks * 512 for place in places if place.is_file())])
 
     hooks.append(watch)
     try:
