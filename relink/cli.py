@@ -43,6 +43,12 @@ Prefixes = Annotated[
         "--prefix", metavar="DIR", help="A ROCm to link to; repeatable. Default: $ROCM_PATH, /opt/rocm."
     ),
 ]
+Closures = Annotated[
+    list[str],
+    typer.Option(
+        "--nix-closure", metavar="PATH", help="A Nix store path: all libraries of its closure; repeatable."
+    ),
+]
 Python = Annotated[
     str | None, typer.Option(metavar="PATH", help="The Python that will load the result. Default: this one.")
 ]
@@ -86,10 +92,24 @@ Preload = Annotated[
     ),
 ]
 Select = Annotated[
-    list[str], typer.Option("--select", metavar="GLOB", help="Only findings of this code or subject.")
+    list[str],
+    typer.Option(
+        "--select", metavar="GLOB", help="Of warnings and infos only this code or subject; repeatable."
+    ),
 ]
 Ignore = Annotated[
-    list[str], typer.Option("--ignore", metavar="GLOB", help="No findings of this code or subject.")
+    list[str],
+    typer.Option(
+        "--ignore", metavar="GLOB", help="No findings of this code or subject, errors included; repeatable."
+    ),
+]
+LimitOptions = Annotated[
+    list[str],
+    typer.Option(
+        "--limit",
+        metavar="NAME=N",
+        help="What a wheel may ask for: members, member-size, total-size (32G, say) or ratio; repeatable.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Nothing but JSON on standard output.")]
 Verbose = Annotated[
@@ -131,6 +151,7 @@ def _top(
 def run(
     wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="The vendor's wheels.")],
     prefix: Prefixes = [],
+    nix_closure: Closures = [],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
     ] = Path(),
@@ -168,6 +189,11 @@ def run(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
+    gc_root: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Put garbage collector roots of the Nix store paths used here."),
+    ] = None,
+    limit: LimitOptions = [],
     select: Select = [],
     ignore: Ignore = [],
     as_json: Json = False,
@@ -179,9 +205,12 @@ def run(
     """
     from relink import pipeline
     from relink.report.model import to_json
+    from relink.wheel.directory import parse_limits
 
     options = pipeline.Options(
         prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        gc_root=gc_root,
         output_directory=output,
         python=python,
         interpreter=interpreter,
@@ -204,6 +233,7 @@ def run(
         verify_record=not no_verify_record,
         max_memory=max_memory << 20 if max_memory else None,
         epoch=_source_date_epoch(),
+        limits=parse_limits(limit),
         command=("relink", *sys.argv[1:]),
     )
     reports, failures = [], []
@@ -253,6 +283,7 @@ def verify(
 @app.command()
 def inspect(
     wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="Wheels to look at.")],
+    limit: LimitOptions = [],
     as_json: Json = False,
 ) -> None:
     """Say what a wheel is: its ELF files, what they need, their search paths, versions and tags.
@@ -261,11 +292,13 @@ def inspect(
     """
     from relink import queries
     from relink.report import inspection
+    from relink.wheel.directory import parse_limits
 
+    limits = parse_limits(limit)
     found, failures = [], []
     for wheel in wheels:
         try:
-            found.append(queries.inspect(wheel))
+            found.append(queries.inspect(wheel, limits))
         except RelinkError as error:
             failures.append(error)
     if as_json:
@@ -277,6 +310,32 @@ def inspect(
         _say(str(failure))
     if failures:
         raise typer.Exit(2)
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A wheel, the vendor's for example.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Another, what relink made of it for example.")],
+    limit: LimitOptions = [],
+    as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every difference, however many.")] = False,
+) -> None:
+    """Say how two wheels differ, and whether it is only what the plan inside of NEW says.
+
+    Exit code 0 if so, or if they are the same; 1 if there are differences that no plan explains.
+    Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl
+    """
+    from relink.diff import diff as compare
+    from relink.report import diff_text
+    from relink.wheel.directory import parse_limits
+
+    found = compare(old, new, parse_limits(limit))
+    if as_json:
+        _print_json([diff_text.to_json(found)])
+    else:
+        text.show(_console(), *diff_text.to_text(found, verbose=verbose))
+    if not found.ok:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -301,6 +360,63 @@ def explain(
     if not lines:
         raise UsageError(f"{soname}: nothing in the closure of {wheel.name} needs a library of that name")
     text.show(_console(), *lines)
+
+
+@app.command()
+def nix(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="The vendor's wheel.")],
+    prefix: Prefixes = [],
+    nix_closure: Closures = [],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where package.nix and its plan go.")
+    ] = Path(),
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the wheel comes from, if not from PyPI.")
+    ] = None,
+    rocm_major: Annotated[
+        int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
+    ] = None,
+    python: Python = None,
+    interpreter: Interpreter = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    gpu: Gpus = [],
+    force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
+    select: Select = [],
+    ignore: Ignore = [],
+    verbose: Verbose = False,
+) -> None:
+    """Write a package for Nix: package.nix, and the plan as JSON with attributes of nixpkgs instead of directories.
+
+    Without --prefix and --nix-closure it is made from a table and proved by building it.
+    Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
+    """
+    from relink import pipeline, queries
+    from relink.nix.emit import write_package
+
+    options = pipeline.Options(
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        python=python,
+        interpreter=interpreter,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        gpus=tuple(gpu),
+        select=tuple(select),
+        ignore=tuple(ignore),
+    )
+    package = queries.nix_package(wheel, options, url=url, major=rocm_major)
+    text.show(_console(), *text.findings_text(package.findings, verbose=verbose))
+    for attribute, sonames in package.libraries:
+        text.show(_console(), Text(text.safe(f"{attribute}  {', '.join(sonames)}")))
+    if has_errors(package.findings) and not force:
+        raise typer.Exit(1)
+    for path in write_package(package, output):
+        text.show(_console(), Text(text.safe(str(path))))
+    if has_errors(package.findings):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -424,7 +540,12 @@ def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 def _print_report(report: Report, *, verbose: bool) -> None:
     parts = [*text.plan_text(report, verbose=verbose), *text.findings_text(report.findings, verbose=verbose)]
-    text.show(_console(), *parts, text.summary_text(report))
+    roots = [] if verbose else [found for found in report.findings if found.code == "RLK702"]
+    told = [
+        Text(text.safe(f"garbage collector roots: {found.message}. {RULES[found.code].meaning}"))
+        for found in roots
+    ]
+    text.show(_console(), *parts, *told, text.summary_text(report))
 
 
 def _print_json(documents: list[dict[str, Any]], *, several: bool = False) -> None:

@@ -16,7 +16,7 @@ from relink.apply import Held, edit_files, hold
 from relink.elf.hollow import Cut
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
-from relink.errors import ElfError, UsageError
+from relink.errors import ElfError, ProviderError, UsageError
 from relink.isa import DeviceCode, NotedSource, read_device_code
 from relink.isa.wanted import Wanted, wanted_gpus
 from relink.loader.files import Files
@@ -27,14 +27,17 @@ from relink.plan.gpu import GpuPlan, dlopened_libraries, plan_gpus
 from relink.plan.layout import Layout
 from relink.plan.model import Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
 from relink.plan.strategy import Situation
+from relink.plan.words import some
 from relink.profiles import profile_for
+from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, store_path
 from relink.providers.platform import manylinux_tag, satisfies_tag
-from relink.providers.prefix import Provider, default_prefixes, open_prefix
+from relink.providers.prefix import Provider, default_prefixes
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
+from relink.wheel.directory import Limits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import (
@@ -62,6 +65,7 @@ __all__ = [
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"
+STORE_MEMBER = "relink-store-paths"
 LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
 
@@ -76,10 +80,15 @@ class Options:
     :ivar jobs: threads that verify and write; None: as many as pay.
     :ivar max_memory: bytes that several members may take that are deflated at once; None: the writer's own.
     :ivar verify_record: hold the files against the vendor's RECORD.
+    :ivar limits: what the wheel may ask of this machine.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
+    :ivar nix_closures: store paths whose closures are providers, after the prefixes.
+    :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
     prefixes: tuple[str, ...] = ()
+    nix_closures: tuple[str, ...] = ()
+    gc_root: str | None = None
     output_directory: Path = Path()
     python: str | None = None
     interpreter: str | None = None
@@ -103,6 +112,7 @@ class Options:
     max_memory: int | None = None
     epoch: int | None = None
     command: tuple[str, ...] = ()
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +169,16 @@ class Clock:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
 
 
-def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wheel:
+def open_wheel(
+    path: Path, stack: ExitStack, target: Target | None = None, limits: Limits | None = None
+) -> Wheel:
     """Read a wheel and the ELF members in it, one at a time; `stack` closes the file.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
+    :param limits: what it may ask of this machine.
     :raises WheelError: it is not a wheel that can be trusted.
     """
-    archive = stack.enter_context(WheelArchive(path))
+    archive = stack.enter_context(WheelArchive(path, limits=limits))
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, DeviceCode] = {}
@@ -254,10 +267,25 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
 
     :raises UsageError: there is none.
     """
-    prefixes = options.prefixes or default_prefixes(os.environ)
-    if not prefixes:
+    prefixes = options.prefixes
+    if not prefixes and not options.nix_closures:
+        prefixes = default_prefixes(os.environ)
+    if not prefixes and not options.nix_closures:
         raise UsageError("no ROCm: name one by --prefix DIR, or set ROCM_PATH (there is no /opt/rocm here)")
-    return tuple(open_prefix(prefix, target) for prefix in prefixes)
+    closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
+    return (*(open_place(prefix, target) for prefix in prefixes), *closures)
+
+
+def store_paths(plan: Plan) -> tuple[str, ...]:
+    """Return the store paths that the files of a plan will name, in the plan's order; nothing where no provider is in a store."""
+    if not any(provider.kind == NIX_STORE for provider in plan.providers):
+        return ()
+    texts = [
+        text
+        for file in plan.files
+        for text in (*(file.rpath.after or "").split(":"), file.interpreter.after or "")
+    ]
+    return tuple(dict.fromkeys(path for text in texts if (path := store_path(text))))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -390,7 +418,7 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
             )
             providers = open_providers(options, target)
         with clock.stage("read"):
-            wheel = open_wheel(path, stack, target)
+            wheel = open_wheel(path, stack, target, options.limits)
         with clock.stage("plan"):
             planned = plan_wheel(wheel, target, providers, options, gpus)
         findings = planned.plan.findings
@@ -399,6 +427,8 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
             output, more = _write(wheel, planned, options, clock)
             known = {found.code for found in findings if found.level == "error"}
             more = tuple(found for found in more if found.code not in known)
+            if output is not None:
+                more += _rooted(planned.plan, output.path, options)
             chosen = select(more, options.select, options.ignore)
             # Which patterns match nothing has been said of the plan's findings.
             findings = (*findings, *(found for found in chosen if found in more))
@@ -414,6 +444,23 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
             isa=planned.gpu.block,
             timings=clock.timings,
         )
+
+
+def _rooted(plan: Plan, output: str, options: Options) -> tuple[Finding, ...]:
+    """Register the roots that were asked for, or say what is at risk without."""
+    paths = store_paths(plan)
+    if not paths and options.gc_root:
+        return (finding("RLK702", output, "no store path is named, so there was nothing to register"),)
+    if not paths:
+        return ()
+    if options.gc_root is None:
+        return (finding("RLK701", output, f"{len(paths)} store paths: {some(list(paths))}"),)
+    try:
+        links = add_roots(paths, options.gc_root)
+    except (ProviderError, OSError) as error:
+        return (finding("RLK703", output, str(error)),)
+    told = f"{len(links)} in {options.gc_root}, one for each store path that the wheel names directly"
+    return (finding("RLK702", output, told),)
 
 
 def _write(
@@ -444,7 +491,7 @@ def _write(
         if options.verify:
             with clock.stage("verify"):
                 findings += _verify(written, wheel, planned, result.cuts)
-        if has_errors(findings) and not options.force:
+        if has_errors(select(findings, (), options.ignore)) and not options.force:
             return None, findings
         if not in_place:
             try:
@@ -504,7 +551,9 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
                 f"{dist_info}/{SBOM_MEMBER}": Addition(
                     _json_bytes(bill_of_materials(plan, str(name.version)))
                 ),
+                **_store_member(dist_info, plan),
             },
+            removals=_old_store_member(archive, plan),
             epoch=options.epoch,
             level=LEVELS[options.compress],
             verify=options.verify_record,
@@ -512,6 +561,19 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             max_memory=options.max_memory,
         )
     return _Written(result.sha256, tuple(findings), cuts)
+
+
+def _store_member(dist_info: str, plan: Plan) -> dict[str, Addition]:
+    """The store paths, one a line, in a member that is not compressed: Nix finds references by searching a file's bytes."""
+    paths = store_paths(plan)
+    text = "".join(f"{path}\n" for path in paths)
+    return {f"{dist_info}/{STORE_MEMBER}": Addition(text.encode(), stored=True)} if paths else {}
+
+
+def _old_store_member(archive: WheelArchive, plan: Plan) -> frozenset[str]:
+    """That of a wheel that was relinked before, which would keep paths that are not used any more."""
+    name = f"{archive.dist_info}/{STORE_MEMBER}"
+    return frozenset({name}) if name in archive.members and not store_paths(plan) else frozenset()
 
 
 def _json_bytes(data: dict[str, Any]) -> bytes:

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.errors import TargetError, UsageError
+from relink.isa.wanted import wanted_gpus
 from relink.loader.closure import Closure, Edge
 from relink.loader.target import Target, find_target
+from relink.nix.model import Package
+from relink.nix.package import Subject, package_from_plan, package_from_table
 from relink.pipeline import (
     PLAN_MEMBER,
     Options,
@@ -25,11 +28,14 @@ from relink.plan.findings import Finding, finding, select
 from relink.plan.layout import Layout
 from relink.plan.model import Plan, TargetFacts, from_json
 from relink.plan.strategy import Situation, matches_library
+from relink.profiles import profile_for
+from relink.providers.nix_store import loader_in, store_path
 from relink.report.inspection import Inspection, elf_facts
 from relink.verify import LoaderMap, Verification, verify
 from relink.wheel.archive import WheelArchive
+from relink.wheel.directory import Limits
 
-__all__ = ["VerifiedWheel", "explain", "inspect", "read_plan", "run_demo", "verify_wheel"]
+__all__ = ["VerifiedWheel", "explain", "inspect", "nix_package", "read_plan", "run_demo", "verify_wheel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +117,10 @@ def read_plan(archive: WheelArchive) -> Plan | None:
     return from_json(archive.read(name).decode("utf-8", "replace"))
 
 
-def inspect(path: Path) -> Inspection:
+def inspect(path: Path, limits: Limits | None = None) -> Inspection:
     """Say what a wheel is, before anything is decided."""
     with ExitStack() as stack:
-        wheel = open_wheel(path, stack)
+        wheel = open_wheel(path, stack, limits=limits)
         archive = wheel.archive
         members = archive.members.values()
         return Inspection(
@@ -145,6 +151,57 @@ def explain(path: Path, pattern: str, options: Options) -> list[tuple[Closure, L
         if edges:
             parts.append((closure, planned.situation.layout, edges))
     return parts
+
+
+def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:
+    """Make a package for Nix of a wheel: proved with the libraries that were named, or from the table where none were.
+
+    Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
+    """
+    named = bool(options.prefixes or options.nix_closures)
+    gpus = wanted_gpus(options.gpus)
+    with ExitStack() as stack:
+        target = _nix_target(options)
+        wheel = open_wheel(path, stack, target)
+        situation = situation_of(wheel, target, (), options)
+        subject = Subject(
+            archive=wheel.archive,
+            images=wheel.images,
+            tables=wheel.tables,
+            codes=wheel.codes,
+            layout=situation.layout,
+            profile=profile_for(wheel.archive.name.distribution),
+            target=target,
+            url=url,
+            major=major,
+            gpus=tuple(str(gpu.target) for gpu in gpus),
+            allow_missing=options.allow_missing,
+            assume_symbols=options.assume_symbols,
+        )
+        if not named:
+            package = package_from_table(subject)
+            findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
+        else:
+            planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)
+            package = package_from_plan(subject, planned.plan)
+            findings = (*planned.plan.findings, *package.findings)
+    return replace(package, findings=select(findings, options.select, options.ignore))
+
+
+def _nix_target(options: Options) -> Target:
+    interpreter = options.interpreter
+    if interpreter is None and options.python is None and options.sysroot is None:
+        places = [
+            item
+            for item in (*options.nix_closures, *options.prefixes)
+            if store_path(str(Path(item).resolve()))
+        ]
+        interpreter = next((found for item in places if (found := loader_in(item))), None)
+    target = find_target(python=options.python, interpreter=interpreter, sysroot=options.sysroot)
+    if store_path(target.libc_directory) is None:
+        return target
+    # nixpkgs' loader has no cache, and its own directory as the only default one.
+    return replace(target, directories=(target.libc_directory,), cache=None)
 
 
 def run_demo(arguments: Sequence[str]) -> int:

@@ -1,10 +1,13 @@
-"""What is known of ROCm itself, as data (``profiles/rocm.toml``): equal sonames, and who loads what by dlopen."""
+"""What is known of ROCm itself, as data (``profiles/rocm.toml``): equal sonames, who loads what by dlopen, and who has what in
+nixpkgs.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +15,7 @@ from relink.errors import UsageError
 from relink.profiles import profile_directory
 from relink.providers.prefix import soname_stem
 
-__all__ = ["Dlopen", "SameAbi", "dlopens_of", "rocm_facts", "same_abi"]
+__all__ = ["Component", "Dlopen", "SameAbi", "component_of", "dlopens_of", "rocm_facts", "same_abi"]
 
 _SCHEMA = "relink.rocm/1"
 
@@ -35,9 +38,28 @@ class Dlopen:
 
 
 @dataclass(frozen=True, slots=True)
+class Component:
+    """A package of nixpkgs and the sonames it has.
+
+    :ivar attribute: a path such as ``rocmPackages.clr`` or ``pkgs.numactl``.
+    :ivar sonames: ROCm major → sonames; the key ``any`` holds for every major.
+    """
+
+    attribute: str
+    sonames: Mapping[str, tuple[str, ...]]
+
+    def of(self, major: int | None) -> tuple[str, ...]:
+        """Return its sonames in that ROCm; those of every major where none is given."""
+        if major is None:
+            return tuple(soname for items in self.sonames.values() for soname in items)
+        return (*self.sonames.get("any", ()), *self.sonames.get(str(major), ()))
+
+
+@dataclass(frozen=True, slots=True)
 class _Facts:
     same_abi: tuple[SameAbi, ...]
     dlopen: tuple[Dlopen, ...]
+    components: tuple[Component, ...] = ()
 
 
 @functools.cache
@@ -49,7 +71,7 @@ def rocm_facts() -> _Facts:
     path = profile_directory() / "rocm.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        if data.pop("schema") != _SCHEMA or set(data) - {"same_abi", "dlopen"}:
+        if data.pop("schema") != _SCHEMA or set(data) - {"same_abi", "dlopen", "component"}:
             raise UsageError(f"{path.name}: not a table that this relink understands")
         return _Facts(
             tuple(
@@ -59,8 +81,14 @@ def rocm_facts() -> _Facts:
                 Dlopen(str(entry["library"]), _strings(entry["sonames"]), str(entry["why"]))
                 for entry in data.get("dlopen", ())
             ),
+            tuple(
+                Component(
+                    str(entry["attribute"]), {key: _strings(items) for key, items in entry["sonames"].items()}
+                )
+                for entry in data.get("component", ())
+            ),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path.name}: the table cannot be read ({error!r})") from error
 
 
@@ -92,3 +120,18 @@ def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:
             names = [name for name in available if fnmatch.fnmatchcase(name, pattern)]
             found |= dict.fromkeys(names or [pattern], entry.why)
     return found
+
+
+def component_of(soname: str, major: int | None) -> tuple[Component, str] | None:
+    """Return the package of nixpkgs that has a library, and the soname it has there, or None where the table knows none.
+
+    The soname itself is looked for first, then another version of it.
+    """
+    others = []
+    for component in rocm_facts().components:
+        for name in component.of(major):
+            if name == soname:
+                return component, name
+            if soname_stem(name) == soname_stem(soname):
+                others.append((component, name))
+    return others[0] if others else None

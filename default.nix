@@ -1,0 +1,11 @@
+# For those without flakes: `nix-build -A relink`, or `(import ./. { inherit pkgs; }).relinkWheel`.
+{
+  pkgs ? import <nixpkgs> { },
+}:
+
+{
+  relink = pkgs.python3Packages.callPackage ./nix/relink.nix { };
+  relinkHook = pkgs.callPackage ./nix/relink-hook.nix { };
+  # For python3Packages; of another set it is `python312Packages.callPackage ./nix/relink-wheel.nix { }`.
+  relinkWheel = pkgs.python3Packages.callPackage ./nix/relink-wheel.nix { };
+}

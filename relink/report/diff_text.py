@@ -1,0 +1,175 @@
+"""How two wheels differ, as data, as JSON and for people; :mod:`relink.diff` finds it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from rich.text import Text
+
+from relink.plan.model import plain
+
+__all__ = [
+    "ByteRange",
+    "ElfChange",
+    "MemberChange",
+    "SectionChange",
+    "WheelDiff",
+    "WheelSide",
+    "to_json",
+    "to_text",
+]
+
+Verdict: TypeAlias = Literal["identical", "same content", "only what the plan says", "unexplained"]
+SCHEMA = "relink.diff/1"
+_SHOWN = 40  # lines of one kind, without --verbose
+
+
+@dataclass(frozen=True, slots=True)
+class WheelSide:
+    """One of the two: the file and what its name says."""
+
+    path: str
+    sha256: str
+    size: int
+    name: str
+    version: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Offsets from `start` up to, not including, `stop` at which the contents differ, and what lies there in the new file."""
+
+    start: int
+    stop: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class SectionChange:
+    """One section that is not what it was: ``added``, ``removed``, ``moved``, ``resized``, ``changed``; several may be true."""
+
+    name: str
+    how: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElfChange:
+    """What is different in one ELF file beyond its bytes.
+
+    :ivar dynamic: one line an entry that went (``- NEEDED libx.so.1``) or came (``+ RUNPATH $ORIGIN``).
+    """
+
+    dynamic: tuple[str, ...]
+    sections: tuple[SectionChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """A member that both wheels have and that differs.
+
+    :ivar path: its name in the new wheel.
+    :ivar ranges: the first of the ranges that differ; `differing` bytes do in all.
+    :ivar elf: None for what is no ELF file, or a damaged one.
+    :ivar unexplained: what the plan does not say of it.
+    """
+
+    path: str
+    size_before: int
+    size_after: int
+    mode_before: int
+    mode_after: int
+    differing: int
+    ranges: tuple[ByteRange, ...]
+    elf: ElfChange | None
+    unexplained: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WheelDiff:
+    """Everything that differs between two wheels.
+
+    :ivar renamed: directories that are called by the version, before and after.
+    :ivar unchanged: how many members are the same.
+    :ivar planned: whether the new wheel carries a plan that was made for the old one.
+    :ivar unexplained: what neither the plan nor the rules of relink's output account for, those of `changed` included.
+    """
+
+    old: WheelSide
+    new: WheelSide
+    renamed: tuple[tuple[str, str], ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[MemberChange, ...]
+    unchanged: int
+    planned: bool
+    verdict: Verdict
+    unexplained: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing that a reviewer has to look at: what exit code 0 means."""
+        return self.verdict != "unexplained"
+
+
+def to_json(found: WheelDiff) -> dict[str, Any]:
+    """Return the difference as JSON data (``relink.diff/1``)."""
+    return {"schema": SCHEMA, **plain(found)}
+
+
+def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Text]:
+    """Return the difference for people; `verbose` leaves nothing out."""
+    most = None if verbose else _SHOWN
+    lines = [Text(f"- {found.old.path}", style="red"), Text(f"+ {found.new.path}", style="green")]
+    lines += [Text(f"renamed  {before} -> {after}") for before, after in found.renamed]
+    lines += _several("removed  ", found.removed, most, "red")
+    lines += _several("added    ", found.added, most, "green")
+    for change in found.changed[:most]:
+        lines += _change(change, most)
+    if most is not None and len(found.changed) > most:
+        lines.append(Text(f"… and {len(found.changed) - most} more changed members (--verbose shows them)"))
+    lines += _several("unexplained: ", found.unexplained, None, "bold red")
+    lines.append(Text(_verdict(found), style="bold green" if found.ok else "bold red"))
+    return lines
+
+
+def _several(word: str, names: tuple[str, ...], most: int | None, style: str) -> list[Text]:
+    lines = [Text(f"{word}{name}", style=style) for name in names[:most]]
+    if most is not None and len(names) > most:
+        lines.append(Text(f"{word}… and {len(names) - most} more (--verbose shows them)", style=style))
+    return lines
+
+
+def _change(change: MemberChange, most: int | None) -> list[Text]:
+    sizes = f"{change.size_before} bytes"
+    if change.size_after != change.size_before:
+        sizes = f"{change.size_before} -> {change.size_after} bytes"
+    lines = [Text.assemble("changed  ", (change.path, "bold"), f"  {sizes}, {change.differing} differ")]
+    if change.mode_before != change.mode_after:
+        lines.append(Text(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
+    if change.elf is not None:
+        lines += [
+            Text(f"    {line}", style="red" if line.startswith("-") else "green")
+            for line in change.elf.dynamic
+        ]
+        lines += [Text(f"    {item.name}: {', '.join(item.how)}") for item in change.elf.sections]
+    shown = change.ranges if most is None else change.ranges[:8]
+    lines += [Text(f"    bytes {item.start:#x}..{item.stop:#x}  {item.where}".rstrip()) for item in shown]
+    hidden = change.differing - sum(item.stop - item.start for item in shown)
+    if hidden > 0:
+        lines.append(Text(f"    … and {hidden} more bytes"))
+    return lines
+
+
+def _verdict(found: WheelDiff) -> str:
+    counts = f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed, {found.unchanged} unchanged"
+    match found.verdict:
+        case "identical":
+            return "identical"
+        case "same content":
+            return "same content, packed differently"
+        case "only what the plan says":
+            return f"only what the plan says ({counts})"
+    why = "" if found.planned else "; the new wheel carries no plan that was made for the old one"
+    return f"{len(found.unexplained)} differences that no plan explains ({counts}){why}"

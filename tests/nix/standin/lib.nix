@@ -1,0 +1,29 @@
+# The functions of nixpkgs' lib that relink's Nix files use, by their documented behaviour.
+let
+  lib = {
+    attrByPath =
+      path: default: set:
+      if path == [ ] then
+        set
+      else if builtins.isAttrs set && set ? ${builtins.head path} then
+        lib.attrByPath (builtins.tail path) default set.${builtins.head path}
+      else
+        default;
+    cleanSource = path: path;
+    concatMapStrings = f: list: builtins.concatStringsSep "" (map f list);
+    escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
+    escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
+    getLib = package: package.lib or package.out or package;
+    last = list: builtins.elemAt list (builtins.length list - 1);
+    licenses.mit = "MIT";
+    makeBinPath = list: builtins.concatStringsSep ":" (map (package: "${package}/bin") list);
+    sourceTypes.binaryNativeCode = "binaryNativeCode";
+    splitString =
+      separator: text:
+      builtins.filter builtins.isString (
+        builtins.split (if separator == "." then "\\." else separator) text
+      );
+    unique = builtins.foldl' (done: item: if builtins.elem item done then done else done ++ [ item ]) [ ];
+  };
+in
+lib

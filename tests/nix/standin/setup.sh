@@ -1,0 +1,36 @@
+# The order of nixpkgs' stdenv for a wheel: unpack, install, fixup with postFixup and then its hooks, install check.
+export PATH=/usr/bin:/bin NIX_STORE="${NIX_STORE:?}"
+set -euo pipefail
+postFixupHooks=()
+runHook() {
+  local hook
+  if [ -n "${!1-}" ]; then eval "${!1}"; fi
+  if [ "$1" = postFixup ]; then for hook in ${postFixupHooks[@]+"${postFixupHooks[@]}"}; do "$hook"; done; fi
+}
+add() {
+  PATH=$1/bin:$PATH
+  local more
+  if [ -e "$1/nix-support/propagated-build-inputs" ]; then
+    for more in $(cat "$1/nix-support/propagated-build-inputs"); do add "$more"; done
+  fi
+  if [ -e "$1/nix-support/setup-hook" ]; then source "$1/nix-support/setup-hook"; fi
+}
+for input in ${nativeBuildInputs-}; do add "$input"; done
+cd "$(mktemp -d "${TMPDIR:-/tmp}/build.XXXXXX")"
+if [ -n "${buildCommand-}" ]; then
+  eval "$buildCommand"
+  exit 0
+fi
+mkdir -p "$out/$sitePackages"
+unzip -q "$src" -d "$out/$sitePackages"
+for data in "$out/$sitePackages"/*.data; do
+  [ -d "$data/scripts" ] || continue
+  mkdir -p "$out/bin"
+  cp "$data/scripts"/* "$out/bin/"
+  rm -r "$data/scripts"
+done
+chmod -R u+w "$out"
+runHook preFixup
+runHook postFixup
+if [ -n "${doCheck-}" ]; then eval "${installCheckPhase-}"; fi
+runHook preDist

@@ -1,0 +1,204 @@
+"""The text that is emitted: golden files, and hostile names, which Nix has to give back as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from relink.errors import UsageError
+from relink.nix.emit import package_nix, write_package
+from relink.nix.model import File, Package, PathEntry, Replaced, RunPath, Source, plan_json
+from relink.nix.text import nix_attribute, nix_comment, nix_string
+from tests.nix.conftest import ROOT, Nix
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = [
+    "'",
+    "''",
+    '"',
+    "${x}",
+    "$${x}",
+    "$",
+    "\\",
+    "\\${",
+    " ",
+    "a b",
+    "%2B",
+    "\n",
+    "\r\n",
+    "\t",
+    "''${",
+    "let",
+    "-x",
+    "é→",
+]
+WORDS = st.one_of(
+    st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=4).map("".join),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12),
+)
+SETTINGS = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+PLAIN = Package(
+    pname="demo",
+    version="1.0",
+    source=Source(
+        "demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl",
+        "https://example.org/demo%2Brocm.whl",
+        "sha256-AAAA=",
+    ),
+    python="3.12",
+    rocm=7,
+    proved=True,
+    libraries=(("rocmPackages.clr", ("libamdhip64.so.7",)),),
+    files=(
+        File(
+            "site-packages",
+            "demo/a.so",
+            RunPath("runpath", (PathEntry(text="$ORIGIN"), PathEntry(attribute="rocmPackages.clr"))),
+            (Replaced("libx.so.1", "libx.so.7"),),
+        ),
+    ),
+    undefined=("Py*",),
+    description="A demonstration",
+    dependencies=("numpy", "packaging"),
+    imports=("demo",),
+    gpus=("gfx1030", "gfx1100"),
+)
+PACKAGES = {
+    "plain": PLAIN,
+    "table": replace(
+        PLAIN,
+        proved=False,
+        python=None,
+        libraries=(*PLAIN.libraries, ("extraLibraries.hipsparselt", ("libhipsparselt.so.0",))),
+        dependencies=("3to2", "numpy"),
+        siblings=("jax-rocm7-pjrt",),
+        gpus=(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_golden(name: str) -> None:
+    """RELINK_GOLDEN=1 writes the files anew."""
+    for suffix, text in (("nix", package_nix(PACKAGES[name])), ("json", plan_json(PACKAGES[name]))):
+        path = GOLDEN / f"{name}.{suffix}"
+        if os.environ.get("RELINK_GOLDEN"):
+            path.write_text(text)
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_golden_files_evaluate(nix: Nix, tmp_path: Path, name: str) -> None:
+    written = write_package(PACKAGES[name], tmp_path)
+    for path in (*written[:1], *(tmp_path / "relink").glob("*.nix")):
+        nix.run("nix-instantiate", "--parse", path)
+    call = f"(import {written[0]} {{ relinkWheel = a: a; {'python312Packages' if name == 'plain' else 'python3Packages'} = "
+    found = nix.value(f'{call} {{ numpy = "np"; packaging = "pk"; "3to2" = "two"; }}; }})')
+    assert found["plan"].endswith("demo.json")
+    assert found["dependencies"] == (["np", "pk"] if name == "plain" else ["two", "np"])
+    assert found["pythonImportsCheck"] == ["demo"]
+    assert found.get("gpuTargets") == (["gfx1030", "gfx1100"] if name == "plain" else None)
+    assert "extraLibraries" in found
+
+
+@SETTINGS
+@given(st.lists(WORDS, min_size=1, max_size=25, unique=True))
+@example(HOSTILE)
+def test_strings_and_attributes_come_back(nix: Nix, words: list[str]) -> None:
+    strings = " ".join(nix_string(word) for word in words)
+    attributes = "".join(f"{nix_attribute(word)} = 1; " for word in words)
+    comments = "".join(f"# {nix_comment(word)}\n" for word in words)
+    found = nix.value(f"{comments}{{ s = [ {strings} ]; a = builtins.attrNames {{ {attributes} }}; }}")
+    assert found["s"] == words
+    assert sorted(found["a"]) == sorted(words)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udc80"])
+def test_what_nix_cannot_say(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot be said in Nix"):
+        nix_string(text)
+
+
+@SETTINGS
+@given(WORDS, WORDS, WORDS)
+@example('it\'s ${x} "q"', "''", "lib x.so.1\n")
+def test_the_plan_reaches_the_shell_as_it_is(nix: Nix, path: str, old: str, new: str) -> None:
+    """Through JSON, Nix and bash: the functions get what the plan says, character by character."""
+    package = replace(
+        PLAIN,
+        source=Source("n", "u", "h"),
+        libraries=(),
+        undefined=(old,),
+        missing=(new,),
+        files=(
+            File(
+                "site-packages",
+                path,
+                RunPath("rpath", (PathEntry(text=new),)),
+                (Replaced(old, new),),
+                (old,),
+                (new, old),
+            ),
+        ),
+    )
+    plan = nix.root / "hostile.json"
+    plan.write_text(plan_json(package))
+    shell = nix.value(
+        f"let pkgs = {nix.packages()}; in (import {ROOT}/nix/resolve.nix {{ inherit (pkgs) lib stdenv; inherit pkgs; "
+        f"rocmPackages = {{ }}; }} {{ plan = {plan}; }}).shell"
+    )
+    record = r'say() { printf "%s\0" "$#" "$@"; }; relinkPatch() { say patch "$@"; }; relinkAdd() { say add "$@"; }; '
+    record += r'relinkDryRun() { say "${@:2}" "${relinkUndefined[@]}" "${relinkMissing[@]}"; }; '
+    run = subprocess.run(
+        ["bash", "-c", f"{record}{shell}\nrelinkEdits; relinkChecks"], capture_output=True, check=True
+    )
+    said = run.stdout.decode().split("\0")[:-1]
+    calls = []
+    while said:
+        count = int(said[0])
+        calls.append(said[1 : 1 + count])
+        said = said[1 + count :]
+    where = ["site-packages", path]
+    assert calls == [
+        ["patch", *where, "--remove-needed", old, "--replace-needed", old, new],
+        ["add", *where, new, old],
+        ["patch", *where, "--force-rpath", "--set-rpath", new],
+        [*where, old, new],
+    ]
+
+
+@SETTINGS
+@given(st.lists(WORDS, max_size=4), st.lists(WORDS, max_size=4), WORDS)
+def test_a_whole_package_of_hostile_names(nix: Nix, gpus: list[str], imports: list[str], name: str) -> None:
+    package = replace(
+        PLAIN,
+        gpus=tuple(gpus),
+        imports=tuple(imports),
+        dependencies=(),
+        source=Source(name, "u", "h"),
+        libraries=(("extraLibraries.x", (name,)),),
+    )
+    (nix.root / "demo.json").touch()
+    path = nix.root / "hostile.nix"
+    path.write_text(package_nix(package), encoding="utf-8")
+    found = nix.value(f"import {path} {{ relinkWheel = a: a; python312Packages = {{ }}; }}")
+    assert found.get("gpuTargets", []) == gpus
+    assert found.get("pythonImportsCheck", []) == imports
+
+
+def test_the_plan_is_json_without_what_package_nix_has() -> None:
+    data = json.loads(plan_json(PLAIN))
+    assert data["schema"] == "relink.nix/1"
+    assert not data.keys() & {"gpus", "dependencies", "imports", "findings", "siblings"}

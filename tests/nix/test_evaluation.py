@@ -1,0 +1,156 @@
+"""What fails at evaluation, each with its sentence; and the GPU table, compared with relink's own rules."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.isa import table
+from relink.isa.target_id import CodeTarget, match, parse_target_id
+from relink.nix.compatibility import compatibility_json
+from tests.nix.conftest import PYTHON, ROOT, Nix
+from tests.nix.test_build import package, write
+
+CODE = {
+    "path": "demo/a.so",
+    "sets": [[{"target": "gfx1030", "version": None}, {"target": "gfx90a:xnack+", "version": None}]],
+}
+
+
+@pytest.fixture
+def made(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> Path:
+    assert in_store.root.is_dir()
+    write(vendor_wheel, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def change(directory: Path, **more: Any) -> None:
+    plan = directory / "demo.json"
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | more))
+
+
+def refused(nix: Nix, directory: Path, more: str = "{ }", **arguments: str) -> str:
+    run = nix.eval(f"({package(nix, directory, more, **arguments)}).drvPath", check=False)
+    assert run.returncode != 0, "it was expected to fail"
+    return run.stderr
+
+
+def test_the_table_in_nix_is_that_of_isa_toml() -> None:
+    assert (ROOT / "nix" / "isa.json").read_text() == compatibility_json(), (
+        "run: python -c 'from relink.nix.compatibility import compatibility_json as c; print(c(), end=\"\")' > nix/isa.json"
+    )
+
+
+def test_a_missing_attribute(in_store: Nix, made: Path) -> None:
+    message = refused(in_store, made, without='[ "rocm-smi" ]')
+    assert (
+        "there is no rocmPackages.rocm-smi (ROCm 7.2.4), which is to have librocm_smi64.so.1; use a nixpkgs that has it, "
+        "or pass extraLibraries.rocm-smi = a package with the library in lib/"
+    ) in message
+    given = f"{{ extraLibraries.rocm-smi = {in_store.packages()}.rocmPackages.rocm-smi; }}"
+    assert in_store.build(package(in_store, made, given, without='[ "rocm-smi" ]')).is_dir()
+
+
+def test_another_rocm(in_store: Nix, made: Path) -> None:
+    message = refused(in_store, made, rocmVersion='"6.4.3"')
+    assert (
+        "the plan is for ROCm 7, rocmPackages has ROCm 6.4.3; make the package anew with `relink nix`"
+        in message
+    )
+
+
+def test_another_python(in_store: Nix, made: Path) -> None:
+    change(made, python="3.99")
+    message = refused(in_store, made)
+    assert (
+        f"the wheel is for Python 3.99, the package set has Python {PYTHON}; use python399Packages" in message
+    )
+
+
+def test_a_plan_of_another_kind(in_store: Nix, made: Path) -> None:
+    change(made, schema="relink.nix/99")
+    assert "none of the kind that this relink reads" in refused(in_store, made)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fits"), [("gfx1031", False), ("gfx1030", True), ("gfx90a", True), ("gfx90a:xnack-", False)]
+)
+def test_gpus_of_the_package_set(in_store: Nix, made: Path, gpu: str, fits: bool) -> None:
+    change(made, coverage=[CODE])
+    built_for = f'[ "{gpu}" ]'
+    if fits:
+        in_store.eval(f"({package(in_store, made, localGpuTargets=built_for)}).drvPath")
+        return
+    message = refused(in_store, made, localGpuTargets=built_for)
+    assert (
+        f"no code for {gpu} in demo/a.so, which has gfx1030, gfx90a:xnack+; choose a release of the wheel that has it, "
+        "or gpuTargets = [ ] to build all the same"
+    ) in message
+
+
+def test_gpus_of_the_package_come_before_those_of_the_set(
+    in_store: Nix, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    write(vendor_wheel, tmp_path / "out", "--gpu", "RX 6750 XT")
+    change(tmp_path / "out", coverage=[CODE])
+    assert "no code for gfx1031" in refused(in_store, tmp_path / "out", localGpuTargets='[ "gfx1030" ]')
+
+
+def test_compatibility_is_that_of_relink(nix: Nix) -> None:
+    """Every processor, with and without features, against every sort of code object."""
+    agents = [*table().processors, "gfx90a:xnack+", "gfx90a:sramecc+:xnack-", "gfx9999"]
+    codes: list[list[tuple[str, int | None]]] = [
+        [("gfx90a:xnack-", None)],
+        [("gfx90a:xnack+", None), ("gfx90a:xnack-", None)],
+        [("amdgcnspirv", None)],
+    ]
+    codes += [[(name, version)] for name in table().generics for version in (None, 0, 1)]
+    codes += [[(name, None)] for name in itertools.islice(table().processors, 0, None, 5)]
+    sets = [[{"target": name, "version": version} for name, version in code] for code in codes]
+    expected = [
+        [
+            bool(match([CodeTarget(parse_target_id(n), v) for n, v in code], parse_target_id(agent)).served)
+            for code in codes
+        ]
+        for agent in agents
+    ]
+    data = nix.root / "sets.json"
+    data.write_text(json.dumps({"agents": agents, "files": [{"sets": [one]} for one in sets]}))
+    found = nix.value(
+        f"let d = builtins.fromJSON (builtins.readFile {data}); pkgs = {nix.packages()}; r = import {ROOT}/nix/resolve.nix "
+        "{ inherit (pkgs) lib stdenv; inherit pkgs; rocmPackages = { }; } "
+        f"{{ plan = {ROOT}/nix/check-plan.json; }}; in map (a: map (f: r.covers f a) d.files) d.agents"
+    )
+    assert found == expected
+    assert {True, False} == {value for row in expected for value in row}
+
+
+def test_a_dry_run_that_fails_fails_the_build(in_store: Nix, made: Path) -> None:
+    """Another ROCm under the right names: the symbol is not there, so the build stops, and it says which."""
+    rocm = {
+        **in_store.tools["rocm"],
+        "clr": {"libamdhip64.so.7": {"source": "int other(void){return 1;}", "needs": []}},
+    }
+    message = _fails(in_store, made, rocm)
+    assert "relink: demo/a.so: undefined symbol: hip_init" in message
+
+
+def test_a_library_that_is_not_there_fails_the_build(in_store: Nix, made: Path) -> None:
+    rocm = {**in_store.tools["rocm"], "rocm-smi": {"librocm_smi64.so.2": {"source": "int a;", "needs": []}}}
+    assert "relink: demo/a.so: librocm_smi64.so.1 => not found" in _fails(in_store, made, rocm)
+
+
+def _fails(nix: Nix, directory: Path, rocm: Mapping[str, Any]) -> str:
+    before = nix.tools
+    nix.tools = before | {"rocm": rocm}
+    try:
+        run = nix.run("nix-build", "--no-out-link", "--expr", package(nix, directory), check=False)
+    finally:
+        nix.tools = before
+    assert run.returncode != 0
+    return run.stderr

@@ -1,0 +1,91 @@
+"""default.nix, flake.nix and relinkHook with the stand-in for nixpkgs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.nix.conftest import PYTHON, ROOT, STANDIN, Nix
+from tests.nix.test_build import check_built, write
+
+
+@pytest.fixture
+def flake(tmp_path: Path) -> Path:
+    """The files of the flake alone: in a checkout, Nix would take those that git knows."""
+    directory = tmp_path / "flake"
+    directory.mkdir()
+    for name in ("flake.nix", "default.nix"):
+        shutil.copyfile(ROOT / name, directory / name)
+    shutil.copytree(ROOT / "nix", directory / "nix")
+    return directory
+
+
+def test_every_file_parses(nix: Nix) -> None:
+    files = [
+        ROOT / "default.nix",
+        ROOT / "flake.nix",
+        *(ROOT / "nix").glob("*.nix"),
+        *(ROOT / "examples/nix").rglob("*.nix"),
+    ]
+    assert len(files) >= 7
+    for path in files:
+        nix.run("nix-instantiate", "--parse", path)
+
+
+def test_flake_check(nix: Nix, flake: Path) -> None:
+    override = ("--override-input", "nixpkgs", f"path:{STANDIN}", "--no-write-lock-file")
+    nix.run("nix", "flake", "check", f"path:{flake}", *override)
+    shown = nix.run(
+        "nix",
+        "eval",
+        "--json",
+        f"path:{flake}#packages.x86_64-linux",
+        "--apply",
+        "builtins.attrNames",
+        *override,
+    )
+    assert shown.stdout.strip() == '["default","relink","relinkHook"]'
+
+
+def test_a_check_that_fails_is_seen(nix: Nix, flake: Path) -> None:
+    plan = flake / "nix" / "check-plan.json"
+    plan.write_text(plan.read_text().replace("gfx11-generic", "gfx10-3-generic"))
+    run = nix.run(
+        *(
+            "nix",
+            "flake",
+            "check",
+            f"path:{flake}",
+            "--override-input",
+            "nixpkgs",
+            f"path:{STANDIN}",
+            "--no-write-lock-file",
+        ),
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "assertion" in run.stderr
+
+
+def hooked(nix: Nix, wheel: Path, plan: str) -> str:
+    return (
+        f"let pkgs = {nix.packages()}; hook = (import {ROOT}/default.nix {{ inherit pkgs; }}).relinkHook; in "
+        f'pkgs.stdenv.mkDerivation {{ pname = "own"; version = "1"; sitePackages = "lib/python{PYTHON}/site-packages"; '
+        f"src = {wheel}; nativeBuildInputs = [ hook ]; {plan} }}"
+    )
+
+
+def test_the_hook_in_a_derivation_of_ones_own(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    write(vendor_wheel, tmp_path / "out")
+    plan = f"relinkPlan = hook.plan {{ plan = {tmp_path}/out/demo.json; }};"
+    check_built(in_store, in_store.build(hooked(in_store, vendor_wheel, plan)))
+
+
+def test_the_hook_without_a_plan(in_store: Nix, vendor_wheel: Path) -> None:
+    run = in_store.run(
+        "nix-build", "--no-out-link", "--expr", hooked(in_store, vendor_wheel, ""), check=False
+    )
+    assert run.returncode != 0
+    assert "relinkHook without relinkPlan" in run.stderr
