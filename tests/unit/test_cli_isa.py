@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+import relink
 from relink import cli
 from relink.elf.patchelf import apply_edit
 from tests.support.cc import shared
@@ -20,7 +21,9 @@ from tests.unit.isa.build import code_object, entries_of, library, raw
 from tests.unit.isa.test_runtime import READER_2, READER_3, lib
 from tests.unit.isa.test_survey import fat, put
 
-SCHEMA = json.loads((Path(cli.__file__).parent / "report" / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(relink.__file__).parent / "report" / "report.schema.json").read_text(encoding="utf-8")
+)
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -1,0 +1,90 @@
+"""The application that the modules beside this one give their commands to, and its entry point."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from relink.cli.terminal import say
+from relink.errors import RelinkError
+
+__all__ = ["app", "main"]
+
+_INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
+
+app = typer.Typer(
+    name="relink",
+    help="Relink AMD's prebuilt ROCm wheels against the ROCm you have. `relink WHEEL --prefix DIR` is the main command.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from relink import __version__
+
+        typer.echo(f"relink {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line: exit code 0 when all went well, 1 for error findings, 2 for wrong usage or unreadable input."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
+    own = {"-h", "--help", "--version", "--install-completion", "--show-completion"}
+    if words and words[0] not in commands | own:
+        words.insert(0, "run")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a name or a sign that the reader's encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with _ended_in_order():
+            app(words)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            say("interrupted; no unfinished file was left behind")
+        raise
+    except RelinkError as error:
+        say(str(error))
+    except Exception as error:
+        if os.environ.get("RELINK_DEBUG"):
+            raise
+        say(
+            f"a fault of relink itself ({type(error).__name__}: {error}); no unfinished file was left behind. "
+            "Please report it with the output of the same command under RELINK_DEBUG=1"
+        )
+    sys.exit(2)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Being told to end (by a batch system, say) unwinds as Ctrl-C does, so that no temporary file stays."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,54 @@
+"""Commands for people: this machine's state, the rules, a demonstration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relink.cli.application import app
+from relink.cli.options import Json, Prefixes
+from relink.cli.terminal import console, print_json
+from relink.errors import UsageError
+from relink.plan.findings import RULES, has_errors
+from relink.report import text
+
+
+@app.command()
+def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
+    """Check this machine and its ROCm: GPUs, access to them, environment, what the runtime can load, coherence.
+
+    Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
+    """
+    from relink.plan.doctor import diagnose, to_json
+    from relink.report.doctor_text import doctor_text
+
+    found = diagnose(prefix)
+    if as_json:
+        print_json([to_json(found)])
+    else:
+        text.show(console(), *doctor_text(found))
+    if has_errors(found.findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def rules(
+    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="For example RLK101.")] = None,
+) -> None:
+    """List the finding codes, or explain one."""
+    if code is None:
+        text.show(console(), text.rules_table())
+        return
+    rule = RULES.get(code.upper())
+    if rule is None:
+        raise UsageError(f"{code}: there is no such rule; `relink rules` lists them")
+    text.show(console(), *text.rule_text(rule))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def demo(context: typer.Context) -> None:
+    """Relink a real vendor wheel, install it and show the loader's map before and after (downloads 21 MB)."""
+    from relink import queries
+
+    raise typer.Exit(queries.run_demo(context.args))

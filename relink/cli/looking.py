@@ -1,0 +1,131 @@
+"""Commands that look at wheels and libraries and change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relink.cli.application import app
+from relink.cli.options import Gpus, Interpreter, Json, LimitOptions, Prefixes, Python, Sysroot
+from relink.cli.terminal import console, print_json, say
+from relink.errors import RelinkError, UsageError
+from relink.report import text
+
+
+@app.command()
+def inspect(
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="Wheels to look at.")],
+    limit: LimitOptions = [],
+    as_json: Json = False,
+) -> None:
+    """Say what a wheel is: its ELF files, what they need, their search paths, versions and tags.
+
+    Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
+    """
+    from relink import queries
+    from relink.report import inspection
+    from relink.wheel.directory import parse_limits
+
+    limits = parse_limits(limit)
+    found, failures = [], []
+    for wheel in wheels:
+        try:
+            found.append(queries.inspect(wheel, limits))
+        except RelinkError as error:
+            failures.append(error)
+    if as_json:
+        print_json([inspection.to_json(item) for item in found], several=len(wheels) > 1)
+    else:
+        for item in found:
+            text.show(console(), *inspection.to_text(item))
+    for failure in failures:
+        say(str(failure))
+    if failures:
+        raise typer.Exit(2)
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A wheel, the vendor's for example.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Another, what relink made of it for example.")],
+    limit: LimitOptions = [],
+    as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every difference, however many.")] = False,
+) -> None:
+    """Say how two wheels differ, and whether it is only what the plan inside of NEW says.
+
+    Exit code 0 if so, or if they are the same; 1 if there are differences that no plan explains.
+    Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl
+    """
+    from relink.diff import diff as compare
+    from relink.report import diff_text
+    from relink.wheel.directory import parse_limits
+
+    found = compare(old, new, parse_limits(limit))
+    if as_json:
+        print_json([diff_text.to_json(found)])
+    else:
+        text.show(console(), *diff_text.to_text(found, verbose=verbose))
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL")],
+    soname: Annotated[str, typer.Argument(metavar="SONAME", help="A library; a glob works.")],
+    prefix: Prefixes = [],
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+) -> None:
+    """Say who needs a library, and by which rule it is found, or everything that is tried in vain.
+
+    Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
+    """
+    from relink import pipeline, queries
+
+    options = pipeline.Options(
+        prefixes=tuple(prefix), python=python, interpreter=interpreter, sysroot=sysroot
+    )
+    lines = [line for part in queries.explain(wheel, soname, options) for line in text.why_text(*part)]
+    if not lines:
+        raise UsageError(f"{soname}: nothing in the closure of {wheel.name} needs a library of that name")
+    text.show(console(), *lines)
+
+
+@app.command()
+def isa(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH…", help="Wheels, libraries, .co/.hsaco/.kpack files, directories, prefixes."
+        ),
+    ],
+    gpu: Gpus = [],
+    scan: Annotated[
+        bool,
+        typer.Option("--scan", help="Search other data of each file too, for code that is loaded by hand."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which GPUs the code in wheels, files and directories is for. Exit code 1 if a GPU of --gpu is missing.
+
+    Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
+    """
+    from relink.isa.wanted import wanted_gpus
+    from relink.plan.gpu_survey import survey_of
+    from relink.report import isa_text
+
+    wanted = wanted_gpus(gpu)
+    found = [survey_of(path, scan=scan) for path in paths]
+    if as_json:
+        print_json([item.to_json([one.target for one in wanted]) for item in found], several=len(paths) > 1)
+    else:
+        out = console()
+        for item in found:
+            text.show(out, *isa_text.survey_text(item, wanted, out))
+    if not all(item.covers(one.target) for item in found for one in wanted):
+        raise typer.Exit(1)

@@ -1,0 +1,84 @@
+"""Commands that make packages for other package managers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from relink.cli.application import app
+from relink.cli.options import (
+    AllowMissing,
+    AssumeSymbols,
+    Closures,
+    Gpus,
+    Ignore,
+    Interpreter,
+    Prefixes,
+    Python,
+    Select,
+    Substitute,
+    Verbose,
+)
+from relink.cli.terminal import console
+from relink.plan.findings import has_errors
+from relink.report import text
+
+
+@app.command()
+def nix(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="The vendor's wheel.")],
+    prefix: Prefixes = [],
+    nix_closure: Closures = [],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where package.nix and its plan go.")
+    ] = Path(),
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the wheel comes from, if not from PyPI.")
+    ] = None,
+    rocm_major: Annotated[
+        int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
+    ] = None,
+    python: Python = None,
+    interpreter: Interpreter = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    gpu: Gpus = [],
+    force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
+    select: Select = [],
+    ignore: Ignore = [],
+    verbose: Verbose = False,
+) -> None:
+    """Write a package for Nix: package.nix, and the plan as JSON with attributes of nixpkgs instead of directories.
+
+    Without --prefix and --nix-closure it is made from a table and proved by building it.
+    Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
+    """
+    from relink import pipeline, queries
+    from relink.nix.emit import write_package
+
+    options = pipeline.Options(
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        python=python,
+        interpreter=interpreter,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        gpus=tuple(gpu),
+        select=tuple(select),
+        ignore=tuple(ignore),
+    )
+    package = queries.nix_package(wheel, options, url=url, major=rocm_major)
+    text.show(console(), *text.findings_text(package.findings, verbose=verbose))
+    for attribute, sonames in package.libraries:
+        text.show(console(), Text(text.safe(f"{attribute}  {', '.join(sonames)}")))
+    if has_errors(package.findings) and not force:
+        raise typer.Exit(1)
+    for path in write_package(package, output):
+        text.show(console(), Text(text.safe(str(path))))
+    if has_errors(package.findings):
+        raise typer.Exit(1)

@@ -1,0 +1,176 @@
+"""The main command, and asking the loader afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relink.cli.application import app
+from relink.cli.options import (
+    AllowMissing,
+    AssumeSymbols,
+    Closures,
+    Compress,
+    Gpus,
+    Ignore,
+    Interpreter,
+    Json,
+    LimitOptions,
+    Prefixes,
+    Preload,
+    Python,
+    Select,
+    Substitute,
+    Sysroot,
+    Verbose,
+)
+from relink.cli.terminal import console, print_json, print_report, progress, say
+from relink.errors import RelinkError, UsageError
+from relink.plan.findings import has_errors
+from relink.report import text
+
+
+@app.command("run")
+def run(
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="The vendor's wheels.")],
+    prefix: Prefixes = [],
+    nix_closure: Closures = [],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
+    ] = Path(),
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    preload: Preload = [],
+    gpu: Gpus = [],
+    allow_isa_gap: Annotated[
+        bool, typer.Option("--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, print, and write nothing.")] = False,
+    keep_version: Annotated[bool, typer.Option("--keep-version", help="Do not add +rocmX.Y.Z.")] = False,
+    local_version: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="The local version label, if not rocmX.Y.Z.")
+    ] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the real loader.")] = False,
+    no_verify_record: Annotated[
+        bool,
+        typer.Option("--no-verify-record", help="Believe the vendor's RECORD: do not hash what is copied."),
+    ] = False,
+    compress: Annotated[
+        Compress, typer.Option(help="How much is spent on making changed files small again.")
+    ] = Compress.balanced,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Threads that verify and write.")
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="MIB", help="MiB in which several files are compressed at once. Default: 256."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
+    gc_root: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Put garbage collector roots of the Nix store paths used here."),
+    ] = None,
+    limit: LimitOptions = [],
+    select: Select = [],
+    ignore: Ignore = [],
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Relink wheels: `relink WHEEL --prefix DIR`. This is the default command, `run` need not be written.
+
+    Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
+    """
+    from relink import pipeline
+    from relink.report.model import to_json
+    from relink.wheel.directory import parse_limits
+
+    options = pipeline.Options(
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        gc_root=gc_root,
+        output_directory=output,
+        python=python,
+        interpreter=interpreter,
+        sysroot=sysroot,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        preload=tuple(preload),
+        select=tuple(select),
+        ignore=tuple(ignore),
+        keep_version=keep_version,
+        local_version=local_version,
+        verify=not no_verify,
+        force=force,
+        gpus=tuple(gpu),
+        allow_isa_gap=allow_isa_gap,
+        dry_run=dry_run,
+        compress=compress.value,
+        jobs=jobs,
+        verify_record=not no_verify_record,
+        max_memory=max_memory << 20 if max_memory else None,
+        epoch=_source_date_epoch(),
+        limits=parse_limits(limit),
+        command=("relink", *sys.argv[1:]),
+    )
+    reports, failures = [], []
+    for wheel in wheels:
+        try:
+            with progress(as_json) as on_stage:
+                report = pipeline.relink(wheel, options, on_stage)
+        except RelinkError as error:
+            failures.append(error)
+            continue
+        reports.append(report)
+        if not as_json:
+            print_report(report, verbose=verbose)
+    if as_json:
+        print_json([to_json(report) for report in reports], several=len(wheels) > 1)
+    for failure in failures:
+        say(str(failure))
+    if failures or not all(report.ok for report in reports):
+        raise typer.Exit(2 if failures else 1)
+
+
+@app.command()
+def verify(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel, relinked or not.")],
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the real loader what it makes of every ELF file of a wheel, in a dry run: nothing of it is executed.
+
+    Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
+    """
+    from relink import pipeline, queries
+    from relink.plan.model import plain
+
+    options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot)
+    result = queries.verify_wheel(wheel, options)
+    if as_json:
+        print_json([{"schema": "relink.verification/1", **plain(result)}])
+    else:
+        text.show(console(), *text.verification_text(result.maps, result.findings))
+    if has_errors(result.findings):
+        raise typer.Exit(1)
+
+
+def _source_date_epoch() -> int | None:
+    value = os.environ.get("SOURCE_DATE_EPOCH")
+    if not value:
+        return None
+    if not value.isdecimal():
+        raise UsageError(f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970")
+    return int(value)
