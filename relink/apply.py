@@ -112,7 +112,11 @@ def _edited(
         after = apply_edit(path, file.edit, image, content)
     finally:
         content.release()
-    more = [finding("RLK510", file.path, reason)] if image.size >= _LARGE else []
+    more = (
+        [finding("RLK510", file.path, f"patchelf was given all of it: {reason}")]
+        if image.size >= _LARGE
+        else []
+    )
     with path.open("rb") as written:
         return Edited(after, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)), more
 

@@ -195,8 +195,9 @@ def open_wheel(
                 target.header.elf_class,
             )
             if other or not image.dynamic:
-                kind = machine_name(image.header.machine) if other else "no dynamic section"
-                findings.append(finding("RLK505", name, kind))
+                machine = machine_name(image.header.machine)
+                why = f"for {machine}, not this target" if other else "without a dynamic section"
+                findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
                 continue
             images[name] = image
             tables[name] = read_symbols(content)

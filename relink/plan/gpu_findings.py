@@ -265,7 +265,9 @@ def code_problems(items: Iterable[Coverage]) -> Iterator[Finding]:
 def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
     """The finding for an edited file whose device code is not what it was."""
     if changes:
-        yield finding("RLK411", member, _some(list(changes)))
+        yield finding(
+            "RLK411", member, f"its GPU code is not what it was before the edit: {_some(list(changes))}"
+        )
 
 
 def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from relink.plan.dlopen import DlopenKnowledge, dlopen_findings, with_dlopens
 from relink.plan.findings import Finding, finding
 from relink.plan.strategy import Outcome, Situation, find_strategy, matches_library, simulate
 from relink.plan.substitution import Candidate, Verdict, weigh
-from relink.plan.words import some
+from relink.plan.words import several, some
 from relink.providers.prefix import soname_stem
 from relink.rocm import same_abi
 
@@ -165,7 +165,9 @@ class Prover:
             closures[member] = with_dlopens(situation, member, item.outcome, self.knowledge.of)
         yield from _open_symbols(open_symbols)
         for (path, by), names in explained.items():
-            yield finding("RLK303", path, f"{len(names)} symbols are supplied by {by}: {some(list(names))}")
+            yield finding(
+                "RLK303", path, f"{several(len(names), 'symbol')} supplied by {by}: {some(list(names))}"
+            )
         yield from self._twice(situation, settled, closures)
         yield from dlopen_findings(situation, closures, self.knowledge)
 
@@ -211,7 +213,8 @@ class Prover:
             groups.setdefault(key, []).append(item.name)
         for (requester, before, after), names in groups.items():
             shown = situation.layout.shown
-            message = f"{len(names)} symbols of {shown(requester)} ({some(names)}) bind to {shown(after)}, not {shown(before)}"
+            moved_symbols = f"{several(len(names), 'symbol')} of {shown(requester)} ({some(names)})"
+            message = f"{moved_symbols} bound to {shown(after)}, not to {shown(before)}"
             yield finding("RLK304", member, message)
 
     def _twice(
@@ -245,9 +248,10 @@ class Prover:
                 if not shared.mixed or (shared.first, shared.second) in shared_seen:
                     continue
                 shared_seen.add((shared.first, shared.second))
+                same = several(shared.count, "symbol")
                 message = (
-                    f"{shared.count} symbols are exported by {shown(shared.first)} too ({some(list(shared.examples))} …), "
-                    f"and {shared.mixed} of them are looked up on behalf of this one and answered by that one"
+                    f"{shown(shared.first)} exports {same} of the same name ({some(list(shared.examples))}) and "
+                    f"answers {shared.mixed} of them in this library's place"
                 )
                 yield finding("RLK131", shown(shared.second), message)
 

@@ -13,7 +13,7 @@ from relink.plan.proof import Settled
 from relink.plan.rpath import removed
 from relink.plan.strategy import Outcome, Situation, matches_library
 from relink.plan.substitution import Verdict
-from relink.plan.words import some
+from relink.plan.words import several, some
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 
@@ -78,7 +78,7 @@ def _missing(
 
 def _counts(verdict: Verdict) -> str:
     if verdict.candidate is None:
-        return f"{verdict.wanted} imports may be its: {some(list(verdict.lacking))}"
+        return f"{several(verdict.wanted, 'import')} may be its: {some(list(verdict.lacking))}"
     text = f"{verdict.candidate} exports {verdict.found} of {verdict.wanted} imports"
     return f"{text}, not {some(list(verdict.lacking))}" if verdict.lacking else text
 
@@ -116,7 +116,9 @@ def _changed_needed(
             yield finding("RLK113", member, f"NEEDED {soname} dropped: {evidence}")
         preloaded = [soname for soname in outcome.edit.add if soname in situation.preload]
         if preloaded:
-            yield finding("RLK121", member, f"added to NEEDED: {some(preloaded)}")
+            yield finding(
+                "RLK121", member, f"added to NEEDED, since the closure dlopens it: {some(preloaded)}"
+            )
 
 
 def _nearest(situation: Situation, soname: str) -> list[tuple[str, str]]:
@@ -215,14 +217,16 @@ def _paths_and_strategies(served: Mapping[str, Outcome]) -> Iterator[Finding]:
         if outcome.strategy != "nothing":
             yield from removed(member, outcome.entries)
         if outcome.edit.add:
-            count = len(outcome.edit.add)
-            yield finding(
-                "RLK205", member, f"{count} libraries added to NEEDED: {some(list(outcome.edit.add))}"
-            )
+            count = several(len(outcome.edit.add), "library", "libraries")
+            yield finding("RLK205", member, f"{count} added to NEEDED: {some(list(outcome.edit.add))}")
         if outcome.strategy == "rpath":
-            yield finding("RLK206", member, f"DT_RPATH {outcome.image.rpath}")
+            message = f"a RUNPATH would not reach what the prefix's libraries need, a DT_RPATH does: {outcome.image.rpath}"
+            yield finding("RLK206", member, message)
         if outcome.edit.interpreter is not None:
-            yield finding("RLK207", member, f"{outcome.original.interpreter} → {outcome.edit.interpreter}")
+            message = (
+                f"its loader is not the target's: {outcome.original.interpreter} → {outcome.edit.interpreter}"
+            )
+            yield finding("RLK207", member, message)
 
 
 def _versions(situation: Situation, served: Mapping[str, Outcome], tables: Tables) -> Iterator[Finding]:

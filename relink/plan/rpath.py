@@ -104,13 +104,21 @@ def removed(member: str, entries: Iterable[Entry]) -> Iterator[Finding]:
     for entry in entries:
         by_kind.setdefault(entry.kind, []).append(entry.text)
     if "vendor" in by_kind:
-        yield finding("RLK201", member, f"removed from the search path: {_list(by_kind['vendor'])}")
+        yield finding(
+            "RLK201",
+            member,
+            f"removed from the search path, since nothing is found there: {_list(by_kind['vendor'])}",
+        )
     if "empty" in by_kind:
         yield finding(
             "RLK202", member, "the search path had an empty entry, which is the current directory; removed"
         )
     if "relative" in by_kind:
-        yield finding("RLK203", member, f"removed from the search path: {_list(by_kind['relative'])}")
+        yield finding(
+            "RLK203",
+            member,
+            f"removed from the search path, since it counts from the current directory: {_list(by_kind['relative'])}",
+        )
     if "sibling-dropped" in by_kind:
         count = len(by_kind["sibling-dropped"])
         yield finding(

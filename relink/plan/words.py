@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["some"]
+__all__ = ["several", "some"]
 
 _SHOWN = 4
+
+
+def several(number: int, thing: str, things: str | None = None) -> str:
+    """Return ``1 symbol`` or ``3 symbols``."""
+    return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
 def some(names: Sequence[str], shown: int = _SHOWN) -> str:
