@@ -375,6 +375,7 @@ def plan_wheel(
         ),
         files=decisions.files,
         findings=select(findings, options.select, options.ignore),
+        loads=decisions.loads,
     )
     return Planned(plan, output, situation, decisions, gpu)
 
@@ -444,6 +445,7 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
             findings,
             isa=planned.gpu.block,
             timings=clock.timings,
+            loads=plan.loads,
         )
 
 

@@ -18,6 +18,7 @@ from relink.isa.coverage import (
     isa_block,
     library_coverage,
     library_coverage_of,
+    matrix,
 )
 from relink.isa.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
 from relink.isa.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, same_device_code
@@ -76,6 +77,7 @@ __all__ = [
     "library_coverage",
     "library_coverage_of",
     "match",
+    "matrix",
     "needs_of",
     "parse_bundle_id",
     "parse_code_object",

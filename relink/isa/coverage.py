@@ -29,6 +29,7 @@ __all__ = [
     "isa_block",
     "library_coverage",
     "library_coverage_of",
+    "matrix",
 ]
 
 _MAX_COMPARED = 50_000
@@ -344,6 +345,21 @@ def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) ->
         elif levels:
             targets.append(name)
     return Intersection(tuple(targets), tuple(conditional), tuple(removed), bool(restricting))
+
+
+def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> dict[str, dict[str, str]]:
+    """Return path → architecture → how far it is covered, for every architecture that any file names, and for `agents`.
+
+    Files that say nothing about any architecture are left out.
+    """
+    coverages = tuple(coverages)
+    asked = {name: TargetId(name) for item in coverages for name in item.processors()}
+    asked |= {str(agent): agent for agent in agents}
+    rows = {
+        item.path: {name: str(item.level(asked[name])) for name in sorted(asked, key=sort_key)}
+        for item in coverages
+    }
+    return {path: row for path, row in rows.items() if set(row.values()) - {"unknown"}}
 
 
 def isa_block(

@@ -12,7 +12,15 @@ from relink.elf.symbols import SymbolTable
 from relink.loader.closure import Edge
 from relink.loader.target import GLIBC_SONAMES
 from relink.plan.findings import Finding
-from relink.plan.model import Action, FilePlan, InterpreterChange, NeededDecision, Origin, RpathChange
+from relink.plan.model import (
+    Action,
+    FilePlan,
+    InterpreterChange,
+    Load,
+    NeededDecision,
+    Origin,
+    RpathChange,
+)
 from relink.plan.proof import Prover, Settled
 from relink.plan.reasons import reasons
 from relink.plan.strategy import Outcome, Situation, matches_library
@@ -28,12 +36,14 @@ class Decisions:
 
     :ivar outcomes: the simulation behind each file's plan, by member.
     :ivar situation: the situation with the images as they will be.
+    :ivar loads: who asks for whom in all closures.
     """
 
     files: tuple[FilePlan, ...]
     findings: tuple[Finding, ...]
     outcomes: Mapping[str, Outcome]
     situation: Situation
+    loads: tuple[Load, ...] = ()
 
 
 def decide(situation: Situation, tables: Mapping[str, SymbolTable]) -> Decisions:
@@ -63,7 +73,12 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable]) -> Decisions
         *reasons(situation, settled, unserved, prover.tables),
         *prover.findings(situation, {member: settled[member] for member in served}),
     )
-    return Decisions(files, findings, outcomes, situation)
+    loads = tuple(
+        dict.fromkeys(
+            load for member in situation.images for load in _loads(situation, member, outcomes[member])
+        )
+    )
+    return Decisions(files, findings, outcomes, situation, loads)
 
 
 def _leaves_first(images: Mapping[str, Image]) -> list[str]:
@@ -159,6 +174,22 @@ def _requesters(situation: Situation, outcome: Outcome) -> Iterator[tuple[str, s
     for edge in outcome.closure.edges:
         if edge.requester != root:
             yield situation.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
+
+
+def _loads(situation: Situation, member: str, outcome: Outcome) -> Iterator[Load]:
+    """Yield the edges among what loading `member` maps; what Python needs for itself is left out."""
+    closure, shown = outcome.closure, situation.layout.shown
+    path = situation.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    for edge in closure.edges:
+        if edge.requester in closure.scope and edge.requester >= root:
+            yield Load(
+                shown(closure.objects[edge.requester].path),
+                edge.soname,
+                None if edge.target is None else shown(closure.objects[edge.target].path),
+                None if edge.found_by is None else shown(str(edge.found_by)),
+                _origin(situation, outcome, edge, edge.soname),
+            )
 
 
 def _origin(situation: Situation, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:

@@ -26,6 +26,7 @@ from relink.isa import (
     find_runtime,
     isa_block,
     library_coverage_of,
+    matrix,
     needs_of,
     read_file,
     resolve_kpack,
@@ -237,6 +238,7 @@ def check_gpus(
         runtime.to_json() if runtime is not None else None,
         [gpu_json(facts, gpu) for gpu in gpus],
     )
+    block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
     block["requirements"] = [row.to_json() for row in requirements]
     return GpuPlan(block, tuple(findings))
 

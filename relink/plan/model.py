@@ -18,6 +18,7 @@ __all__ = [
     "Action",
     "FilePlan",
     "InterpreterChange",
+    "Load",
     "NeededDecision",
     "Origin",
     "Plan",
@@ -28,6 +29,7 @@ __all__ = [
     "from_json",
     "plain",
     "to_json",
+    "typed",
 ]
 
 Action: TypeAlias = Literal["keep", "substitute", "drop", "add"]
@@ -113,6 +115,21 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """One object asking for another, as it will be after the edit: an edge of the dependency graph.
+
+    :ivar requester: the path of the object that needs it; members are shown as ``$WHEEL/…``.
+    :ivar resolved: the path that serves it, or None where nothing does; `found_by` is the loader rule that finds it.
+    """
+
+    requester: str
+    soname: str
+    resolved: str | None
+    found_by: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
 class WheelFacts:
     """The input: its path as given, sha256 (hex), and what its name says."""
 
@@ -149,6 +166,7 @@ class Plan:
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
     :ivar output: the file name of the result; the input's own where nothing changes.
+    :ivar loads: who asks for whom in the closures of all files, each edge once.
     """
 
     wheel: WheelFacts
@@ -157,6 +175,7 @@ class Plan:
     providers: tuple[ProviderFacts, ...]
     files: tuple[FilePlan, ...]
     findings: tuple[Finding, ...] = ()
+    loads: tuple[Load, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -196,11 +215,15 @@ def from_json(data: Mapping[str, Any] | str) -> Plan:
         raise UsageError(f"the plan is not JSON ({error})") from error
     if not isinstance(read, dict) or read.pop("schema", None) != PLAN_SCHEMA:
         raise UsageError(f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA})")
-    return cast("Plan", _typed(Plan, read, "plan"))
+    return cast("Plan", typed(Plan, read, "plan"))
 
 
-def _typed(kind: Any, value: Any, where: str) -> Any:
-    """Turn JSON data into `kind`, checking every step; `where` names the place in messages."""
+def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
+    """Turn JSON data into `kind`, checking every step; `where` names the place in messages.
+
+    :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
+    :raises UsageError: the data does not fit.
+    """
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
@@ -215,29 +238,48 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
             and field.default is dataclasses.MISSING
             and field.default_factory is dataclasses.MISSING
         )
-        if unknown or missing:
+        if missing or (unknown and strict):
             raise UsageError(f"{where}: unknown keys {unknown}, missing keys {missing}")
-        return kind(**{name: _typed(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+        return kind(
+            **{
+                name: typed(hints[name], item, f"{where}.{name}", strict=strict)
+                for name, item in value.items()
+                if name in fields
+            }
+        )
     if origin is tuple:
         arguments = typing.get_args(kind)
         if not isinstance(value, list):
             raise UsageError(f"{where}: a list was expected")
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return tuple(
-                _typed(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value)
+                typed(arguments[0], item, f"{where}[{number}]", strict=strict)
+                for number, item in enumerate(value)
             )
         if len(value) != len(arguments):
             raise UsageError(f"{where}: {len(arguments)} items were expected")
         pairs = enumerate(zip(arguments, value, strict=True))
-        return tuple(_typed(part, item, f"{where}[{number}]") for number, (part, item) in pairs)
+        return tuple(typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs)
+    if origin in (dict, Mapping):
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: an object was expected")
+        item_kind = typing.get_args(kind)[1]
+        return {key: typed(item_kind, item, f"{where}.{key}", strict=strict) for key, item in value.items()}
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        return _typed(next(part for part in typing.get_args(kind) if part is not type(None)), value, where)
+        kinds = [part for part in typing.get_args(kind) if part is not type(None)]
+        if len(kinds) > 1 and not isinstance(value, dict | list):  # plain values alone come in several kinds
+            return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
+        return typed(kinds[0], value, where, strict=strict)
     if origin is Literal:
         if value not in typing.get_args(kind):
             raise UsageError(f"{where}: {value!r} is none of {typing.get_args(kind)}")
         return value
+    if kind is Any:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UsageError(f"{where}: {kind.__name__} was expected")
     return value

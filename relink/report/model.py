@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from relink import __version__
+from relink.errors import UsageError
 from relink.plan.findings import Finding, has_errors
-from relink.plan.model import FilePlan, Plan, ProviderFacts, TargetFacts, WheelFacts, plain
+from relink.plan.model import FilePlan, Load, Plan, ProviderFacts, TargetFacts, WheelFacts, plain, typed
 
-__all__ = ["SCHEMA", "OutputFacts", "Report", "report_of", "to_json"]
+__all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
 
 SCHEMA = "relink.report/1"
 
@@ -30,6 +31,7 @@ class Report:
     :ivar output: None where nothing was written.
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
+    :ivar loads: the edges of the dependency graph.
     """
 
     command: tuple[str, ...]
@@ -41,6 +43,7 @@ class Report:
     findings: tuple[Finding, ...]
     isa: Mapping[str, Any] | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
+    loads: tuple[Load, ...] = ()
     relink: str = __version__
     schema: str = SCHEMA
 
@@ -59,7 +62,16 @@ def report_of(
 ) -> Report:
     """Put a plan and what came of it together."""
     return Report(
-        command, plan.wheel, output, plan.target, plan.providers, plan.files, findings, None, timings
+        command,
+        plan.wheel,
+        output,
+        plan.target,
+        plan.providers,
+        plan.files,
+        findings,
+        None,
+        timings,
+        plan.loads,
     )
 
 
@@ -74,7 +86,18 @@ def to_json(report: Report) -> dict[str, Any]:
         "target": plain(report.target),
         "providers": plain(report.providers),
         "files": [{"path": file.path, "changed": file.changed, **plain(file)} for file in report.files],
+        "loads": plain(report.loads),
         "isa": report.isa,
         "findings": plain(report.findings),
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
     }
+
+
+def from_json(data: Mapping[str, Any]) -> Report:
+    """Read a report that :func:`to_json` made; keys that a newer relink adds are passed over.
+
+    :raises UsageError: it is none; names the place.
+    """
+    if data.get("schema") != SCHEMA:
+        raise UsageError(f"this is not a report of the kind that this relink writes ({SCHEMA})")
+    return cast("Report", typed(Report, dict(data), "report", strict=False))
