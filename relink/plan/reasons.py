@@ -188,7 +188,7 @@ def _other_troubles(situation: Situation, served: Mapping[str, Outcome]) -> Iter
             if trouble.kind in ("missing", "allowed") or key in seen:
                 continue
             seen.add(key)
-            by = f"needed by {situation.layout.shown(trouble.requester)}, would be {trouble.served_by}"
+            by = f"needed by {situation.layout.shown(trouble.requester)}, served by {trouble.served_by}"
             if trouble.kind == "libc":
                 yield finding(
                     "RLK107",

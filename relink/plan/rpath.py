@@ -12,6 +12,7 @@ from relink.loader.search import expand
 from relink.loader.target import Target
 from relink.plan.findings import Finding, finding
 from relink.plan.layout import Layout
+from relink.plan.words import several
 from relink.profiles import Profile
 
 __all__ = ["Entry", "EntryKind", "classify", "removed"]
@@ -120,11 +121,11 @@ def removed(member: str, entries: Iterable[Entry]) -> Iterator[Finding]:
             f"removed from the search path, since it counts from the current directory: {_list(by_kind['relative'])}",
         )
     if "sibling-dropped" in by_kind:
-        count = len(by_kind["sibling-dropped"])
+        count = several(len(by_kind["sibling-dropped"]), "entry", "entries")
         yield finding(
             "RLK204",
             member,
-            f"{count} entries to sibling packages removed, as the profile says: the prefix replaces them",
+            f"{count} to sibling packages removed, as the profile says: the prefix replaces them",
         )
     if "sibling" in by_kind:
         yield finding("RLK204", member, f"entries to sibling packages kept: {_list(by_kind['sibling'])}")

@@ -207,7 +207,15 @@ def find_strategy(situation: Situation, member: str, due: ElfEdit | None = None)
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
-    return min(outcomes, key=lambda outcome: outcome.weight)  # the first of equals: the least invasive
+    # Of equals the one that does not leave aside what a provider has, so that the reason is told; then the least invasive.
+    return min(outcomes, key=lambda outcome: (outcome.weight, _left_aside(situation, outcome)))
+
+
+def _left_aside(situation: Situation, outcome: Outcome) -> int:
+    return sum(
+        trouble.kind == "missing" and situation.provider_path(trouble.edge.soname) is not None
+        for trouble in outcome.troubles
+    )
 
 
 def _attempt(situation: Situation, member: str, image: Image, strategy: Strategy, edit: ElfEdit) -> Outcome:
