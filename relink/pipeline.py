@@ -233,7 +233,8 @@ def _record_findings(archive: WheelArchive) -> Iterator[Finding]:
         )
     for issue in issues:
         if issue.kind is not RecordKind.NO_HASH:
-            yield finding("RLK502", name, issue.message, level=issue.level)
+            thing = f"{issue.path} " if issue.kind is not RecordKind.MALFORMED else ""
+            yield finding("RLK502", name, f"{thing}{issue.message}", level=issue.level)
     for issue_text in check_metadata(
         read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
     ):
