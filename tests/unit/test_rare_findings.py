@@ -1,0 +1,153 @@
+"""Findings that no other test has a case for, each from compiled libraries or a whole wheel."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.loader.target import find_target
+from relink.pipeline import Options
+from relink.plan.decide import decide
+from relink.plan.findings import Finding
+from relink.queries import inspect, nix_package
+from tests.support.cc import cc
+from tests.support.wheels import make_wheel
+from tests.support.works import MACHINE, PYTHON_TAG, Works
+from tests.unit.plan.scenes import Scene
+
+USES_F = "extern int f(void); int g(void){return f();}"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def only(findings: tuple[Finding, ...], code: str) -> Finding:
+    (found,) = (found for found in findings if found.code == code)
+    return found
+
+
+def test_a_prefix_with_a_part_of_another_c_library(scene: Scene) -> None:
+    """The directory that serves libhip.so.1 would serve libanl.so.1, too."""
+    own = Path(find_target().libc_directory) / "libanl.so.1"
+    scene.provide("lib/libhip.so.1")
+    shutil.copy(own, scene.prefix / "lib")
+    scene.member("demo/a.so", ["libhip.so.1", "libanl.so.1"], USES_F)
+    found = only(scene.decide().findings, "RLK107")
+    assert (found.level, found.subject) == ("error", "libanl.so.1")
+    assert f"served by {scene.prefix}/lib/libanl.so.1" in found.message
+    assert str(own.parent) in found.message
+
+
+def test_what_python_has_loaded_shadows_the_prefix(scene: Scene) -> None:
+    scene.provide("lib/libtool.so.1")
+    own = scene.library(scene.root / "own" / "libtool.so.1", source="int f(void){return 3;}")
+    program = "extern int f(void); int main(void){return f();}"
+    python = cc(program, scene.root / "python", f"-Wl,-rpath,{own.parent}", needed=[own])
+    scene.member("demo/a.so", ["libtool.so.1"], USES_F)
+    situation = replace(scene.situation(), target=replace(find_target(), python=str(python)))
+    found = only(decide(situation, scene.tables).findings, "RLK108")
+    assert (found.level, found.subject) == ("warning", "libtool.so.1")
+    assert f"served by {own}, although the prefix has {scene.prefix}/lib/libtool.so.1" in found.message
+
+
+def test_a_library_of_the_system(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    system = scene.library(scene.root / "system" / "libtool.so.1", source="int f(void){return 3;}").parent
+    scene.member("demo/a.so", ["libtool.so.1"], USES_F)
+    target = find_target()
+    target = replace(target, directories=(*target.directories, str(system)))
+    found = only(decide(replace(scene.situation(), target=target), scene.tables).findings, "RLK110")
+    assert (found.level, found.subject) == ("info", "libtool.so.1")
+    assert str(system) in found.message
+
+
+def test_a_copy_that_no_search_path_avoids(scene: Scene) -> None:
+    """The loader looks into the subdirectory for this processor first."""
+    subdirectory = next(
+        (name for name in find_target().subdirectories if name.startswith("glibc-hwcaps/")), None
+    )
+    if subdirectory is None:
+        pytest.skip("this processor has no glibc-hwcaps")
+    scene.provide("lib/libhip.so.1")
+    other = scene.library(
+        scene.prefix / "lib" / subdirectory / "libhip.so.1", source="int f(void){return 3;}"
+    )
+    scene.member("demo/a.so", ["libhip.so.1"], USES_F)
+    found = only(scene.decide().findings, "RLK111")
+    assert (found.level, found.subject) == ("error", "libhip.so.1")
+    assert f"served by {other}" in found.message
+
+
+def _appended(wheel: Path, name: str) -> Path:
+    """Put a member into a wheel that its RECORD does not list."""
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(name, "x")
+    return wheel
+
+
+def test_a_file_that_record_does_not_list(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag="py3-none-any")
+    found = only(inspect(_appended(wheel, "demo/extra.py")).findings, "RLK502")
+    assert found.level == "error"
+    assert "demo/extra.py" in found.message
+
+
+def test_a_signature(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag="py3-none-any")
+    found = only(inspect(_appended(wheel, "demo-1.0.dist-info/RECORD.jws")).findings, "RLK503")
+    assert (found.level, found.subject) == ("warning", "demo-1.0.dist-info/RECORD.jws")
+
+
+def test_a_tag_that_promises_too_much(works: Works, tmp_path: Path) -> None:
+    tag = f"{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_17_{MACHINE}"
+    wheel = works.wheel(tmp_path, {"demo/bin/prog": works.program}, tag=tag)
+    found = only(inspect(wheel).findings, "RLK504")
+    assert (found.level, found.subject) == ("warning", wheel.name)
+    assert f"manylinux_2_17_{MACHINE}" in found.message
+
+
+def test_metadata_of_another_wheel(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag="py3-none-any")
+    content = wheel.read_bytes().replace(b"demo-1.0.dist-info", b"demo-2.0.dist-info")
+    renamed = tmp_path / wheel.name.replace("1.0", "2.0")
+    renamed.write_bytes(content)
+    found = next(found for found in inspect(renamed).findings if found.code == "RLK509")
+    assert found.level == "error"
+    assert "1.0" in found.message
+
+
+@pytest.fixture
+def from_table(scene: Scene, tmp_path: Path) -> tuple[Finding, ...]:
+    """What is said of a package for ROCm 7 that is made from the table, of a wheel that was built for 6."""
+    files: dict[str, bytes | Path] = {
+        "demo/a.so": scene.member("demo/a.so", ["librocblas.so.4", "libnowhere.so.1"]),
+    }
+    requires = ('numpy; python_version >= "3.12"', "packaging")
+    wheel = make_wheel(tmp_path, files, tag=f"py3-none-manylinux_2_34_{MACHINE}", requires=requires)
+    return nix_package(wheel, Options(), major=7).findings
+
+
+def test_what_the_table_does_not_know(from_table: tuple[Finding, ...]) -> None:
+    found = only(from_table, "RLK711")
+    assert (found.level, found.subject) == ("warning", "libnowhere.so.1")
+    assert only(from_table, "RLK710").level == "warning"
+
+
+def test_an_address_that_is_derived(from_table: tuple[Finding, ...]) -> None:
+    assert only(from_table, "RLK712").level == "info"
+
+
+def test_a_dependency_that_nix_cannot_decide(from_table: tuple[Finding, ...]) -> None:
+    assert "numpy" in only(from_table, "RLK713").message
+
+
+def test_nixpkgs_has_another_major(from_table: tuple[Finding, ...]) -> None:
+    found = only(from_table, "RLK715")
+    assert (found.level, found.subject) == ("error", "librocblas.so.4")
+    assert "librocblas.so.5" in found.message
