@@ -1,4 +1,4 @@
-"""What becomes of each entry of a search path: minimal and honest (DESIGN decision 3)."""
+"""What becomes of each entry of a search path: minimal and honest (docs/architecture.md, decision 6)."""
 
 from __future__ import annotations
 

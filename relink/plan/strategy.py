@@ -1,4 +1,4 @@
-"""How to make one image load: the least invasive edit that does, found by simulation (DESIGN decision 2)."""
+"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A changed soname is an ABI claim, so it needs evidence (DESIGN decision 4): when a NEEDED may be replaced or dropped.
+"""A changed soname is an ABI claim, so it needs evidence (docs/architecture.md, decision 4). When a NEEDED may go or be replaced.
 
 Replacing ``libX.so.A`` by ``libX.so.B`` takes three things: (a) B exports every symbol, with its version, that the image imports
 from A; (b) the same stem; (c) a profile that knows the two as one ABI, or the user's word. With (a) and (b) alone it stays an

@@ -1,0 +1,125 @@
+"""Console blocks of Markdown files: run as a reader would, and held against what the file says was printed.
+
+A block is fenced by ```` ```console ````; a line that starts with ``$ `` is a command (a backslash at its end continues it), what
+follows is its output. ``<!-- not run: REASON -->`` on the line before the fence keeps a block from being run.
+
+``python -m tests.support.transcripts FILE.md DIRECTORY`` runs the blocks there and writes into FILE what they print.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME = "/home/you/try"
+"""Stands for the directory that the commands are run in."""
+_FENCE, _NOT_RUN = "```console", "<!-- not run:"
+_MARK = "\x1e"  # between the outputs of two commands
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as printed: its text, the number of its first line, the lines of its output."""
+
+    text: str
+    line: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did: its exit code, and what it printed on both streams, with `HOME` for the directory."""
+
+    code: int
+    output: str
+
+
+def commands(markdown: str) -> list[Command]:
+    """Return the commands that a file has for its reader to run, in order."""
+    found: list[Command] = []
+    lines = markdown.splitlines()
+    at = 0
+    while at < len(lines):
+        if lines[at] == _FENCE and not (at and lines[at - 1].startswith(_NOT_RUN)):
+            end = lines.index("```", at)
+            found += _block(lines[at + 1 : end], at + 2)
+            at = end
+        at += 1
+    return found
+
+
+def _block(lines: Sequence[str], first: int) -> list[Command]:
+    found: list[Command] = []
+    at = 0
+    while at < len(lines):
+        if not lines[at].startswith("$ "):
+            raise ValueError(f"line {first + at}: output without a command: {lines[at]}")
+        start, text = at, lines[at][2:]
+        while text.endswith("\\"):
+            at += 1
+            text += "\n" + lines[at]
+        at += 1
+        printed = at
+        while at < len(lines) and not lines[at].startswith("$ "):
+            at += 1
+        found.append(Command(text, first + start, "".join(f"{line}\n" for line in lines[printed:at])))
+    return found
+
+
+def run(asked: Sequence[Command], directory: Path, environment: Mapping[str, str]) -> list[Result]:
+    """Run commands in one shell, one after another; stop behind the first that fails."""
+    after = f"code=$?; printf '{_MARK}%s\\n' $code; [ $code = 0 ] || exit\n"
+    script = "exec 2>&1 </dev/null\n" + "".join(f"{one.text}\n{after}" for one in asked)
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+        file.write(script)
+        file.flush()
+        done = subprocess.run(
+            ["bash", "--norc", file.name], cwd=directory, env=environment, stdout=subprocess.PIPE, check=False
+        )
+    text = normal(done.stdout.decode(), directory)
+    parts = re.split(f"{_MARK}(\\d+)\n", text)
+    return [Result(int(code), output) for output, code in zip(parts[::2], parts[1::2], strict=False)]
+
+
+def normal(text: str, directory: Path) -> str:
+    """Return output with `HOME` for the directory, and without what differs from run to run and from machine to machine.
+
+    That is the seconds, and what pip has to say of the indexes in its configuration.
+    """
+    for path in (str(directory), os.path.realpath(directory)):
+        text = text.replace(path, HOME)
+    text = re.sub(r"^WARNING: Location '.*' is ignored.*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\bin \d+ s\b", "in 9 s", text)
+
+
+def rewritten(markdown: str, asked: Sequence[Command], results: Sequence[Result]) -> str:
+    """Return the file's text with what the commands printed."""
+    lines = markdown.splitlines()
+    for one, result in reversed(list(zip(asked, results, strict=True))):
+        start = one.line - 1 + len(one.text.splitlines())
+        lines[start : start + len(one.output.splitlines())] = result.output.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def main(file: str, directory: str) -> int:
+    """Write into a file what its commands print."""
+    path = Path(file)
+    markdown = path.read_text(encoding="utf-8")
+    asked = commands(markdown)
+    results = run(asked, Path(directory).absolute(), os.environ)
+    if len(results) < len(asked) or results[-1].code:
+        last = asked[len(results) - 1]
+        sys.stderr.write(f"{file}:{last.line}: {last.text}: failed\n{results[-1].output}")
+        return 1
+    path.write_text(rewritten(markdown, asked, results), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

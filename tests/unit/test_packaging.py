@@ -1,0 +1,174 @@
+"""The sdist and the wheel: whole, the same from either, and at work outside of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from tests.support.built import ROOT, Built, build, own_python_first, skip_without_index
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DATA = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+
+
+def _shipped(directory: str) -> set[str]:
+    """Return the files of a data directory that are part of the project."""
+    return {
+        path.relative_to(ROOT / directory).as_posix()
+        for path in (ROOT / directory).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the ``bin`` of a venv in which there is the built wheel and nothing else."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    environment = own_python_first()
+    subprocess.run(["python3", "-m", "venv", venv], env=environment, check=True)
+    command = [str(venv / "bin/pip"), "install", "--quiet", str(built.wheel)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        skip_without_index(done.stderr)
+        pytest.fail(done.stderr[-2000:])
+    return venv / "bin"
+
+
+def _relink(installed: Path, directory: Path, *words: str) -> str:
+    environment = own_python_first() | {"PATH": os.defpath}
+    done = subprocess.run(
+        [installed / "relink", *words],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_has_all_data_and_no_tests(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        names = set(archive.namelist())
+    for source, place in DATA.items():
+        assert {f"{place}/{name}" for name in _shipped(source)} <= names, source
+    package = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "relink").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert package <= names
+    assert {name.split("/")[0] for name in names} == {
+        "relink",
+        built.wheel.name.split("-py3")[0] + ".dist-info",
+    }
+    assert not any("__pycache__" in name for name in names)
+
+
+def test_the_sdist_has_what_a_checkout_has(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2]: archive.getmember(name).mode for name in archive.getnames()}
+    for name in (
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+        "flake.nix",
+        "default.nix",
+    ):
+        assert name in names
+    assert {
+        "tests/__init__.py",
+        "examples/demo/demo.py",
+        "benchmarks/__main__.py",
+        "docs/architecture.md",
+    } <= set(names)
+    assert names["scripts/fetch-rocm-prefix"] & 0o111
+    assert not any(part in name for name in names for part in (".venv/", ".cache/", "__pycache__"))
+
+
+def test_the_sdist_builds_the_same_wheel_as_the_tree(built: Built, tmp_path: Path) -> None:
+    # `python -m build` made the wheel from the sdist; this one is made from the tree.
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, capture_output=True, check=True)
+    with zipfile.ZipFile(tmp_path / built.wheel.name) as tree, zipfile.ZipFile(built.wheel) as sdist:
+        assert {name: tree.read(name) for name in tree.namelist()} == {
+            name: sdist.read(name) for name in sdist.namelist()
+        }
+
+
+def test_the_metadata_is_complete(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    assert metadata["Name"] == "rocm-relink"
+    assert metadata["Version"] == "0.1.0"
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["License-File"] == "LICENSE"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    check = [
+        sys.executable,
+        "-m",
+        "twine",
+        "--no-color",
+        "check",
+        "--strict",
+        str(built.wheel),
+        str(built.sdist),
+    ]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("PASSED") == 2
+
+
+def test_links_in_the_readme_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_installed_wheel_works_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:
+    assert _relink(installed, tmp_path, "--version") == "relink 0.1.0\n"
+    assert "RLK101" in _relink(installed, tmp_path, "rules")
+    assert "RLK101" in _relink(installed, tmp_path, "rules", "RLK101")
+    assert "relink demo" in _relink(installed, tmp_path, "demo", "--help")
+    assert not list(tmp_path.iterdir())
+
+
+def test_installed_data_is_found(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import relink.profiles as p, relink.isa as i, relink.nix.emit as n, relink.report as r, pathlib\n"
+        "print(p.profile_for('bitsandbytes').name)\n"
+        "print(n.shipped_directory())\n"
+        "print(pathlib.Path(r.__file__).with_name('report.schema.json').is_file())\n"
+    )
+    environment = own_python_first()
+    done = subprocess.run(
+        [installed / "python", "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    profile, nix, schema = done.stdout.splitlines()
+    assert profile == "bitsandbytes"
+    assert Path(nix).is_relative_to(installed.parent)
+    assert {path.name for path in Path(nix).iterdir()} >= {"relink-wheel.nix", "resolve.nix"}
+    assert schema == "True"

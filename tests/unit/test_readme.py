@@ -1,0 +1,67 @@
+"""A newcomer's walk: the commands of README.md, typed as they stand there into an empty directory, print what README.md says."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support import transcripts
+from tests.support.built import ROOT, build, own_python_first, skip_without_index
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+_BROUGHT = re.compile(
+    r"pip download|fetch-rocm-prefix|pip install|relink demo|-m build"
+)  # from elsewhere: may not be to be had
+
+
+@pytest.mark.real
+def test_a_newcomers_walk(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler: relink demo makes a stand-in for ROCm with it")
+    directory = tmp_path_factory.mktemp("walk")
+    build(tmp_path_factory).unpack(directory)  # what a checkout has, and nothing that it only has here
+    asked = transcripts.commands(README)
+    results = transcripts.run(asked, directory, _environment())
+    for command, result in zip(asked, results, strict=False):
+        if result.code and _BROUGHT.search(command.text):
+            skip_without_index(result.output)
+            if "fetch-rocm-prefix" in command.text and result.code == 3:
+                pytest.skip(f"no ROCm prefix can be fetched here: {result.output.strip()}")
+        assert result.code == 0, f"README.md:{command.line}: {command.text}\n{result.output}"
+        if "fetch-rocm-prefix" in command.text:
+            _same_rocm(directory / "rocm")
+        assert result.output.splitlines() == command.output.splitlines(), (
+            f"README.md:{command.line}: {command.text}"
+        )
+    assert len(results) == len(asked)
+
+
+def _environment() -> dict[str, str]:
+    environment = own_python_first()
+    if wheels := os.environ.get("RELINK_REAL_WHEELS"):
+        environment["PIP_FIND_LINKS"] = f"{environment.get('PIP_FIND_LINKS', '')} {wheels}".strip()
+    return environment
+
+
+def _same_rocm(root: Path) -> None:
+    """Skip the test where Debian has moved on from the release that README.md shows."""
+    shown = re.search(r"\+rocm([\d.]+)-cp312", README)
+    (changelog,) = (root / "usr/share/doc").glob("libamdhip64-7/changelog.Debian.gz")
+    now = re.match(r"\S+ \((?:\d+:)?([\d.]+)", gzip.decompress(changelog.read_bytes()).decode())
+    if shown and now and not now[1].startswith(shown[1].rsplit(".", 1)[0]):
+        pytest.skip(f"README.md shows ROCm {shown[1]}, Debian has {now[1]} by now")
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    fences = re.findall(r"(?:^(<!-- .*)\n)?^```(\w*)$", README, re.MULTILINE)
+    opening = [(comment, language) for comment, language in fences if language]
+    assert {language for _, language in opening} == {"console"}
+    assert all(re.fullmatch(r"<!-- not run: .+ -->", comment) for comment, _ in opening if comment)
+    assert (
+        sum(1 for comment, _ in opening if comment) == 1
+    )  # the two commands for a machine with a ROCm of its own
