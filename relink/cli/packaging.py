@@ -17,6 +17,7 @@ from relink.cli.options import (
     Ignore,
     Interpreter,
     Prefixes,
+    Preload,
     Python,
     Select,
     Substitute,
@@ -36,7 +37,7 @@ def nix(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where package.nix and its plan go.")
     ] = Path(),
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the wheel comes from, if not from PyPI.")
+        str | None, typer.Option(metavar="URL", help="Where the wheel comes from; without it, PyPI.")
     ] = None,
     rocm_major: Annotated[
         int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
@@ -46,6 +47,7 @@ def nix(
     allow_missing: AllowMissing = [],
     substitute: Substitute = [],
     assume_symbols: AssumeSymbols = [],
+    preload: Preload = [],
     gpu: Gpus = [],
     force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
     select: Select = [],
@@ -68,6 +70,7 @@ def nix(
         allow_missing=tuple(allow_missing),
         substitute=tuple(substitute),
         assume_symbols=tuple(assume_symbols),
+        preload=tuple(preload),
         gpus=tuple(gpu),
         select=tuple(select),
         ignore=tuple(ignore),

@@ -36,7 +36,7 @@ def package_nix(package: Package) -> str:
         *(
             []
             if package.proved
-            else ["# Made from a table, without any library at hand: the build's dry run is the proof."]
+            else ["# No library of a store was at hand when it was made: the build's dry run is the proof."]
         ),
         "{",
         f"  {scope},",

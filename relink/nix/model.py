@@ -11,10 +11,12 @@ from relink.plan.model import plain
 
 __all__ = [
     "SCHEMA",
+    "About",
     "Base",
     "CodeSet",
     "CodeTarget",
     "File",
+    "Index",
     "Package",
     "PathEntry",
     "Replaced",
@@ -82,12 +84,34 @@ class CodeSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """The parts of a wheel's name that nixpkgs' fetchPypi makes PyPI's address of; its arguments are called so."""
+
+    pname: str
+    version: str
+    dist: str
+    python: str
+    abi: str
+    platform: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """The vendor's wheel for fetchurl: a name that a store can have, the address, the SRI hash."""
+    """The vendor's wheel: a name that a store can have, the SRI hash, and either its address or what fetchPypi takes."""
 
     name: str
-    url: str
     hash: str
+    url: str | None = None
+    index: Index | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What METADATA says of the package; `license` is an SPDX identifier."""
+
+    description: str = ""
+    homepage: str | None = None
+    license: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +120,7 @@ class Package:
 
     :ivar python: ``3.12``, or None for a wheel that any Python 3 takes.
     :ivar rocm: the ROCm major that it was made for.
-    :ivar proved: whether libraries were there to prove the plan with.
+    :ivar proved: whether the libraries of a store were there to prove the plan with.
     :ivar libraries: attribute → what is needed of it.
     :ivar undefined: globs of symbols that a dry run of one file leaves open, since the process supplies them.
     :ivar missing: globs of libraries that may be missing.
@@ -114,8 +138,7 @@ class Package:
     coverage: tuple[CodeSet, ...] = ()
     undefined: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    description: str = ""
-    homepage: str | None = None
+    about: About = About()
     dependencies: tuple[str, ...] = ()
     siblings: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()

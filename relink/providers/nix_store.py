@@ -11,11 +11,12 @@ import os
 import posixpath
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from relink.errors import ProviderError
+from relink.elf.image import map_file, read_image
+from relink.errors import ElfError, ProviderError
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, RocmVersion, open_prefix
@@ -28,6 +29,7 @@ __all__ = [
     "open_closure",
     "open_place",
     "package_name",
+    "runtime_of",
     "store_directory",
     "store_path",
 ]
@@ -39,6 +41,7 @@ _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
 _VERSION = re.compile(r"-(\d+(?:\.\d+)+)(?:-(?:lib|out|dev|bin))?$")
 _HOPS = 40
+_RUNTIME = "libstdc++.so.6"
 
 
 def store_directory() -> str | None:
@@ -194,6 +197,32 @@ def open_closure(path: str, target: Target) -> tuple[Provider, ...]:
     if not found:
         raise ProviderError(f"--nix-closure {path}: no library for the target in it; name a package of ROCm")
     return tuple(found)
+
+
+def runtime_of(providers: Sequence[Provider], target: Target) -> tuple[Provider, ...]:
+    """Return the package of the compiler's run-time libraries that store libraries were built with, if no provider has it.
+
+    A wheel needs libstdc++ itself, nixpkgs' loader has no default directory that has it, and on another system the host's may be
+    older than what the libraries ask for. Every C++ library of a store names its directory in its search path.
+    """
+    stores = [provider for provider in providers if provider.kind == NIX_STORE]
+    if any(provider.find(_RUNTIME) for provider in stores):
+        return ()
+    for provider in stores:
+        for paths in provider.libraries.values():
+            for entry in _search_path(paths[0]):
+                item = store_path(entry)
+                if item and not _is_glibc(entry) and os.path.exists(posixpath.join(entry, _RUNTIME)):
+                    return (open_place(item, target),)
+    return ()
+
+
+def _search_path(library: str) -> list[str]:
+    try:
+        with map_file(library) as buffer:
+            return (read_image(buffer, library).search_path or "").split(":")
+    except (OSError, ElfError):  # what cannot be read serves nothing, and is told where it is needed
+        return []
 
 
 def loader_in(path: str, name: str = "ld-linux-x86-64.so.2") -> str | None:

@@ -17,7 +17,7 @@ import pytest
 from relink.elf.patchelf import find_patchelf
 from relink.loader.target import find_target
 from relink.providers import nix_store
-from tests.support.cc import compiler
+from tests.support.cc import compiler, shared
 from tests.support.wheels import make_wheel
 from tests.support.works import PYTHON_TAG, TAG
 
@@ -26,6 +26,7 @@ ROOT = HERE.parents[1]
 STANDIN = HERE / "standin"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
+C_CXX = "int cxx(void){return 1;}"
 C_CLR = "int hip_init(void){return 40;}"
 ROCM: dict[str, Any] = {
     "clr": {"libamdhip64.so.7": {"source": C_CLR, "needs": ["rocm-runtime"]}},
@@ -77,17 +78,23 @@ class Nix:
         return set(self.run("nix-store", "-q", "--references", path).stdout.split()) - {str(path)}
 
 
-def standin_tools(**more: Any) -> dict[str, Any]:
+def standin_tools(directory: Path, **more: Any) -> dict[str, Any]:
+    """What the stand-in is made of; `directory` is for the library that stands for libstdc++."""
+    cxx = shared(directory / "libstdc++.so.6", C_CXX)
     target = find_target()
-    directory = Path(target.libc_directory)
-    libc = [target.interpreter, *(str(directory / name) for name in ("libc.so.6", "libm.so.6"))]
+    libc = [
+        Path(target.interpreter),
+        *(Path(target.libc_directory, name) for name in ("libc.so.6", "libm.so.6")),
+    ]
     return {
         "cc": " ".join(compiler()),
         "patchelf": find_patchelf().path,
         "python": PYTHON,
-        "libc": libc,
-        "gcc": [],
+        "index": "/nowhere",
+        "libc": {path.name: str(path) for path in libc},
+        "gcc": {cxx.name: str(cxx)},
         "rocm": ROCM,
+        "copied": {},
         "extra": {},
         **more,
     }
@@ -114,7 +121,7 @@ def make_store(root: Path) -> Nix:
     }
     environment = {name: str(root / place) for name, place in places.items()}
     environment |= {"NIX_CONF_DIR": str(configuration), "HOME": str(root), "NIX_REMOTE": "", "NIX_PATH": ""}
-    return Nix(root, environment, standin_tools())
+    return Nix(root, environment, standin_tools(root))
 
 
 @pytest.fixture(scope="session")
@@ -138,15 +145,14 @@ def in_store(nix: Nix, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nix]:
 
 @pytest.fixture(scope="session")
 def vendor_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """A library that the vendor linked with ROCm 7 and with rocm-smi under the other of its two sonames."""
-    from tests.support.cc import shared  # noqa: PLC0415
-
+    """A library that the vendor linked with ROCm 7, libstdc++, and rocm-smi under the other of its two sonames."""
     root = tmp_path_factory.mktemp("vendor")
     hip = shared(root / "libamdhip64.so.7", C_CLR)
     smi = shared(root / "librocm_smi64.so.7", "int rsmi_init(void){return 2;}")
-    source = "extern int hip_init(void), rsmi_init(void); int g(void){return hip_init() + rsmi_init();}"
+    cxx = shared(root / "libstdc++.so.6", C_CXX)
+    source = "extern int hip_init(void), rsmi_init(void), cxx(void); int g(void){return hip_init() + rsmi_init() + cxx();}"
     path = "-Wl,--enable-new-dtags,-rpath,$ORIGIN:/opt/rocm/lib"
-    library = shared(root / "a.so", source, needed=[hip, smi], flags=[path])
+    library = shared(root / "a.so", source, needed=[hip, smi, cxx], flags=[path])
     return {"demo/a.so": library, "demo/plain.so": shared(root / "plain.so", "int p(void){return 1;}")}
 
 

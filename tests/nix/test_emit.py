@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from relink.errors import UsageError
 from relink.nix.emit import package_nix, write_package
-from relink.nix.model import File, Package, PathEntry, Replaced, RunPath, Source, plan_json
+from relink.nix.model import About, File, Index, Package, PathEntry, Replaced, RunPath, Source, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_string
 from tests.nix.conftest import ROOT, Nix
 
@@ -54,8 +54,8 @@ PLAIN = Package(
     version="1.0",
     source=Source(
         "demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl",
-        "https://example.org/demo%2Brocm.whl",
         "sha256-AAAA=",
+        url="https://example.org/demo%2Brocm.whl",
     ),
     python="3.12",
     rocm=7,
@@ -70,7 +70,7 @@ PLAIN = Package(
         ),
     ),
     undefined=("Py*",),
-    description="A demonstration",
+    about=About("A demonstration", "https://example.org", "MIT"),
     dependencies=("numpy", "packaging"),
     imports=("demo",),
     gpus=("gfx1030", "gfx1100"),
@@ -81,6 +81,11 @@ PACKAGES = {
         PLAIN,
         proved=False,
         python=None,
+        source=Source(
+            "demo-1.0-py3-none-any.whl",
+            "sha256-AAAA=",
+            index=Index("demo", "1.0", "py3", "py3", "none", "any"),
+        ),
         libraries=(*PLAIN.libraries, ("extraLibraries.hipsparselt", ("libhipsparselt.so.0",))),
         dependencies=("3to2", "numpy"),
         siblings=("jax-rocm7-pjrt",),
@@ -138,7 +143,7 @@ def test_the_plan_reaches_the_shell_as_it_is(nix: Nix, path: str, old: str, new:
     """Through JSON, Nix and bash: the functions get what the plan says, character by character."""
     package = replace(
         PLAIN,
-        source=Source("n", "u", "h"),
+        source=Source("n", "h", url="u"),
         libraries=(),
         undefined=(old,),
         missing=(new,),
@@ -187,7 +192,7 @@ def test_a_whole_package_of_hostile_names(nix: Nix, gpus: list[str], imports: li
         gpus=tuple(gpus),
         imports=tuple(imports),
         dependencies=(),
-        source=Source(name, "u", "h"),
+        source=Source(name, "h", url="u"),
         libraries=(("extraLibraries.x", (name,)),),
     )
     (nix.root / "demo.json").touch()

@@ -112,6 +112,7 @@ def test_a_closure_without_its_c_library(in_store: Nix, tmp_path: Path) -> None:
         "rocblas-7.2.4",
         "clr-7.2.4",
         "rocm-runtime-7.2.4",
+        "gcc-13.0",
     }
     assert not any(item.holds(f"{libc}/lib/libc.so.6") for item in providers)
     with pytest.raises(ProviderError, match="name a path that is in the store"):
@@ -121,7 +122,7 @@ def test_a_closure_without_its_c_library(in_store: Nix, tmp_path: Path) -> None:
 
 
 def test_a_relinked_wheel_names_its_store_paths(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
-    clr, smi = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi")
+    clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
     wheel, output = relinked(
         vendor_wheel, tmp_path / "out", *CHOSEN, "--prefix", str(join(in_store)), "--select", "RLK7*"
     )
@@ -129,7 +130,7 @@ def test_a_relinked_wheel_names_its_store_paths(in_store: Nix, vendor_wheel: Pat
     with zipfile.ZipFile(wheel) as archive:
         name = next(item for item in archive.namelist() if item.endswith(f".dist-info/{STORE_MEMBER}"))
         assert archive.getinfo(name).compress_type == zipfile.ZIP_STORED
-        assert archive.read(name).decode().split() == [clr, smi]
+        assert archive.read(name).decode().split() == [clr, smi, gcc]
         record = archive.read(name.replace(STORE_MEMBER, "RECORD")).decode()
     assert f"{name},sha256=" in record
     assert not [found for found in inspect(wheel).findings if found.code == "RLK502"]
@@ -139,10 +140,10 @@ def test_a_relinked_wheel_names_its_store_paths(in_store: Nix, vendor_wheel: Pat
         for item in archive.infolist():
             if item.filename != name:
                 copy.writestr(item.filename, archive.read(item))
-    for path, kept in ((wheel, {clr, smi}), (stripped, set())):
+    for path, kept in ((wheel, {clr, smi, gcc}), (stripped, set())):
         built = in_store.build(
             f'let pkgs = {in_store.packages()}; in pkgs.runCommand "kept" {{ inputs = with pkgs.rocmPackages; '
-            f"[ clr rocm-smi rocblas ]; wheel = \"{path}\"; }} ''cp $wheel $out; :''"
+            f"[ clr rocm-smi rocblas pkgs.gcc ]; wheel = \"{path}\"; }} ''cp $wheel $out; :''"
         )
         assert in_store.references(built) == kept
 
@@ -156,8 +157,9 @@ def test_a_prefix_that_is_no_store_path_adds_no_member(
     ordinary.mkdir(parents=True)
     for path in (join(in_store) / "lib").iterdir():
         (ordinary / path.name).write_bytes(path.read_bytes())
-    hsa = Path(stores(in_store, "rocmPackages.rocm-runtime")[0], "lib", "libhsa-runtime64.so.1")
-    (ordinary / hsa.name).write_bytes(hsa.read_bytes())
+    hsa, gcc = stores(in_store, "rocmPackages.rocm-runtime", "gcc")
+    for library in (Path(hsa, "lib", "libhsa-runtime64.so.1"), Path(gcc, "lib", "libstdc++.so.6")):
+        (ordinary / library.name).write_bytes(library.read_bytes())
     for source in (vendor_wheel, first):
         again, output = relinked(
             source,
@@ -174,8 +176,8 @@ def test_a_prefix_that_is_no_store_path_adds_no_member(
 
 
 def test_roots_keep_what_a_wheel_names(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
-    clr, smi, hsa, blas = stores(
-        in_store, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime", "rocblas"))
+    clr, smi, hsa, blas, gcc = stores(
+        in_store, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime", "rocblas")), "gcc"
     )
     roots = tmp_path / "venv" / ".relink" / "gcroots"
     _, output = relinked(
@@ -192,11 +194,11 @@ def test_roots_keep_what_a_wheel_names(in_store: Nix, vendor_wheel: Path, tmp_pa
         "RLK7*",
     )
     assert "RLK701" not in output
-    assert "garbage collector roots: 2 in " in output
+    assert "garbage collector roots: 3 in " in output
     assert "They protect what pip installs" in output
-    assert {os.readlink(link) for link in roots.iterdir()} == {clr, smi}
+    assert {os.readlink(link) for link in roots.iterdir()} == {clr, smi, gcc}
     in_store.run("nix-collect-garbage")
-    assert [Path(path).exists() for path in (clr, smi, hsa, blas)] == [True, True, True, False]
+    assert [Path(path).exists() for path in (clr, smi, gcc, hsa, blas)] == [True, True, True, True, False]
     for link in roots.iterdir():
         link.unlink()
     in_store.run("nix-collect-garbage")

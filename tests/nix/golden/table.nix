@@ -1,6 +1,6 @@
-# Written by relink 0.1.0 from demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl.
+# Written by relink 0.1.0 from demo-1.0-py3-none-any.whl.
 # The plan beside it is data; `relink nix` makes both anew.
-# Made from a table, without any library at hand: the build's dry run is the proof.
+# No library of a store was at hand when it was made: the build's dry run is the proof.
 {
   python3Packages,
   # nixpkgs has none that relink knows: hipsparselt, with lib/libhipsparselt.so.0

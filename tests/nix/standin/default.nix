@@ -2,13 +2,15 @@
 # It is no proof that they work with a real nixpkgs.
 {
   tools ? {
-    # JSON of conftest.py: the compiler, patchelf, and the files of the C library and of libstdc++
+    # JSON of conftest.py: the compiler, patchelf, the index's directory, and the files of packages
     cc = "cc";
     patchelf = "/nowhere/patchelf";
     python = "3.11";
-    libc = [ ];
-    gcc = [ ];
+    index = "/nowhere";
+    libc = { };
+    gcc = { };
     rocm = { };
+    copied = { };
     extra = { };
   },
   rocmVersion ? "7.2.4",
@@ -41,21 +43,36 @@ let
     in
     drv // { meta = attributes.meta or { }; } // (attributes.passthru or { });
 
+  # Libraries of the machine: { files."libfoo.so.1" = "/path"; needs = [ "attribute" ]; }, found by what needs them where
+  # `needs` is there, as nixpkgs' libraries are.
   copies =
-    name: version: files:
+    name: version:
+    {
+      files,
+      needs ? [ ],
+    }:
     mkDerivation {
       pname = name;
       inherit version;
-      inherit files;
+      patchelf = if needs == [ ] then "" else tools.patchelf;
+      needed = map (need: pkgs.${need} or rocmPackages.${need}) needs;
       buildCommand = ''
         mkdir -p $out/lib
-        for file in $files; do cp -L --no-preserve=mode $file $out/lib/; done
-        chmod 755 $out/lib/*; :
+        ${lib.concatMapStrings (file: ''
+          mkdir -p "$(dirname $out/lib/${file})"
+          cp -L --no-preserve=mode ${lib.escapeShellArg files.${file}} $out/lib/${file}
+        '') (builtins.attrNames files)}
+        chmod -R u+wx $out
+        path=
+        for directory in $(find $out/lib -type d) $needed; do path=$path:''${directory%/lib}/lib; done
+        if [ -n "$patchelf" ]; then
+          find $out/lib -type f -exec "$patchelf" --set-rpath "''${path#:}" {} +
+        fi; :
       '';
     };
 
-  libc = copies "glibc" "2.0" tools.libc;
-  gcc = copies "gcc" "13.0" tools.gcc;
+  libc = copies "glibc" "2.0" { files = tools.libc; };
+  gcc = copies "gcc" "13.0" { files = tools.gcc; };
   stdenv = {
     inherit mkDerivation;
     cc = {
@@ -74,21 +91,25 @@ let
       needs = lib.unique (
         builtins.concatMap (one: map (need: rocmPackages.${need}) one.needs) (builtins.attrValues libraries)
       );
-      sonames = builtins.attrNames libraries;
-      sources = map (one: one.source) (builtins.attrValues libraries);
-      passAsFile = [ "sources" ];
+      runtime = [
+        libc
+        gcc
+      ];
       buildCommand = ''
         mkdir -p $out/lib
         path=; link=
         for need in $needs; do path=$path:$need/lib; link="$link $need/lib/*.so*"; done
+        for need in $runtime; do path=$path:$need/lib; done
         ${lib.concatMapStrings (soname: ''
           printf '%s' ${lib.escapeShellArg libraries.${soname}.source} > source.c
           $cc -shared -fPIC -nostdlib -O1 -Wl,--no-as-needed -Wl,--allow-shlib-undefined -Wl,-soname,${soname} \
-            ''${path:+-Wl,--enable-new-dtags,-rpath,''${path#:}} source.c $link -o $out/lib/${soname}
+            -Wl,--enable-new-dtags,-rpath,''${path#:} source.c $link -o $out/lib/${soname}
         '') (builtins.attrNames libraries)}:
       '';
     };
-  all = builtins.mapAttrs rocmPackage tools.rocm;
+  all =
+    builtins.mapAttrs rocmPackage tools.rocm
+    // builtins.mapAttrs (name: copies name rocmVersion) tools.copied;
   rocmPackages = builtins.removeAttrs (
     all
     // {
@@ -125,6 +146,27 @@ let
       outputHashAlgo = null;
     };
 
+  # Its address is made of the parts; here, a file of the same name in a directory.
+  fetchPypi =
+    {
+      pname,
+      version,
+      format,
+      dist,
+      python,
+      abi,
+      platform,
+      hash,
+    }:
+    assert format == "wheel" && dist != "";
+    let
+      name = "${pname}-${version}-${python}-${abi}-${platform}.whl";
+    in
+    fetchurl {
+      inherit name hash;
+      url = "file://${tools.index}/${name}";
+    };
+
   callWith =
     scope: target: overrides:
     let
@@ -136,14 +178,14 @@ let
     if builtins.isAttrs result then result // { override = more: callWith scope target (overrides // more); } else result;
 
   buildPythonPackage =
-    attributes:
+    python: attributes:
     mkDerivation (
       builtins.removeAttrs attributes [
         "dependencies"
         "build-system"
       ]
       // {
-        sitePackages = "lib/python${tools.python}/site-packages";
+        inherit (python) sitePackages;
       }
     );
   named = pname: mkDerivation { inherit pname; version = "0"; buildCommand = "mkdir $out; :"; };
@@ -166,16 +208,17 @@ let
   pythonPackages =
     version:
     let
+      python = {
+        pythonVersion = version;
+        sitePackages = "lib/python${version}/site-packages";
+      };
       scope =
         pkgs
         // builtins.listToAttrs (map (name: { inherit name; value = named name; }) names)
         // {
-          inherit buildPythonPackage;
-          buildPythonApplication = buildPythonPackage;
-          python = {
-            pythonVersion = version;
-            sitePackages = "lib/python${version}/site-packages";
-          };
+          inherit python;
+          buildPythonPackage = buildPythonPackage python;
+          buildPythonApplication = buildPythonPackage python;
           callPackage = callWith scope;
         };
     in
@@ -186,6 +229,7 @@ let
       lib
       stdenv
       patchelf
+      fetchPypi
       fetchurl
       rocmPackages
       pkgs
@@ -233,6 +277,9 @@ let
     python312Packages = pythonPackages "3.12";
     python313Packages = pythonPackages "3.13";
   }
-  // builtins.mapAttrs (name: files: copies name "1.0" files) tools.extra;
+  // {
+    inherit libc gcc;
+  }
+  // builtins.mapAttrs (name: copies name "1.0") tools.extra;
 in
 pkgs

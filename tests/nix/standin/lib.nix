@@ -14,9 +14,11 @@ let
     escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
     escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
     getLib = package: package.lib or package.out or package;
+    getLicenseFromSpdxId = spdxId: { inherit spdxId; };
     last = list: builtins.elemAt list (builtins.length list - 1);
     licenses.mit = "MIT";
     makeBinPath = list: builtins.concatStringsSep ":" (map (package: "${package}/bin") list);
+    optionalAttrs = condition: set: if condition then set else { };
     sourceTypes.binaryNativeCode = "binaryNativeCode";
     splitString =
       separator: text:

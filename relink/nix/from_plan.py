@@ -1,0 +1,107 @@
+"""From a plan that was proved with libraries to a package for Nix: directories become attributes, everything else stays."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from relink.loader.target import GLIBC_SONAMES
+from relink.nix.attributes import attribute_of_path, attribute_of_soname
+from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
+from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
+from relink.plan.findings import finding
+from relink.plan.model import FilePlan, Plan
+from relink.plan.words import some
+from relink.providers.nix_store import NIX_STORE, store_path
+
+__all__ = ["package_from_plan"]
+
+
+def package_from_plan(subject: Subject, plan: Plan) -> Package:
+    """Make a package of a plan.
+
+    Of libraries that are not in a store (an ordinary prefix), what they export is taken to be true of nixpkgs' as well; how
+    they find each other is not, so what was added to NEEDED for their sake is left out.
+
+    :raises UsageError: the wheel's name asks for an address.
+    """
+    major = subject.major or _release_major(plan) or hip_major(subject.images.values())
+    attributes = Attributes()
+    outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]
+    if outside:
+        text = f"checked against {some(outside)}; the libraries of nixpkgs, which it will be built with, were not seen"
+        attributes.findings.append(finding("RLK710", subject.archive.path.name, text))
+    by_path = _attributes_of_paths(plan, major, attributes)
+    files = [
+        _file(subject, file, by_path, major, attributes)
+        for file in plan.files
+        if file.served and file.changed
+    ]
+    served = [file.path for file in plan.files if file.served]
+    return package_of(subject, files, served, attributes, major, proved=not outside)
+
+
+def _release_major(plan: Plan) -> int | None:
+    release = next((item.rocm_version for item in plan.providers if item.rocm_version), None)
+    return int(release.split(".", 1)[0]) if release else None
+
+
+def _attributes_of_paths(plan: Plan, major: int | None, attributes: Attributes) -> dict[str, str]:
+    """The attribute of each store path that the plan writes into a search path."""
+    sonames: dict[str, list[str]] = {item: [] for file in plan.files for item, _ in _store_directories(file)}
+    for file in plan.files:
+        needed = [(entry.soname_after or entry.soname, entry.resolved or "") for entry in file.needed]
+        for soname, path in (*needed, *file.closure):
+            if (item := store_path(path)) in sonames:
+                sonames[item].append(soname)
+    result = {}
+    for item, names in sonames.items():
+        result[item], known = attribute_of_path(item, names, major)
+        if not known:
+            text = f"has {some(list(dict.fromkeys(names)))}; the attribute is guessed from the path's name"
+            remedy = f"Correct {result[item]} in the plan if it is called otherwise."
+            attributes.findings.append(finding("RLK711", item, text, remedy))
+    return result
+
+
+def _store_directories(file: FilePlan) -> Iterator[tuple[str, str]]:
+    """The entries of a planned search path that are in a store: the store path, and the directory in it."""
+    for text in (file.rpath.after or "").split(":"):
+        if item := store_path(text):
+            yield item, posixpath.relpath(posixpath.normpath(text), item)
+
+
+def _file(
+    subject: Subject, file: FilePlan, by_path: Mapping[str, str], major: int | None, attributes: Attributes
+) -> File:
+    edit = file.edit
+    served = {
+        entry.soname_after or entry.soname: entry.resolved or ""
+        for entry in file.needed
+        if entry.origin == "provider" and entry.action != "drop"
+    }
+    elsewhere = {soname for soname, path in served.items() if store_path(path) is None}
+    added = tuple(soname for soname in edit.add if soname not in elsewhere)
+    search_path = None
+    if edit.search_path is not None:
+        entries: dict[PathEntry, None] = {}
+        for text in edit.search_path.split(":"):
+            if item := store_path(text):
+                here = [soname for soname, path in served.items() if store_path(path) == item]
+                directory = posixpath.relpath(posixpath.normpath(text), item)
+                entries[PathEntry(attribute=attributes.use(by_path[item], here), directory=directory)] = None
+            elif text.startswith(("$ORIGIN", "${ORIGIN}")):
+                entries[PathEntry(text=text)] = None
+        for soname in served:
+            if soname in elsewhere and soname not in GLIBC_SONAMES and soname not in edit.add:
+                attribute = attribute_of_soname(soname, major)
+                entries[PathEntry(attribute=attributes.use(attribute, [soname]))] = None
+        search_path = RunPath(edit.search_kind or "runpath", tuple(entries))
+    return File(
+        *place(subject.layout, file.path),
+        search_path=search_path,
+        replace=tuple(Replaced(old, new) for old, new in edit.replace),
+        remove=edit.remove,
+        add=added,
+        interpreter=file.interpreter.after is not None,
+    )

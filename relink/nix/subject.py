@@ -1,0 +1,171 @@
+"""What a package for Nix is made from, and the parts of it that do not depend on whether there are libraries to look at."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from packaging.utils import canonicalize_name
+
+from relink.elf.image import Image
+from relink.elf.symbols import SymbolTable
+from relink.isa import DeviceCode, coverage_of
+from relink.loader.target import Target
+from relink.nix import metadata
+from relink.nix.attributes import EXTRA
+from relink.nix.model import Base, CodeSet, CodeTarget, File, Package
+from relink.plan.findings import Finding, finding
+from relink.plan.layout import Layout
+from relink.profiles import Profile
+from relink.rocm import rocm_facts
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["Attributes", "Subject", "hip_major", "package_of", "place"]
+
+_HIP = re.compile(r"libamdhip64\.so\.(\d+)")
+_INTERPRETER_SYMBOLS = ("Py*", "_Py*")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A wheel as read, and what the user says about the package.
+
+    :ivar url: where the wheel comes from; None takes it from PyPI.
+    :ivar major: the ROCm major; None takes that of the libraries, or of the wheel.
+    """
+
+    archive: WheelArchive
+    images: Mapping[str, Image]
+    tables: Mapping[str, SymbolTable]
+    codes: Mapping[str, DeviceCode]
+    layout: Layout
+    profile: Profile
+    target: Target
+    url: str | None = None
+    major: int | None = None
+    gpus: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Attributes:
+    """The attributes in use, each with what is needed of it, and what is to be said about them."""
+
+    used: dict[str, dict[str, None]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def use(self, attribute: str, sonames: Iterable[str]) -> str:
+        """Note that libraries of an attribute are needed; returns the attribute."""
+        known = self.used.setdefault(attribute, {})
+        known |= dict.fromkeys(sonames)
+        return attribute
+
+
+def place(layout: Layout, member: str) -> tuple[Base, str]:
+    """Return where a member is installed: relative to site-packages, or to the package's root."""
+    path = layout.path_of(member)
+    if path.startswith(layout.site_packages + "/"):
+        return "site-packages", path[len(layout.site_packages) + 1 :]
+    return "root", path[len(layout.root) + 1 :]
+
+
+def hip_major(images: Iterable[Image]) -> int | None:
+    """Return the newest ROCm that libraries were linked with: by the HIP runtime, or sonames that one ROCm alone has."""
+    needed = {soname for image in images for soname in image.needed}
+    found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
+    if not found:
+        majors: dict[str, set[str]] = {}
+        for component in rocm_facts().components:
+            for key, sonames in component.sonames.items():
+                for soname in sonames:
+                    majors.setdefault(soname, set()).add(key)
+        single = [next(iter(majors[soname])) for soname in needed if len(majors.get(soname, ())) == 1]
+        found = [int(key) for key in single if key != "any"]
+    return max(found, default=None)
+
+
+def package_of(
+    subject: Subject,
+    files: Iterable[File],
+    served: Iterable[str],
+    attributes: Attributes,
+    major: int | None,
+    *,
+    proved: bool,
+) -> Package:
+    """Put a package together.
+
+    :param served: the members that the libraries are there for; their GPU code is what the package is held against.
+    :raises UsageError: the wheel's name asks for an address.
+    """
+    archive = subject.archive
+    read = metadata.read(archive)
+    python = subject.layout.python if "." in subject.layout.python else None
+    dependencies, siblings, findings = metadata.dependencies(read, python, archive.path.name)
+    findings = [*attributes.findings, *findings]
+    for attribute, sonames in attributes.used.items():
+        if attribute.startswith(f"{EXTRA}."):
+            findings.append(finding("RLK711", ", ".join(sonames), f"asked for as {attribute}"))
+    source = metadata.source(archive, subject.url)
+    if source.index is not None:
+        findings.append(
+            finding("RLK712", archive.path.name, "no --url was given, so fetchPypi is to fetch it")
+        )
+    return Package(
+        pname=str(canonicalize_name(archive.name.distribution)),
+        version=str(archive.name.version).replace("!", "-"),  # an epoch: no store path can have the mark
+        source=source,
+        python=python,
+        rocm=major,
+        proved=proved,
+        libraries=tuple((name, tuple(sonames)) for name, sonames in sorted(attributes.used.items())),
+        files=tuple(files),
+        coverage=tuple(_coverage(subject, served)),
+        undefined=(
+            *_INTERPRETER_SYMBOLS,
+            *sorted(_literal(name) for name in _open_symbols(subject)),
+            *subject.assume_symbols,
+        ),
+        missing=subject.allow_missing,
+        about=metadata.about(read),
+        dependencies=dependencies,
+        siblings=siblings,
+        imports=metadata.imports(archive.members),
+        gpus=subject.gpus,
+        findings=tuple(findings),
+    )
+
+
+def _coverage(subject: Subject, served: Iterable[str]) -> Iterable[CodeSet]:
+    for member in served:
+        if member in subject.codes and (found := coverage_of(subject.codes[member])).restricts:
+            sets = {
+                tuple(CodeTarget(str(code.target), code.generic_version) for code in sorted(codes, key=str))
+                for codes, _ in found.sets
+            }
+            yield CodeSet(member, tuple(sorted(sets, key=str)))
+
+
+def _open_symbols(subject: Subject) -> set[str]:
+    """Imports that another member of the wheel supplies without being NEEDED: the package loads it before, globally."""
+    by_name = {image.soname or posixpath.basename(member): member for member, image in subject.images.items()}
+    found: set[str] = set()
+    for member, table in subject.tables.items():
+        reached, waiting = {member}, [member]
+        while waiting:
+            for soname in subject.images[waiting.pop()].needed:
+                if (other := by_name.get(soname)) and other not in reached:
+                    reached.add(other)
+                    waiting.append(other)
+        imports = {item.name for item in table.imports}
+        for other in subject.tables.keys() - reached:
+            found |= imports & subject.tables[other].exports.keys()
+    return found
+
+
+def _literal(name: str) -> str:
+    """A symbol's name as a glob that matches nothing else: a hostile one must not switch the dry run off."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", name)
