@@ -194,7 +194,7 @@ def verify(
                 findings += _compare_symbols(situation, member, found, tables)
                 findings += _complaints(situation, member, found)
     except (TargetError, OSError) as error:
-        findings.append(finding("RLK602", archive.path.name, f"the loader was not asked: {error}"))
+        findings.append(finding("RLK602", archive.path.name, str(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from relink.plan import findings
-from relink.plan.findings import Finding
-from tests.support.triggers import unfinished
+from relink.plan.findings import RULES, Finding
+from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,10 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(findings, "Finding", note)
     yield made
-    if request.node.get_closest_marker("made_up_findings") is None:
-        assert [found for found in made if unfinished(found)] == []
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "made_up_findings: makes findings that relink itself would not")
+    assert [found for found in made if unfinished(found)] == []
+    for code in (code for code, test in TRIGGERS.items() if test == request.node.nodeid):
+        shown = [printed(found) for found in made if found.code == code]
+        assert shown, f"{code} is not emitted; name another test of it in tests/support/triggers.py"
+        assert any(same_words(RULES[code].example, one) for one in shown), (
+            f"the example of {code} is not what relink prints; take this:\n" + "\n".join(shown)
+        )

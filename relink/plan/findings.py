@@ -25,6 +25,7 @@ class Rule:
     :ivar level: how bad it is unless the case says otherwise.
     :ivar meaning: a paragraph for ``relink rules``.
     :ivar fix: what a user can do.
+    :ivar example: one that was really printed, with its remedy; ``…`` stands for directories that say nothing.
     """
 
     code: str
@@ -32,6 +33,7 @@ class Rule:
     level: Level
     meaning: str
     fix: str
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,4 +222,6 @@ def rule_text(rule: Rule) -> list[Text]:
         Text.assemble((f"{rule.code} ", _LEVEL_STYLE[rule.level]), (rule.title, "bold"), f" ({rule.level})"),
         Text(rule.meaning),
         Text(f"→ {rule.fix}"),
+        Text("\nFor example:", style="dim"),
+        *(Text(f"  {line}") for line in rule.example.splitlines()),
     ]

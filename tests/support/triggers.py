@@ -6,10 +6,85 @@ import re
 
 from relink.plan.findings import Finding
 
-__all__ = ["TRIGGERS", "plain_words", "printed", "same_words", "unfinished"]
+__all__ = ["PRINTED", "TRIGGERS", "plain_words", "printed", "same_words", "unfinished"]
 
-TRIGGERS: dict[str, tuple[str, ...]] = {}
-"""Test → the codes that it triggers. tests/conftest.py holds the test to it, tests/unit/test_rules.py that every code is here."""
+TRIGGERS: dict[str, str] = {
+    "RLK101": "tests/unit/plan/test_decide.py::test_a_linker_script_under_a_needed_name",
+    "RLK102": "tests/unit/test_verify.py::test_what_was_allowed_to_be_missing_is_no_error",
+    "RLK103": "tests/unit/plan/test_decide.py::test_unserved_variants_stay_as_they_are",
+    "RLK104": "tests/unit/plan/test_decide.py::test_no_variant_served_is_an_error",
+    "RLK105": "tests/unit/plan/test_decide.py::test_a_linker_script_under_a_needed_name",
+    "RLK106": "tests/unit/plan/test_decide.py::test_a_linker_script_under_a_needed_name",
+    "RLK107": "tests/unit/test_rare_findings.py::test_a_prefix_with_a_part_of_another_c_library",
+    "RLK108": "tests/unit/test_rare_findings.py::test_what_python_has_loaded_shadows_the_prefix",
+    "RLK109": "tests/unit/plan/test_proof.py::TestSubstitution::test_a_flag_for_what_nobody_needs",
+    "RLK110": "tests/unit/test_rare_findings.py::test_a_library_of_the_system",
+    "RLK111": "tests/unit/test_rare_findings.py::test_a_copy_that_no_search_path_avoids",
+    "RLK112": "tests/unit/plan/test_proof.py::TestSubstitution::test_the_flag_is_enough_with_the_symbols",
+    "RLK113": "tests/unit/plan/test_proof.py::TestDropping::test_a_second_missing_library_may_own_the_symbol",
+    "RLK114": "tests/unit/plan/test_proof.py::TestSubstitution::test_one_symbol_lacking_is_refused_and_named",
+    "RLK120": "tests/unit/plan/test_proof.py::TestDlopen::test_would_not_be_found",
+    "RLK121": "tests/unit/plan/test_proof.py::TestDlopen::test_preload_makes_it_findable",
+    "RLK130": "tests/unit/plan/test_proof.py::TestTwice::test_two_majors_by_needed_are_an_error_with_both_chains",
+    "RLK131": "tests/unit/plan/test_proof.py::TestTwice::test_the_same_symbols_in_two_libraries",
+    "RLK201": "tests/unit/plan/test_decide.py::test_unserved_variants_stay_as_they_are",
+    "RLK202": "tests/unit/test_cli.py::test_errors_are_told_and_nothing_is_written",
+    "RLK203": "tests/unit/plan/test_decide.py::test_vendor_empty_and_relative_entries_go",
+    "RLK204": "tests/unit/plan/test_decide.py::test_siblings_stay_unless_the_profile_says_otherwise",
+    "RLK205": "tests/unit/plan/test_decide.py::test_the_second_plan_is_empty",
+    "RLK206": "tests/unit/test_cli.py::test_errors_are_told_and_nothing_is_written",
+    "RLK207": "tests/unit/test_cli.py::test_dry_run",
+    "RLK301": "tests/unit/plan/test_decide.py::test_a_version_that_the_provider_lacks",
+    "RLK302": "tests/unit/plan/test_proof.py::TestBinding::test_a_missing_symbol",
+    "RLK303": "tests/unit/plan/test_proof.py::TestBinding::test_assumed",
+    "RLK304": "tests/unit/plan/test_proof.py::TestFlattening::test_a_changed_binding_is_seen",
+    "RLK305": "tests/unit/plan/test_proof.py::TestBinding::test_a_version_record_that_was_left_behind",
+    "RLK401": "tests/unit/plan/test_gpu.py::test_another_release_comes_first",
+    "RLK402": "tests/unit/plan/test_gpu.py::test_partial_coverage_is_a_warning_with_the_numbers",
+    "RLK403": "tests/unit/plan/test_gpu.py::test_code_for_one_setting_of_xnack",
+    "RLK404": "tests/unit/plan/test_gpu.py::test_what_cannot_be_read_is_unknown_and_not_covered",
+    "RLK405": "tests/unit/plan/test_gpu.py::test_what_the_runtime_cannot_load[held0-runtime0-named0-error]",
+    "RLK406": "tests/unit/plan/test_gpu.py::test_unknown_is_never_ok[named0-info]",
+    "RLK407": "tests/unit/plan/test_gpu.py::test_an_optional_library_with_untuned_kernels_is_no_gap",
+    "RLK408": "tests/unit/plan/test_gpu.py::test_slow_kernels",
+    "RLK409": "tests/unit/plan/test_gpu.py::test_hipblaslt_without_kernels_is_a_warning[True]",
+    "RLK410": "tests/unit/plan/test_gpu.py::test_what_cannot_be_read_is_unknown_and_not_covered",
+    "RLK411": "tests/unit/plan/test_gpu.py::test_device_code_that_an_edit_changed",
+    "RLK413": "tests/unit/plan/test_gpu.py::test_auto_with_an_override",
+    "RLK421": "tests/unit/report/test_isa_text.py::test_no_gpu_no_nodes_no_rocm",
+    "RLK422": "tests/unit/report/test_isa_text.py::test_no_gpu_no_nodes_no_rocm",
+    "RLK423": "tests/unit/report/test_isa_text.py::test_hazards_of_the_environment",
+    "RLK424": "tests/unit/report/test_isa_text.py::test_an_incomplete_runtime",
+    "RLK425": "tests/unit/report/test_isa_text.py::test_incoherence_names_the_library",
+    "RLK426": "tests/unit/report/test_isa_text.py::test_a_gpu_that_the_prefix_does_not_cover",
+    "RLK501": "tests/unit/test_queries.py::test_inspect_tells_of_a_poor_record",
+    "RLK502": "tests/unit/test_rare_findings.py::test_a_file_that_record_does_not_list",
+    "RLK503": "tests/unit/test_rare_findings.py::test_a_signature",
+    "RLK504": "tests/unit/test_rare_findings.py::test_a_tag_that_promises_too_much",
+    "RLK505": "tests/unit/test_pipeline.py::test_other_machines_code_is_left_alone",
+    "RLK506": "tests/unit/test_pipeline.py::test_damaged_elf_forbids_writing",
+    "RLK507": "tests/unit/test_cli.py::test_several_wheels",
+    "RLK508": "tests/unit/test_pipeline.py::test_a_prefix_of_unknown_release",
+    "RLK509": "tests/unit/test_rare_findings.py::test_metadata_of_another_wheel",
+    "RLK510": "tests/unit/test_apply.py::test_where_that_fails_the_whole_file_is_edited",
+    "RLK601": "tests/unit/test_verify.py::test_another_order_is_a_difference",
+    "RLK602": "tests/unit/test_verify.py::test_a_loader_that_cannot_be_run",
+    "RLK701": "tests/nix/test_store.py::test_a_prefix_that_is_no_store_path_adds_no_member",
+    "RLK702": "tests/nix/test_store.py::test_roots_keep_what_a_wheel_names",
+    "RLK703": "tests/nix/test_store.py::test_roots_that_cannot_be_made_are_an_error_of_their_own",
+    "RLK710": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
+    "RLK711": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
+    "RLK712": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
+    "RLK713": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
+    "RLK714": "tests/nix/test_build.py::test_made_from_the_table",
+    "RLK715": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
+}
+"""Code → a test that triggers it. tests/conftest.py holds the test to it, tests/unit/test_rules.py that every code is here."""
+
+
+PRINTED = re.compile(
+    r"(?P<level>error|warning|info) (?P<code>RLK\d{3}) (?P<subject>.+?): (?P<message>.+)\n    → (?P<remedy>.+)"
+)
 
 
 def printed(found: Finding) -> str:
@@ -18,15 +93,22 @@ def printed(found: Finding) -> str:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a sentence, without names, numbers, and how many of a list are shown."""
+    """The words of a sentence, without names, numbers, plurals, and how many of a list are shown."""
     words = (word.strip("(),.;:…") for word in text.split())
     plain = (word for word in words if re.fullmatch(r"[a-z][a-z'-]+", word))
-    return [word for word in plain if word not in ("and", "more")]
+    return [re.sub("(ies|y|s)$", "", word) for word in plain if word not in ("and", "more")]
 
 
 def same_words(first: str, second: str) -> bool:
-    """Whether two findings are one sentence about different things."""
-    return plain_words(first) == plain_words(second)
+    """Whether two printed findings are of one code and say the same of different things."""
+    one, other = PRINTED.fullmatch(first), PRINTED.fullmatch(second)
+    return (
+        one is not None
+        and other is not None
+        and one["code"] == other["code"]
+        and plain_words(one["message"]) == plain_words(other["message"])
+        and plain_words(one["remedy"]) == plain_words(other["remedy"])
+    )
 
 
 def unfinished(found: Finding) -> bool:

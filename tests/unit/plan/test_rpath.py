@@ -160,7 +160,7 @@ def test_what_is_kept(kind: EntryKind, kept: bool) -> None:
         ),
         (
             [(f"/{number}", "vendor") for number in range(4)],
-            [("RLK201", "search path: /0, /1, /2, /3")],
+            [("RLK201", "found there: /0, /1, /2, /3")],
         ),
         ([("", "empty"), ("", "empty")], [("RLK202", "the current directory; removed")]),
         ([(".", "relative"), ("lib", "relative")], [("RLK203", "., lib")]),
@@ -177,7 +177,7 @@ def test_what_is_kept(kind: EntryKind, kept: bool) -> None:
                 ("$ORIGIN/b", "sibling-dropped"),
                 ("r", "relative"),
             ],
-            [("RLK201", "/v"), ("RLK202", ""), ("RLK203", "r"), ("RLK204", "1 entries"), ("RLK204", "kept")],
+            [("RLK201", "/v"), ("RLK202", ""), ("RLK203", "r"), ("RLK204", "1 entry"), ("RLK204", "kept")],
         ),
     ],
 )
