@@ -1,0 +1,121 @@
+"""The dependency graph as an inline SVG: drawn here once and for all, scrolled by the browser, zoomed by the page's script."""
+
+from __future__ import annotations
+
+from relink.report.html.graph import Edge, Graph, Node
+from relink.report.html.layered import Box, Layout, Route, lay_out
+from relink.report.html.markup import Html, tag
+from relink.report.html.words import node_words
+
+__all__ = ["MOST_NODES", "drawing"]
+
+MOST_NODES = 400  # the layout takes time with the square of it, and nobody reads such a drawing
+_MOST_EDGES = 4000
+_CHARACTER = 7.0  # pixels: the widest common monospace fonts have 0.602 em, and names are set at 11.5 px
+_LONGEST = 34  # characters of a name in a box; the rest is in the tooltip and in the table
+_HEIGHT = 40.0
+
+
+def drawing(graph: Graph, anchors: list[str]) -> Html | None:
+    """Return the graph as an SVG, or None where it is too large to be drawn.
+
+    :param anchors: for each node, the id of what its box links to.
+    """
+    if not graph.nodes or len(graph.nodes) > MOST_NODES or len(graph.edges) > _MOST_EDGES:
+        return None
+    labels = [_shortened(node.name) for node in graph.nodes]
+    sizes = [
+        (max(len(label) * _CHARACTER, len(_second(node)) * 6.2) + 22, _HEIGHT)
+        for label, node in zip(labels, graph.nodes, strict=True)
+    ]
+    layout = lay_out(sizes, [(edge.start, edge.end) for edge in graph.edges if not edge.implied])
+    implied = [_edge(layout, edge) for edge in graph.edges if edge.implied]
+    plain = [_edge(layout, edge) for edge in graph.edges if not edge.implied]
+    boxes = [
+        _node(number, node, labels[number], sizes[number][0], layout.boxes[number], anchors[number])
+        for number, node in enumerate(graph.nodes)
+    ]
+    width, height = round(layout.width), round(layout.height)
+    return tag(
+        "svg",
+        tag("g", *implied, class_="implied"),
+        tag("g", *plain, class_="edges"),
+        tag("g", *boxes, class_="nodes"),
+        width=width,
+        height=height,
+        viewBox=f"0 0 {width} {height}",
+        role="group",
+        aria_label="Dependency graph",
+    )
+
+
+def _shortened(name: str) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    half = _LONGEST // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def _second(node: Node) -> str:
+    return " · ".join(node_words(node))
+
+
+def _node(number: int, node: Node, label: str, width: float, box: Box, anchor: str) -> Html:
+    kind = "wheel" if node.file else "dropped" if node_words(node)[0] == "dropped" else node.origin
+    marks = ["node", kind]
+    if node.file is not None and node.file.changed:
+        marks.append("changed")
+    if node.file is not None and not node.file.served:
+        marks.append("unserved")
+    middle = box.y + box.height / 2
+    return tag(
+        "a",
+        tag("title", f"{node.path or node.name}: {_second(node)}"),
+        tag(
+            "rect",
+            x=_number(box.x),
+            y=_number(box.y),
+            width=_number(width),
+            height=_number(box.height),
+            rx="2" if kind == "wheel" else "8",
+        ),
+        tag("text", label, x=_number(box.x + 11), y=_number(middle - 3.5), class_="name"),
+        tag("text", _second(node), x=_number(box.x + 11), y=_number(middle + 11.5), class_="second"),
+        href=f"#{anchor}",
+        class_=" ".join(marks),
+        data_node=number,
+    )
+
+
+def _edge(layout: Layout, edge: Edge) -> Html:
+    start, end = layout.boxes[edge.start], layout.boxes[edge.end]
+    route = layout.routes.get((edge.start, edge.end))
+    if route is None:  # implied: no way was kept free for it
+        points = (
+            (start.x + start.width, start.y + start.height / 2),
+            (end.x, end.y + end.height / 2),
+        )
+        route = Route(points if start.layer < end.layer else points[::-1])
+    return tag(
+        "path",
+        d=_way(route),
+        class_=f"edge {edge.change}",
+        data_from=edge.start,
+        data_to=edge.end,
+    )
+
+
+def _way(route: Route) -> Html:
+    """Return the path data: curves between the layers, straight across them."""
+    parts: list[str] = []
+    points = route.points
+    for number in range(0, len(points), 2):
+        (x, y), (end_x, end_y) = points[number], points[number + 1]
+        middle = _number((x + end_x) / 2)
+        parts.append(f"{'L' if parts else 'M'}{_number(x)} {_number(y)}")
+        parts.append(f"C{middle} {_number(y)} {middle} {_number(end_y)} {_number(end_x)} {_number(end_y)}")
+    return Html(" ".join(parts))
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,302 @@
+"""The section about GPU code: which architectures each file covers, what the runtime can load, and the GPUs asked for."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from relink.plan.model import typed
+from relink.report.html.markup import EMPTY, Html, joined, tag
+from relink.report.html.words import count, name_of, path_of
+
+__all__ = ["Isa", "gpu_section", "isa_of"]
+
+_SIGNS = {"full": "●", "slow": "slow", "jit": "jit", "only": "cond", "unknown": "?", "none": "-"}
+_LEGEND = (
+    ("full", "●", "code for it in every bundle"),
+    ("partial", "2/3", "in so many of the bundles only"),
+    ("only", "cond", "for one setting of xnack or sramecc only"),
+    ("slow", "slow", "untuned kernels"),
+    ("jit", "jit", "compiled on first use"),
+    ("none", "-", "none"),
+    ("unknown", "?", "not known"),
+)
+_RUNTIME = {
+    "hip": "HIP runtime",
+    "rocm": "ROCm",
+    "comgr": "comgr interface",
+    "ccob": "compressed bundles, up to version",
+    "code_object": "code objects, up to version",
+    "generic": "generic targets",
+    "spirv": "SPIR-V code",
+    "kpack": "kpack archives",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    container: str
+    bundles: int
+    targets: tuple[str, ...]
+    name: str = ""
+    optional: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    target: str
+    name: str
+    products: tuple[str, ...]
+    local: bool
+    covered: bool
+    remedies: tuple[_Remedy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    what: str
+    needed: str
+    available: str
+    verdict: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    targets: tuple[str, ...] = ()
+    conditional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """What the page draws of a report's ``isa`` object; ``report.schema.json`` says what the keys mean."""
+
+    files: tuple[_File, ...]
+    libraries: tuple[_File, ...]
+    runtime: Mapping[str, Any]
+    gpus: tuple[_Gpu, ...]
+    common: _Common = _Common()
+    requirements: tuple[_Requirement, ...] = ()
+    matrix: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def isa_of(block: Mapping[str, Any]) -> Isa:
+    """Read a report's ``isa`` object.
+
+    :raises UsageError: it has another shape; names the place.
+    """
+    return cast("Isa", typed(Isa, dict(block), "report.isa", strict=False))
+
+
+def gpu_section(isa: Isa | None) -> Html:
+    """Return the section."""
+    heading = tag("h2", "GPU code", id="gpu")
+    if isa is None:
+        text = "This is a plan, and a plan does not say which GPUs the code is for. relink --report and --json do."
+        return tag("section", heading, tag("p", text), aria_labelledby="gpu")
+    parts = [*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), _quiet_files(isa), _runtime(isa)]
+    return tag("section", heading, *parts, aria_labelledby="gpu")
+
+
+def _verdict(gpu: _Gpu) -> Html:
+    called = gpu.name or ", ".join(gpu.products)
+    where = "in this machine" if gpu.local else "asked for"
+    head = tag(
+        "h3",
+        name_of(gpu.target),
+        f" {called}" if called else "",
+        ": covered" if gpu.covered else ": not covered",
+        tag("span", f" {where}", class_="muted"),
+    )
+    items = [tag("li", remedy.text) for remedy in gpu.remedies]
+    return tag(
+        "div", head, tag("ul", *items) if items else EMPTY, class_=f"gpu {'good' if gpu.covered else 'bad'}"
+    )
+
+
+def _matrix(isa: Isa) -> Html:
+    if not isa.matrix:
+        if any(file.bundles for file in (*isa.files, *isa.libraries)):
+            return tag("ul", *(tag("li", name_of(f.path), f": {', '.join(f.targets)}") for f in isa.files))
+        return tag("p", "Neither the wheel nor the libraries it reaches restrict the GPUs by prebuilt code.")
+    columns = list(dict.fromkeys(name for row in isa.matrix.values() for name in row))
+    wanted = {gpu.target: "in this machine" if gpu.local else "asked for" for gpu in isa.gpus}
+    marks = [_column_class(columns, number, wanted) for number in range(len(columns))]
+    head = [
+        tag(
+            "th",
+            tag("span", name, class_="upright"),
+            tag("span", f" {wanted[name]}", class_="unseen") if name in wanted else None,
+            scope="col",
+            class_=mark,
+        )
+        for name, mark in zip(columns, marks, strict=True)
+    ]
+    known = {file.path: file for file in (*isa.files, *isa.libraries)}
+    wheel = {file.path for file in isa.files}
+    rows = [
+        tag(
+            "tr",
+            tag("th", *_row_head(known.get(path), path, path in wheel), scope="row"),
+            *(_cell(row.get(name, "unknown"), mark) for name, mark in zip(columns, marks, strict=True)),
+        )
+        for path, row in isa.matrix.items()
+    ]
+    feet = [_foot("All together", marks, _together(isa.common, columns))]
+    for key, text in (("agents", "The HSA runtime knows it"), ("jit", "comgr compiles for it")):
+        names = isa.runtime.get(key)
+        if isinstance(names, list):
+            feet.append(_foot(text, marks, ["yes" if name in names else "no" for name in columns]))
+    title = f"How far {count(len(rows), 'file')} cover {count(len(columns), 'architecture')}"
+    table = tag(
+        "table",
+        tag("caption", title),
+        tag("thead", tag("tr", tag("th", "File", scope="col"), *head)),
+        tag("tbody", *rows),
+        tag("tbody", *feet, class_="together"),
+        class_="matrix",
+    )
+    legend = [
+        tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
+        for state, sign, text in _LEGEND
+    ]
+    asked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
+    return joined(
+        [
+            tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title),
+            tag("ul", *legend, *(tag("li", text) for text in asked), class_="legend"),
+        ]
+    )
+
+
+def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]) -> str | None:
+    marks = ["wanted"] if columns[number] in wanted else []
+    if number and _family(columns[number]) != _family(columns[number - 1]):
+        marks.append("family")
+    return " ".join(marks) or None
+
+
+def _family(name: str) -> str:
+    """The major version: gfx90a is of gfx9, gfx1030 of gfx10."""
+    number = name.removeprefix("gfx").partition("-")[0].partition(":")[0]
+    return number[:-2]
+
+
+def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
+    name = tag("code", posixpath.basename(path), title=path)
+    words = ["wheel" if in_wheel else (file.name if file else "library")]
+    if file is not None and file.bundles:
+        words.append(f"{file.container}, {count(file.bundles, 'bundle')}")
+    if file is not None and file.optional:
+        words.append("optional")
+    return [name, tag("span", " · ".join(words), class_="muted")]
+
+
+def _cell(level: str, mark: str | None) -> Html:
+    state = level.partition(" ")[0]
+    if state == "partial":
+        sign = level.removeprefix("partial (").removesuffix(")").replace(" of ", "/")
+    else:
+        state = state if state in _SIGNS else "unknown"
+        sign = _SIGNS[state]
+    return tag(
+        "td",
+        tag("span", sign, aria_hidden="true"),
+        tag("span", level, class_="unseen"),
+        class_=" ".join(["cell", state, *([mark] if mark else [])]),
+        title=level,
+    )
+
+
+def _together(common: _Common, columns: Sequence[str]) -> list[str]:
+    full, some = set(common.targets), set(common.conditional)
+    return ["yes" if name in full else "under a condition" if name in some else "no" for name in columns]
+
+
+def _foot(text: str, marks: Sequence[str | None], values: Sequence[str]) -> Html:
+    signs = {"yes": "✓", "no": "-", "under a condition": "cond"}
+    states = {"yes": "full", "no": "none", "under a condition": "only"}
+    cells = [
+        tag(
+            "td",
+            tag("span", signs[value], aria_hidden="true"),
+            tag("span", value, class_="unseen"),
+            class_=" ".join(["cell", states[value], *([mark] if mark else [])]),
+        )
+        for value, mark in zip(values, marks, strict=True)
+    ]
+    return tag("tr", tag("th", text, scope="row"), *cells)
+
+
+def _quiet_files(isa: Isa) -> Html:
+    quiet = [file.path for file in (*isa.files, *isa.libraries) if file.path not in isa.matrix]
+    problems = [
+        tag("li", name_of(file.path), f": {text}")
+        for file in (*isa.files, *isa.libraries)
+        for text in file.problems
+    ]
+    parts = []
+    if quiet:
+        names = joined([path_of(path) for path in quiet], ", ")
+        parts.append(tag("p", "No GPU code in ", names, "."))
+    if problems:
+        parts.append(tag("ul", *problems))
+    return joined(parts)
+
+
+def _runtime(isa: Isa) -> Html:
+    if not isa.runtime:
+        return tag("p", "Nothing here needs the HIP runtime.")
+    rows = [
+        tag("tr", tag("th", word, scope="row"), tag("td", _value(isa.runtime[key])))
+        for key, word in _RUNTIME.items()
+        if key in isa.runtime
+    ]
+    libraries = isa.runtime.get("libraries")
+    if isinstance(libraries, dict):
+        rows += [
+            tag("tr", tag("th", name_of(str(name)), scope="row"), tag("td", path_of(str(path))))
+            for name, path in libraries.items()
+        ]
+    runtime = tag("table", tag("caption", "What the runtime can load"), tag("tbody", *rows), class_="facts")
+    parts = [_region(runtime, "What the runtime can load")]
+    if isa.requirements:
+        head = [
+            tag("th", word, scope="col") for word in ("What", "Needed", "There is", "Verdict", "Asked for by")
+        ]
+        body = [
+            tag(
+                "tr",
+                tag("th", row.what, scope="row"),
+                tag("td", row.needed),
+                tag("td", row.available),
+                tag("td", row.verdict, class_=f"verdict-{'ok' if row.verdict == 'ok' else 'no'}"),
+                tag(
+                    "td",
+                    joined([tag("code", posixpath.basename(path), title=path) for path in row.files], ", "),
+                ),
+            )
+            for row in isa.requirements
+        ]
+        title = "What the code asks of the runtime"
+        table = tag("table", tag("caption", title), tag("thead", tag("tr", *head)), tag("tbody", *body))
+        parts.append(_region(table, title))
+    return joined(parts)
+
+
+def _value(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _region(table: Html, title: str) -> Html:
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title)

@@ -1,0 +1,148 @@
+"""The dependency graph of a report: its nodes, its edges, and which of them are worth a line."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from relink.loader.target import GLIBC_SONAMES
+from relink.plan.layout import Layout
+from relink.plan.model import FilePlan, Load, Origin
+from relink.report.html.layered import reduced
+from relink.report.model import Report
+
+__all__ = ["Edge", "Graph", "Node", "graph_of"]
+
+Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
+
+
+@dataclass(slots=True)
+class Node:
+    """A file of the wheel, a library, a soname that nothing serves, or the C library as one.
+
+    :ivar name: the soname that it is asked for by; a member's file name.
+    :ivar path: where it lies; None where nothing serves it.
+    :ivar file: the plan of it where it is a member.
+    :ivar found_by: the rule that found it first.
+    :ivar needed_by: numbers of the nodes that ask for it; `needs` of those that it asks for.
+    :ivar parts: of the C library, the sonames of its files.
+    :ivar added_to: in how many files it was added to NEEDED; `replaces` the sonames that it stands for now;
+        `dropped_from` in how many files it is not NEEDED any more.
+    """
+
+    name: str
+    path: str | None
+    origin: Origin
+    file: FilePlan | None = None
+    found_by: str | None = None
+    needed_by: list[int] = field(default_factory=list)
+    needs: list[int] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    added_to: int = 0
+    replaces: list[str] = field(default_factory=list)
+    dropped_from: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Who asks for whom, by the numbers of the nodes; `implied` where a longer way through the graph says the same."""
+
+    start: int
+    end: int
+    change: Change
+    implied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The nodes, members first, and the edges, each once."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(slots=True)
+class _Building:
+    nodes: list[Node] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    changes: dict[tuple[int, int], Change] = field(default_factory=dict)
+
+    def enter(self, key: str, node: Node) -> int:
+        number = self.numbers.setdefault(key, len(self.nodes))
+        if number == len(self.nodes):
+            self.nodes.append(node)
+        return number
+
+    def library(self, soname: str, path: str | None, origin: Origin, found_by: str | None) -> int:
+        if soname in GLIBC_SONAMES and path is not None:
+            number = self.enter("C library", Node("C library", posixpath.dirname(path), "platform"))
+            if soname not in self.nodes[number].parts:
+                self.nodes[number].parts.append(soname)
+            return number
+        if path is None:
+            return self.enter(f"nothing {soname}", Node(soname, None, origin))
+        number = self.enter(posixpath.normpath(path), Node(soname, path, origin))
+        if found_by != "already loaded":  # another's rule says more
+            self.nodes[number].found_by = self.nodes[number].found_by or found_by
+        return number
+
+    def connect(self, start: int, end: int, change: Change) -> None:
+        if start == end:
+            return
+        known = self.changes.get((start, end))
+        if known is None or known == "kept":
+            self.changes[start, end] = change
+        if end not in self.nodes[start].needs:
+            self.nodes[start].needs.append(end)
+            self.nodes[end].needed_by.append(start)
+
+
+def graph_of(report: Report) -> Graph:
+    """Return the graph of a report; of one without `loads`, what the files' own NEEDED show."""
+    built = _Building()
+    layout = Layout()
+    members: dict[str, FilePlan] = {}
+    for file in report.files:
+        path = layout.shown(layout.path_of(file.path))
+        members[path] = file
+        built.enter(posixpath.normpath(path), Node(posixpath.basename(path), path, "wheel", file=file))
+    changes = {
+        (path, entry.soname_after or entry.soname): entry
+        for path, file in members.items()
+        for entry in file.needed
+    }
+    for load in _loads(report, members):
+        start = built.library(posixpath.basename(load.requester), load.requester, "provider", None)
+        end = built.library(load.soname, load.resolved, load.origin, load.found_by)
+        entry = changes.get((load.requester, load.soname))
+        change: Change = "kept"
+        if entry is not None and entry.action == "add":
+            change = "added"
+            built.nodes[end].added_to += 1
+        elif entry is not None and entry.action == "substitute":
+            change = "replaced"
+            if entry.soname not in built.nodes[end].replaces:
+                built.nodes[end].replaces.append(entry.soname)
+        built.connect(start, end, change)
+    for path, file in members.items():
+        for entry in file.needed:
+            if entry.action == "drop":
+                end = built.enter(f"dropped {entry.soname}", Node(entry.soname, None, entry.origin))
+                built.nodes[end].dropped_from += 1
+                built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
+    kept = set(reduced(len(built.nodes), list(built.changes)))
+    edges = tuple(Edge(*ends, change, ends not in kept) for ends, change in built.changes.items())
+    return Graph(tuple(built.nodes), edges)
+
+
+def _loads(report: Report, members: dict[str, FilePlan]) -> Iterable[Load]:
+    if report.loads:
+        return report.loads
+    return [
+        Load(path, entry.soname_after or entry.soname, entry.resolved, entry.found_by, entry.origin)
+        for path, file in members.items()
+        for entry in file.needed
+        if entry.action != "drop"
+    ]

@@ -1,0 +1,75 @@
+"""HTML built from text that nobody may trust: everything is escaped here, and nowhere else."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable
+
+__all__ = ["EMPTY", "Html", "joined", "shown", "tag"]
+
+_VOID = frozenset({"br", "input", "meta"})
+_LONGEST = 2000  # characters of one name or sentence; the longest real one, a list of GPU targets, has 700
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+EMPTY = Html("")
+
+
+def shown(text: str, longest: int = _LONGEST) -> str:
+    """Return `text` with what cannot be seen, or steers how the rest is read, spelled out, and its middle cut if it is too long.
+
+    That is control and format characters (bidi overrides, zero widths), odd spaces, lone surrogates and unassigned code points.
+    """
+    if len(text) > longest:
+        half = longest // 2
+        text = f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    if character == " " or unicodedata.category(character) not in _UNSEEN:
+        return character
+    code = ord(character)
+    if character == "\n":
+        return "\\n"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Html:
+    """Return an element; children that are not :class:`Html` are escaped, None is nothing.
+
+    Attributes are called as in HTML, with ``_`` for ``-`` and a trailing ``_`` dropped; True is an attribute without value, None
+    and False are no attribute.
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        parts.append(f" {key.rstrip('_').replace('_', '-')}")
+        if value is not True:
+            text = value if isinstance(value, Html) else html.escape(shown(str(value)))
+            parts.append(f'="{text}"')
+    parts.append(">")
+    if name in _VOID:
+        return Html("".join(parts))
+    parts += [_html(child) for child in children if child is not None]
+    parts.append(f"</{name}>")
+    return Html("".join(parts))
+
+
+def _html(child: str) -> str:
+    return child if isinstance(child, Html) else html.escape(shown(child), quote=False)
+
+
+def joined(parts: Iterable[str | None], between: str = "") -> Html:
+    """Return `parts` one after the other; those that are not :class:`Html` are escaped."""
+    return Html(_html(between).join(_html(part) for part in parts if part is not None))

@@ -1,0 +1,57 @@
+"""The words of the page: one for each state, the same everywhere, so that no colour carries a meaning alone."""
+
+from __future__ import annotations
+
+from relink.report.html.graph import Change, Node
+from relink.report.html.markup import Html, joined, tag
+
+__all__ = ["LEVELS", "MARKS", "change_mark", "count", "name_of", "node_words", "path_of"]
+
+MARKS: dict[Change, tuple[str, str]] = {
+    "kept": ("", "kept"),
+    "added": ("+", "added"),
+    "replaced": ("~", "replaced"),
+    "dropped": ("-", "dropped"),
+}
+LEVELS = {"error": ("Errors", "✕"), "warning": ("Warnings", "!"), "info": ("Notes", "i")}
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return ``1 file`` or ``2 files``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def change_mark(change: Change) -> Html:
+    """Return the sign and the word of a change, as the first cell of a row shows it."""
+    sign, word = MARKS[change]
+    return tag("span", tag("span", sign, aria_hidden="true", class_="sign"), word, class_=f"change {change}")
+
+
+def name_of(text: str) -> Html:
+    """Return a name out of a file, apart from the text around it."""
+    return tag("code", text)
+
+
+def path_of(text: str) -> Html:
+    """Return a path with its directory in the background."""
+    directory, slash, name = text.rpartition("/")
+    if not slash:
+        return tag("code", text)
+    return tag("code", tag("span", f"{directory}/", class_="directory"), joined([name]), class_="path")
+
+
+def node_words(node: Node) -> list[str]:
+    """Return what is to be said of a node in the graph: where it comes from, and what changed."""
+    if node.file is not None:
+        state = "changed" if node.file.changed else "unchanged" if node.file.served else "not served"
+        return ["wheel", state]
+    if node.path is None and node.dropped_from and not any(node.needs):
+        return ["dropped", *([node.origin] if node.origin == "assumed" else [])]
+    words: list[str] = [node.origin]
+    if node.parts:
+        words.append(count(len(node.parts), "file"))
+    if node.replaces:
+        words.append("~ replaced")
+    if node.added_to:
+        words.append("+ added")
+    return words
