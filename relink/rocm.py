@@ -1,52 +1,39 @@
 """What is known of ROCm itself, as data (``profiles/rocm.toml``): equal sonames, who loads what by dlopen, and who has what in
-nixpkgs.
+nixpkgs and in distributions.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import functools
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from relink.errors import UsageError
-from relink.profiles import profile_directory
+from relink.profiles import DlopenEntry, EqualSonames, profile_directory, read_document
 from relink.providers.prefix import soname_stem
 
-__all__ = ["Component", "Dlopen", "SameAbi", "component_of", "dlopens_of", "rocm_facts", "same_abi"]
+__all__ = ["ROCM", "Component", "component_of", "dlopens_of", "rocm_facts", "same_abi", "who_has"]
 
-_SCHEMA = "relink.rocm/1"
-
-
-@dataclass(frozen=True, slots=True)
-class SameAbi:
-    """Sonames that are one ABI under several numbers, and why."""
-
-    sonames: tuple[str, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dlopen:
-    """What a library (a soname without its version) loads by dlopen: globs of sonames, and why."""
-
-    library: str
-    sonames: tuple[str, ...]
-    why: str
+ROCM = "rocm"
+"""What the table is called where a finding rests on it, as on a profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A package of nixpkgs and the sonames it has.
+    """A part of ROCm, or a library that ROCm needs, and who has it.
 
-    :ivar attribute: a path such as ``rocmPackages.clr`` or ``pkgs.numactl``.
+    :ivar name: what it calls itself.
+    :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
     :ivar sonames: ROCm major → sonames; the key ``any`` holds for every major.
+    :ivar debian: soname → package; Debian names the package of a library by its soname.
+    :ivar packages: family of distributions → package, where one name serves for every release.
     """
 
-    attribute: str
+    name: str
+    attribute: str | None
     sonames: Mapping[str, tuple[str, ...]]
+    debian: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, major: int | None) -> tuple[str, ...]:
         """Return its sonames in that ROCm; those of every major where none is given."""
@@ -54,11 +41,15 @@ class Component:
             return tuple(soname for items in self.sonames.values() for soname in items)
         return (*self.sonames.get("any", ()), *self.sonames.get(str(major), ()))
 
+    def package(self, soname: str, family: str | None) -> str | None:
+        """Return the package of a family of distributions that has a soname, or None where none is known."""
+        return self.debian.get(soname) if family == "debian" else self.packages.get(family or "")
+
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    same_abi: tuple[SameAbi, ...]
-    dlopen: tuple[Dlopen, ...]
+    same_abi: tuple[EqualSonames, ...]
+    dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
     components: tuple[Component, ...] = ()
 
 
@@ -66,36 +57,25 @@ class _Facts:
 def rocm_facts() -> _Facts:
     """Read the shipped table.
 
-    :raises UsageError: it is damaged; names the entry.
+    :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
-    path = profile_directory() / "rocm.toml"
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        if data.pop("schema") != _SCHEMA or set(data) - {"same_abi", "dlopen", "component"}:
-            raise UsageError(f"{path.name}: not a table that this relink understands")
-        return _Facts(
-            tuple(
-                SameAbi(_strings(entry["sonames"]), str(entry["why"])) for entry in data.get("same_abi", ())
-            ),
-            tuple(
-                Dlopen(str(entry["library"]), _strings(entry["sonames"]), str(entry["why"]))
-                for entry in data.get("dlopen", ())
-            ),
-            tuple(
-                Component(
-                    str(entry["attribute"]), {key: _strings(items) for key, items in entry["sonames"].items()}
-                )
-                for entry in data.get("component", ())
-            ),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path.name}: the table cannot be read ({error!r})") from error
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise TypeError("a list of strings was expected")
-    return tuple(value)
+    data = read_document(profile_directory() / "rocm.toml", "rocm", "table")
+    return _Facts(
+        tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
+        tuple(
+            DlopenEntry(row["library"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
+        ),
+        tuple(
+            Component(
+                row["name"],
+                row.get("attribute"),
+                {key: tuple(items) for key, items in row["sonames"].items()},
+                row.get("debian", {}),
+                {family: row[family] for family in ("fedora", "arch") if family in row},
+            )
+            for row in data.get("component", ())
+        ),
+    )
 
 
 def same_abi(one: str, other: str) -> str | None:
@@ -114,7 +94,7 @@ def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for entry in rocm_facts().dlopen:
-        if entry.library != soname_stem(soname):
+        if entry.member != soname_stem(soname):
             continue
         for pattern in entry.sonames:
             names = [name for name in available if fnmatch.fnmatchcase(name, pattern)]
@@ -123,15 +103,24 @@ def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:
 
 
 def component_of(soname: str, major: int | None) -> tuple[Component, str] | None:
-    """Return the package of nixpkgs that has a library, and the soname it has there, or None where the table knows none.
+    """Return the component in nixpkgs that has a library, and the soname it has there, or None where the table knows none.
 
     The soname itself is looked for first, then another version of it.
     """
     others = []
     for component in rocm_facts().components:
+        if component.attribute is None:
+            continue
         for name in component.of(major):
             if name == soname:
                 return component, name
             if soname_stem(name) == soname_stem(soname):
                 others.append((component, name))
     return others[0] if others else None
+
+
+def who_has(soname: str) -> Component | None:
+    """Return the component that a library belongs to, whatever its version, or None where the table does not know it."""
+    stem = soname_stem(soname)
+    named = ((item, name) for item in rocm_facts().components for name in (*item.of(None), *item.debian))
+    return next((item for item, name in named if soname_stem(name) == stem), None)

@@ -21,7 +21,7 @@ _ARCHITECTURES = re.compile(r"-gfx[0-9a-f]+(?:-gfx[0-9a-f]+)*$")  # clr.gpuArchS
 def attribute_of_soname(soname: str, major: int | None) -> str:
     """Return the attribute that has a library; one of `extraLibraries` where nixpkgs has none that is known."""
     found = component_of(soname, major)
-    return found[0].attribute if found else extra_attribute(soname)
+    return (found and found[0].attribute) or extra_attribute(soname)
 
 
 def extra_attribute(soname: str) -> str:
@@ -36,7 +36,7 @@ def attribute_of_path(store_path: str, sonames: Iterable[str], major: int | None
     """
     name = _ARCHITECTURES.sub("", package_name(store_path))
     for known in rocm_facts().components:
-        if known.attribute.rpartition(".")[2] == name:
+        if known.attribute is not None and known.attribute.rpartition(".")[2] == name:
             return known.attribute, True
     found = {
         component[0].attribute if (component := component_of(soname, major)) else None for soname in sonames

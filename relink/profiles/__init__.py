@@ -1,0 +1,211 @@
+"""Profiles: what is known of one vendor package, as data. They never change what is provable, only what is assumed."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from relink.errors import UsageError
+from relink.profiles.document import load_schema, profile_directory, read_document
+
+__all__ = [
+    "NO_PROFILE",
+    "DlopenEntry",
+    "EqualSonames",
+    "Hint",
+    "Profile",
+    "Release",
+    "load_schema",
+    "profile_directory",
+    "profile_for",
+    "profile_named",
+    "read_document",
+    "read_profile",
+    "shipped_profiles",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of one of the package's distributions whose GPU code is known: its processors, and where that was seen."""
+
+    distribution: str
+    version: str
+    gpus: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DlopenEntry:
+    """What members (a glob) load by dlopen: globs of sonames, and why."""
+
+    member: str
+    sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSonames:
+    """Sonames that are one ABI under several numbers, and why that is known. The symbols have to be there all the same."""
+
+    sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A sentence for people, told with the remedy of findings of this code (a glob) about this subject (a glob)."""
+
+    code: str
+    text: str
+    subject: str = "*"
+
+    def fits(self, code: str, subject: str) -> bool:
+        """Whether it belongs to such a finding."""
+        return fnmatch.fnmatchcase(code, self.code) and fnmatch.fnmatchcase(subject, self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of one package.
+
+    :ivar distributions: the distribution names it applies to, as the index normalises them.
+    :ivar imports: modules whose import shows that the package loads.
+    :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
+        they are.
+    :ivar preload: members that the package loads into the global scope before others.
+    :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
+    :ivar releases: releases of the package whose GPU code is known, to name one that has what another lacks.
+    :ivar source: where the statements above can be checked.
+    """
+
+    name: str
+    distributions: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    rpath_drop: tuple[str, ...] = ()
+    dlopen: tuple[DlopenEntry, ...] = ()
+    same_abi: tuple[EqualSonames, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    releases: tuple[Release, ...] = ()
+    source: str = ""
+
+    def is_variant(self, member: str) -> bool:
+        """Whether `member` is one of several of which one is loaded."""
+        return any(fnmatch.fnmatchcase(member, pattern) for pattern in self.variants)
+
+    def drops(self, entry: str) -> bool:
+        """Whether a search path entry to a sibling package goes."""
+        return any(fnmatch.fnmatchcase(entry, pattern) for pattern in self.rpath_drop)
+
+    def dlopens(self, member: str) -> dict[str, str]:
+        """Return what a member loads by dlopen: glob of sonames → why."""
+        entries = [entry for entry in self.dlopen if fnmatch.fnmatchcase(member, entry.member)]
+        return {soname: entry.why for entry in entries for soname in entry.sonames}
+
+    def why_equal(self, one: str, other: str) -> str | None:
+        """Return why two sonames are one ABI, or None where nothing says so."""
+        return next(
+            (item.why for item in self.same_abi if {one, other} <= {*item.sonames} and one != other), None
+        )
+
+    def unmatched(self, members: Collection[str], entries: Collection[str]) -> Iterator[str]:
+        """Yield what in this profile names nothing in a wheel.
+
+        :param members: the wheel's members.
+        :param entries: the search path entries of its ELF files.
+        """
+        globs = {"variants": self.variants, "preload": self.preload}
+        globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
+        for key, patterns in globs.items():
+            yield from (
+                f"{key}: {pattern} is no member"
+                for pattern in patterns
+                if not fnmatch.filter(members, pattern)
+            )
+        for pattern in self.rpath_drop:
+            if not any(fnmatch.fnmatchcase(entry, pattern) for entry in entries):
+                yield f"rpath.drop: {pattern} is no search path entry"
+        for module in self.imports:
+            path = module.replace(".", "/")
+            if f"{path}.py" not in members and f"{path}/__init__.py" not in members:
+                yield f"imports: {module} is no module"
+
+
+NO_PROFILE = Profile("none")
+"""Nothing is known; ``--profile none`` asks for it."""
+
+
+def shipped_profiles() -> dict[str, Profile]:
+    """Return the shipped profiles by name.
+
+    :raises UsageError: one is damaged.
+    """
+    found = (read_profile(path) for path in sorted(profile_directory().glob("packages/*.toml")))
+    return {profile.name: profile for profile in found}
+
+
+def profile_for(distribution: str, chosen: str | None = None) -> Profile:
+    """Return the profile of a distribution, or :data:`NO_PROFILE`.
+
+    :param chosen: the name of another profile, or its file: what ``--profile`` says.
+    :raises UsageError: there is no such profile, or it is damaged.
+    """
+    if chosen is not None:
+        return profile_named(chosen)
+    wanted = canonicalize_name(distribution)
+    return next((item for item in shipped_profiles().values() if wanted in item.distributions), NO_PROFILE)
+
+
+def profile_named(name: str) -> Profile:
+    """Return a shipped profile by its name (``none`` for :data:`NO_PROFILE`), or one from a file.
+
+    :raises UsageError: there is no such profile, or it is damaged.
+    """
+    if name == NO_PROFILE.name:
+        return NO_PROFILE
+    if "/" in name or name.endswith(".toml"):
+        return read_profile(Path(name))
+    shipped = shipped_profiles()
+    if name in shipped:
+        return shipped[name]
+    near = difflib.get_close_matches(name, shipped, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(shipped)}"
+    raise UsageError(
+        f"--profile {name}: there is no such profile; {hint} A file is named with its directory, ./{name}.toml"
+    )
+
+
+def read_profile(path: Path) -> Profile:
+    """Read one profile.
+
+    :raises UsageError: it cannot be read, is not TOML, or not what ``profile.schema.json`` asks for; names FILE:LINE of
+        everything that is wrong.
+    """
+    data = read_document(path, "profile", "profile")
+    return Profile(
+        name=data.get("name", path.stem),
+        distributions=tuple(str(canonicalize_name(item)) for item in data.get("distributions", ())),
+        imports=tuple(data.get("imports", ())),
+        variants=tuple(data.get("variants", ())),
+        preload=tuple(data.get("preload", ())),
+        rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),
+        dlopen=tuple(
+            DlopenEntry(row["member"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
+        ),
+        same_abi=tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
+        hints=tuple(Hint(row["code"], row["text"], row.get("subject", "*")) for row in data.get("hints", ())),
+        releases=tuple(
+            Release(
+                str(canonicalize_name(row["distribution"])), row["version"], tuple(row["gpus"]), row["source"]
+            )
+            for row in data.get("releases", ())
+        ),
+        source=data.get("source", ""),
+    )

@@ -1,0 +1,63 @@
+"""A TOML file read and held against its schema; everything that is wrong with it at once, each with its line."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from relink.errors import UsageError
+from relink.profiles.lines import line_of, lines_of
+from relink.profiles.schema import problems
+
+__all__ = ["load_schema", "profile_directory", "read_document"]
+
+_AT = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
+
+
+def profile_directory() -> Path:
+    """Return the directory of the shipped data: inside of the package when installed, beside it in a source tree."""
+    inside = Path(str(resources.files("relink"))) / "_profiles"
+    return inside if inside.is_dir() else Path(__file__).resolve().parents[2] / "profiles"
+
+
+@functools.cache
+def load_schema(name: str) -> dict[str, Any]:
+    """Return a shipped JSON schema: ``profile`` or ``rocm``."""
+    text = (profile_directory() / f"{name}.schema.json").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", json.loads(text))
+
+
+def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
+    """Read a TOML file of the kind that `schema` describes.
+
+    :param what: what it should be, for messages: ``profile``.
+    :raises UsageError: it cannot be read, is not TOML, or is not what the schema asks for; names FILE:LINE of each problem.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: the {what} cannot be read ({error})") from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        at = _AT.search(message)
+        line = (at and at["line"]) or text.rstrip("\n").count("\n") + 1
+        raise UsageError(f"{path}:{line}: not TOML: {_AT.sub('', message)}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: the {what} cannot be read (nested too deep)") from error
+    found = list(problems(data, load_schema(schema)))
+    if found:
+        lines = lines_of(text)
+        told = sorted((line_of(lines, item.path), item.where, item.message) for item in found)
+        issues = [
+            f"{path}:{line}: {where}: {text}" if where else f"{path}:{line}: {text}"
+            for line, where, text in told
+        ]
+        raise UsageError(f"{path}: not a {what} that this relink understands", issues)
+    return data
