@@ -123,10 +123,13 @@ def damaged(draw: st.DrawFn) -> tuple[str, Any]:
         value = copy.deepcopy(draw(VALUES))  # or a list may end up inside of itself
         if isinstance(node, dict):
             key = draw(st.sampled_from([*node, *KEYS]))
-            if draw(st.booleans()):
+            change = draw(st.sampled_from(["pop", "set", "set", "clear"]))
+            if change == "pop":
                 node.pop(key, None)
-            else:
+            elif change == "set":
                 node[key] = value
+            else:
+                node.clear()
         elif (change := draw(st.sampled_from(["clear", "repeat", "append", "set"]))) == "clear":
             node.clear()
         elif change == "repeat" and node:
