@@ -32,7 +32,7 @@ def drawing(graph: Graph, anchors: list[str]) -> Html | None:
     implied = [_edge(layout, edge) for edge in graph.edges if edge.implied]
     plain = [_edge(layout, edge) for edge in graph.edges if not edge.implied]
     boxes = [
-        _node(number, node, labels[number], sizes[number][0], layout.boxes[number], anchors[number])
+        _node(number, node, labels[number], layout.boxes[number], anchors[number])
         for number, node in enumerate(graph.nodes)
     ]
     width, height = round(layout.width), round(layout.height)
@@ -60,7 +60,7 @@ def _second(node: Node) -> str:
     return " · ".join(node_words(node))
 
 
-def _node(number: int, node: Node, label: str, width: float, box: Box, anchor: str) -> Html:
+def _node(number: int, node: Node, label: str, box: Box, anchor: str) -> Html:
     kind = "wheel" if node.file else "dropped" if node_words(node)[0] == "dropped" else node.origin
     marks = ["node", kind]
     if node.file is not None and node.file.changed:
@@ -75,7 +75,7 @@ def _node(number: int, node: Node, label: str, width: float, box: Box, anchor: s
             "rect",
             x=_number(box.x),
             y=_number(box.y),
-            width=_number(width),
+            width=_number(box.width),
             height=_number(box.height),
             rx="2" if kind == "wheel" else "8",
         ),

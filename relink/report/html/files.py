@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from relink.plan.layout import Layout
 from relink.plan.model import FilePlan, NeededDecision
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
-from relink.report.html.words import change_mark, count, name_of, path_of
+from relink.report.html.words import change_mark, count, name_of, path_of, region
 
 __all__ = ["files_section"]
 
@@ -17,6 +18,7 @@ _STRATEGIES = {
     "rpath": "a DT_RPATH, which libraries below inherit",
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
+_MANY = 12  # entries that go; more are closed until asked for
 _ACTIONS: dict[str, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 
 
@@ -77,13 +79,17 @@ def _search_path(file: FilePlan) -> Html:
         return tag("p", title, class_="none")
     gone = [entry for entry in before if entry not in after]
     rows = [
-        *(
-            _row("kept" if entry in before else "added", entry if entry in before else None, entry)
-            for entry in after
-        ),
-        *(_row("dropped", entry, None) for entry in gone),
+        _row("kept" if entry in before else "added", entry if entry in before else None, entry)
+        for entry in after
     ]
-    return _table(title, rows, ("Change", "Before", "After"))
+    if len(gone) <= _MANY:
+        rows += [_row("dropped", entry, None) for entry in gone]
+    shown = _table(title, rows, ("Change", "Before", "After"))
+    if len(gone) <= _MANY:
+        return shown
+    told = f"{len(gone)} entries dropped"
+    hidden = _table(told, [_row("dropped", entry, None) for entry in gone], ("Change", "Before", "After"))
+    return joined([shown, tag("details", tag("summary", told), hidden, class_="more")])
 
 
 def _kind(kind: str | None, entries: list[str]) -> str:
@@ -113,39 +119,34 @@ def _needed(file: FilePlan) -> Html:
         return tag("p", "NEEDED: nothing", class_="none")
     changed = sum(entry.action != "keep" for entry in file.needed)
     title = f"NEEDED: {count(len(file.needed), 'entry', 'entries')}, {changed} changed"
-    rows = [_needed_row(entry) for entry in file.needed]
+    own = Layout().shown(Layout().path_of(file.path))
+    rows = [_needed_row(entry, own) for entry in file.needed]
     return _table(title, rows, ("Change", "Before", "After", "Served by"))
 
 
-def _needed_row(entry: NeededDecision) -> Html:
+def _needed_row(entry: NeededDecision, own: str) -> Html:
     change = _ACTIONS[entry.action]
     return tag(
         "tr",
         tag("td", change_mark(change)),
         tag("td", EMPTY if change == "added" else name_of(entry.soname)),
         tag("td", EMPTY if entry.soname_after is None else name_of(entry.soname_after)),
-        tag("td", *_served(entry)),
+        tag("td", *_served(entry, own)),
         class_=change if entry.origin != "missing" or change == "dropped" else f"{change} lost",
     )
 
 
-def _served(entry: NeededDecision) -> Iterator[Html]:
+def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
     if entry.action != "drop":
         yield tag("span", entry.origin, class_=f"origin {entry.origin}")
     if entry.resolved is not None:
         yield joined([" ", path_of(entry.resolved)])
     if entry.found_by:
-        yield tag("div", entry.found_by, class_="rule")
+        yield tag("div", entry.found_by.removesuffix(f" of {own}"), class_="rule")
     for sentence in entry.evidence:
         yield tag("div", sentence, class_="evidence")
 
 
 def _table(title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:
-    table = tag(
-        "table",
-        tag("caption", title),
-        tag("thead", tag("tr", *(tag("th", word, scope="col") for word in heads))),
-        tag("tbody", *rows),
-        class_="dynamic",
-    )
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title)
+    head = tag("thead", tag("tr", *(tag("th", word, scope="col") for word in heads)))
+    return region(title, head, tag("tbody", *rows), class_="dynamic")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from relink.plan.model import typed
-from relink.report.html.markup import EMPTY, Html, joined, tag
-from relink.report.html.words import count, name_of, path_of
+from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
+from relink.report.html.words import count, name_of, path_of, region
 
 __all__ = ["Isa", "gpu_section", "isa_of"]
 
@@ -110,17 +110,16 @@ def gpu_section(isa: Isa | None) -> Html:
 
 def _verdict(gpu: _Gpu) -> Html:
     called = gpu.name or ", ".join(gpu.products)
-    where = "in this machine" if gpu.local else "asked for"
-    head = tag(
-        "h3",
-        name_of(gpu.target),
-        f" {called}" if called else "",
-        ": covered" if gpu.covered else ": not covered",
-        tag("span", f" {where}", class_="muted"),
-    )
-    items = [tag("li", remedy.text) for remedy in gpu.remedies]
+    where = "in this machine" if gpu.local else "asked for by --gpu"
+    head = tag("h3", name_of(gpu.target), " is covered" if gpu.covered else " is not covered")
+    about = tag("p", ", ".join(word for word in (called, where) if word), class_="muted")
+    items = [tag("li", breakable(remedy.text)) for remedy in gpu.remedies]
     return tag(
-        "div", head, tag("ul", *items) if items else EMPTY, class_=f"gpu {'good' if gpu.covered else 'bad'}"
+        "div",
+        head,
+        about,
+        tag("ul", *items) if items else EMPTY,
+        class_=f"gpu {'good' if gpu.covered else 'bad'}",
     )
 
 
@@ -130,7 +129,7 @@ def _matrix(isa: Isa) -> Html:
             return tag("ul", *(tag("li", name_of(f.path), f": {', '.join(f.targets)}") for f in isa.files))
         return tag("p", "Neither the wheel nor the libraries it reaches restrict the GPUs by prebuilt code.")
     columns = list(dict.fromkeys(name for row in isa.matrix.values() for name in row))
-    wanted = {gpu.target: "in this machine" if gpu.local else "asked for" for gpu in isa.gpus}
+    wanted = {gpu.target: "in this machine" if gpu.local else "asked for by --gpu" for gpu in isa.gpus}
     marks = [_column_class(columns, number, wanted) for number in range(len(columns))]
     head = [
         tag(
@@ -158,9 +157,8 @@ def _matrix(isa: Isa) -> Html:
         if isinstance(names, list):
             feet.append(_foot(text, marks, ["yes" if name in names else "no" for name in columns]))
     title = f"How far {count(len(rows), 'file')} cover {count(len(columns), 'architecture')}"
-    table = tag(
-        "table",
-        tag("caption", title),
+    table = region(
+        title,
         tag("thead", tag("tr", tag("th", "File", scope="col"), *head)),
         tag("tbody", *rows),
         tag("tbody", *feet, class_="together"),
@@ -173,7 +171,7 @@ def _matrix(isa: Isa) -> Html:
     asked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
     return joined(
         [
-            tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title),
+            table,
             tag("ul", *legend, *(tag("li", text) for text in asked), class_="legend"),
         ]
     )
@@ -268,8 +266,7 @@ def _runtime(isa: Isa) -> Html:
             tag("tr", tag("th", name_of(str(name)), scope="row"), tag("td", path_of(str(path))))
             for name, path in libraries.items()
         ]
-    runtime = tag("table", tag("caption", "What the runtime can load"), tag("tbody", *rows), class_="facts")
-    parts = [_region(runtime, "What the runtime can load")]
+    parts = [region("What the runtime can load", tag("tbody", *rows), class_="facts")]
     if isa.requirements:
         head = [
             tag("th", word, scope="col") for word in ("What", "Needed", "There is", "Verdict", "Asked for by")
@@ -289,14 +286,9 @@ def _runtime(isa: Isa) -> Html:
             for row in isa.requirements
         ]
         title = "What the code asks of the runtime"
-        table = tag("table", tag("caption", title), tag("thead", tag("tr", *head)), tag("tbody", *body))
-        parts.append(_region(table, title))
+        parts.append(region(title, tag("thead", tag("tr", *head)), tag("tbody", *body)))
     return joined(parts)
 
 
 def _value(value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _region(table: Html, title: str) -> Html:
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title)

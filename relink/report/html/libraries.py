@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from relink.report.html.drawing import drawing
 from relink.report.html.graph import Graph, Node
-from relink.report.html.markup import EMPTY, Html, joined, tag
-from relink.report.html.words import count, name_of, node_words, path_of
+from relink.report.html.markup import Html, joined, tag
+from relink.report.html.words import count, name_of, node_words, path_of, region
 
 __all__ = ["anchors_of", "graph_section"]
+
+_MANY = 8  # names in a cell of the table
 
 _ORIGINS = {
     "wheel": "a file of the wheel",
@@ -82,31 +84,15 @@ def graph_section(graph: Graph, glibc: str) -> Html:
         ]
     rows = [
         _row(graph, node, anchors[number], anchors, glibc)
-        for number, node in enumerate(graph.nodes)
+        for number, node in sorted(enumerate(graph.nodes), key=lambda item: bool(item[1].parts))
         if node.file is None
     ]
     head = tag(
         "tr",
         *(tag("th", word, scope="col") for word in ("Library", "From", "Where it is found", "Asked for by")),
     )
-    table = tag(
-        "table",
-        tag("caption", f"Who loads whom: {count(len(libraries), 'library', 'libraries')}"),
-        tag("thead", head),
-        tag("tbody", *rows),
-        class_="libraries",
-    )
-    parts.append(
-        tag(
-            "div",
-            table,
-            class_="scroll",
-            tabindex="0",
-            role="region",
-            aria_label="Who loads whom",
-            id="libraries",
-        )
-    )
+    title = f"Who loads whom: {count(len(libraries), 'library', 'libraries')}"
+    parts.append(region(title, tag("thead", head), tag("tbody", *rows), class_="libraries", id_="libraries"))
     if not graph.nodes:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")]
     return tag(
@@ -161,13 +147,16 @@ def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) 
                 "div", f"- dropped from NEEDED of {count(node.dropped_from, 'file')}", class_="change dropped"
             )
         )
-    who = [tag("a", graph.nodes[other].name, href=f"#{anchors[other]}") for other in node.needed_by]
+    links = [tag("a", graph.nodes[other].name, href=f"#{anchors[other]}") for other in node.needed_by]
+    who = joined(links, ", ")
+    if len(links) > _MANY:
+        who = tag("details", tag("summary", f"{len(links)} objects"), who)
     word = node_words(node)[0]
     return tag(
         "tr",
         tag("th", name_of(node.name), *changes, scope="row"),
         tag("td", tag("span", word, class_=f"origin {word}")),
         tag("td", *where),
-        tag("td", joined(who, ", ") if who else EMPTY, class_="who"),
+        tag("td", who, class_="who"),
         id=anchor,
     )

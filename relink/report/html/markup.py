@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["EMPTY", "Html", "joined", "shown", "tag"]
+__all__ = ["EMPTY", "Html", "breakable", "joined", "shown", "tag"]
 
-_VOID = frozenset({"br", "input", "meta"})
+_VOID = frozenset({"input", "meta"})
+_BREAK = re.compile(r"([/;=@]+)(?=[^\s/;=@])")
 _LONGEST = 2000  # characters of one name or sentence; the longest real one, a list of GPU targets, has 700
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
@@ -73,3 +75,9 @@ def _html(child: str) -> str:
 def joined(parts: Iterable[str | None], between: str = "") -> Html:
     """Return `parts` one after the other; those that are not :class:`Html` are escaped."""
     return Html(_html(between).join(_html(part) for part in parts if part is not None))
+
+
+def breakable(text: str) -> Html:
+    """Return text out of a file, escaped, that may be broken behind the slashes and semicolons of long words."""
+    escaped = (html.escape(part, quote=False) for part in _BREAK.split(shown(text)))
+    return Html("".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped)))

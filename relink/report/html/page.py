@@ -13,8 +13,8 @@ from relink.report.html.files import files_section
 from relink.report.html.gpu import Isa, gpu_section, isa_of
 from relink.report.html.graph import Graph, graph_of
 from relink.report.html.libraries import graph_section
-from relink.report.html.markup import EMPTY, Html, joined, tag
-from relink.report.html.words import LEVELS, count, name_of, path_of
+from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
+from relink.report.html.words import LEVELS, count, name_of, path_of, region
 from relink.report.model import Report
 
 __all__ = ["html_page"]
@@ -96,7 +96,12 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
     if isa is not None and isa.common.targets:
         counts.append((str(len(isa.common.targets)), "GPU architectures", ""))
     items = [
-        tag("div", tag("dt", title), tag("dd", number), class_=level if number != "0" else None)
+        tag(
+            "div",
+            tag("dt", title.lower() if level else title),
+            tag("dd", number),
+            class_=level if number != "0" else None,
+        )
         for number, title, level in counts
     ]
     yield tag("dl", *items, class_="counts")
@@ -174,8 +179,8 @@ def _finding(found: Finding) -> Html:
             tag("span", rule.title, class_="muted") if rule else None,
         ),
         tag("p", name_of(found.subject), class_="subject"),
-        tag("p", found.message),
-        tag("p", tag("b", "Next: "), found.remedy, class_="muted remedy" if idle else "remedy")
+        tag("p", breakable(found.message)),
+        tag("p", tag("b", "Next: "), breakable(found.remedy), class_="muted remedy" if idle else "remedy")
         if found.remedy
         else None,
     )
@@ -214,6 +219,5 @@ def _facts(report: Report) -> Html:
         spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.timings.items())
         rows.append(("Time", joined([spent])))
     body = [tag("tr", tag("th", word, scope="row"), tag("td", value)) for word, value in rows]
-    table = tag("table", tag("tbody", *body), class_="facts")
-    region = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Facts of this run")
-    return tag("section", tag("h2", "Facts", id="facts"), region, aria_labelledby="facts")
+    table = region("This run", tag("tbody", *body), class_="facts")
+    return tag("section", tag("h2", "Facts", id="facts"), table, aria_labelledby="facts")

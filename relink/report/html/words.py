@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from relink.report.html.graph import Change, Node
-from relink.report.html.markup import Html, joined, tag
+from relink.report.html.markup import Html, breakable, joined, tag
 
-__all__ = ["LEVELS", "MARKS", "change_mark", "count", "name_of", "node_words", "path_of"]
+__all__ = ["LEVELS", "MARKS", "change_mark", "count", "name_of", "node_words", "path_of", "region"]
 
 MARKS: dict[Change, tuple[str, str]] = {
     "kept": ("", "kept"),
@@ -29,15 +29,22 @@ def change_mark(change: Change) -> Html:
 
 def name_of(text: str) -> Html:
     """Return a name out of a file, apart from the text around it."""
-    return tag("code", text)
+    return tag("code", breakable(text))
 
 
 def path_of(text: str) -> Html:
     """Return a path with its directory in the background."""
     directory, slash, name = text.rpartition("/")
     if not slash:
-        return tag("code", text)
-    return tag("code", tag("span", f"{directory}/", class_="directory"), joined([name]), class_="path")
+        return name_of(text)
+    return tag("code", tag("span", breakable(f"{directory}/"), class_="directory"), breakable(name))
+
+
+def region(title: str, *parts: Html, class_: str | None = None, id_: str | None = None) -> Html:
+    """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too."""
+    table = tag("table", *parts, class_=class_, aria_label=title)
+    frame = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title, id=id_)
+    return joined([tag("p", title, class_="caption"), frame])
 
 
 def node_words(node: Node) -> list[str]:
