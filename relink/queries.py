@@ -11,7 +11,6 @@ from pathlib import Path
 
 from relink.errors import TargetError, UsageError
 from relink.isa.wanted import wanted_gpus
-from relink.loader.closure import Closure, Edge
 from relink.loader.target import Target, find_target
 from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
@@ -26,13 +25,14 @@ from relink.pipeline import (
     situation_of,
     target_facts,
 )
+from relink.plan.decide import decide
 from relink.plan.findings import Finding, finding, select
-from relink.plan.layout import Layout
 from relink.plan.model import Plan, TargetFacts, from_json
-from relink.plan.strategy import Situation, matches_library
+from relink.plan.strategy import Situation
 from relink.profiles import profile_for
 from relink.providers.nix_store import loader_in, store_path
 from relink.report.inspection import Inspection, elf_facts
+from relink.report.tree import Explained
 from relink.verify import LoaderMap, Verification, verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.directory import Limits
@@ -139,20 +139,20 @@ def inspect(path: Path, limits: Limits | None = None) -> Inspection:
         )
 
 
-def explain(path: Path, pattern: str, options: Options) -> list[tuple[Closure, Layout, list[Edge]]]:
-    """Return every edge to the libraries that `pattern` names, in the closures that the plan leads to."""
+def explain(path: Path, options: Options) -> tuple[Explained, ...]:
+    """Return what loading each ELF member of a wheel maps once it is relinked, as :mod:`relink.report.tree` draws it.
+
+    The GPU code is not looked at: it has no part in who loads whom.
+
+    :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
+    """
     with ExitStack() as stack:
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
-        wheel = open_wheel(path, stack, target)
-        planned = plan_wheel(wheel, target, open_providers(options, target), options)
-    parts = []
-    for outcome in planned.decisions.outcomes.values():
-        closure = outcome.closure
-        edges = [edge for edge in closure.edges if matches_library(pattern, edge.soname)]
-        edges = [edge for edge in edges if edge.requester in closure.scope]
-        if edges:
-            parts.append((closure, planned.situation.layout, edges))
-    return parts
+        providers = open_providers(options, target)
+        wheel = open_wheel(path, stack, target, options.limits)
+        decisions = decide(situation_of(wheel, target, providers, options), wheel.tables)
+    layout = decisions.situation.layout
+    return tuple(Explained(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files)
 
 
 def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:

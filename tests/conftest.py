@@ -16,7 +16,7 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Note the findings that are made, and hold each to what ``relink rules`` promises of it."""
     made: list[Finding] = []
 
-    def note(*fields: str) -> Finding:
+    def note(*fields: str | None) -> Finding:
         made.append(Finding(*fields))  # type: ignore[arg-type]
         return made[-1]
 

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.options import Gpus, Interpreter, Json, LimitOptions, Prefixes, Python, Sysroot
+from relink.cli.options import (
+    AllowMissing,
+    Closures,
+    Gpus,
+    Interpreter,
+    Json,
+    LimitOptions,
+    Prefixes,
+    Preload,
+    Python,
+    Substitute,
+    Sysroot,
+)
 from relink.cli.terminal import console, print_json, say
 from relink.errors import RelinkError, UsageError
 from relink.report import text
@@ -74,26 +86,46 @@ def diff(
 
 @app.command()
 def explain(
-    wheel: Annotated[Path, typer.Argument(metavar="WHEEL")],
-    soname: Annotated[str, typer.Argument(metavar="SONAME", help="A library; a glob works.")],
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="The vendor's wheel.")],
+    library: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[LIBRARY]", help="Only the ways to this soname (a glob works). Default: all."
+        ),
+    ] = None,
     prefix: Prefixes = [],
+    nix_closure: Closures = [],
     python: Python = None,
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    preload: Preload = [],
 ) -> None:
-    """Say who needs a library, and by which rule it is found, or everything that is tried in vain.
+    """Draw who needs whom in a wheel as it will be, with the rule that finds each library, or all that is tried in vain.
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
     from relink import pipeline, queries
+    from relink.report.tree import dependency_trees
 
     options = pipeline.Options(
-        prefixes=tuple(prefix), python=python, interpreter=interpreter, sysroot=sysroot
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        python=python,
+        interpreter=interpreter,
+        sysroot=sysroot,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        preload=tuple(preload),
     )
-    lines = [line for part in queries.explain(wheel, soname, options) for line in text.why_text(*part)]
-    if not lines:
-        raise UsageError(f"{soname}: nothing in the closure of {wheel.name} needs a library of that name")
-    text.show(console(), *lines)
+    trees = dependency_trees(queries.explain(wheel, options), library)
+    if not trees and library is not None:
+        raise UsageError(
+            f"{library}: nothing in the closure of {wheel.name} needs a library of that name; "
+            "leave it out to see all of them"
+        )
+    text.show(console(), *trees)
 
 
 @app.command()

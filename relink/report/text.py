@@ -13,8 +13,6 @@ from rich.text import Text
 from relink.plan.findings import RULES, Finding, Rule
 
 if TYPE_CHECKING:  # names in annotations only; a command that prints need not load the whole road
-    from relink.loader.closure import Closure, Edge
-    from relink.plan.layout import Layout
     from relink.plan.model import FilePlan, NeededDecision
     from relink.report.model import Report
     from relink.verify import LoaderMap
@@ -28,7 +26,6 @@ __all__ = [
     "show",
     "summary_text",
     "verification_text",
-    "why_text",
 ]
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -154,7 +151,8 @@ def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Text]:
     lines = []
     for number, found in enumerate(shown):
         head = (f"{found.level} {found.code} ", _LEVEL_STYLE[found.level])
-        lines.append(Text.assemble(head, (found.subject, "bold"), f": {found.message}"))
+        rests = f" [profile {found.profile}]" if found.profile else ""
+        lines.append(Text.assemble(head, (found.subject, "bold"), f": {found.message}{rests}"))
         following = shown[number + 1].remedy if number + 1 < len(shown) else None
         if found.level != "info" and found.remedy != following and not found.remedy.startswith("Nothing"):
             lines.append(Text(f"    → {found.remedy}", style="dim"))
@@ -174,23 +172,6 @@ def summary_text(report: Report) -> Text:
     if not report.ok:
         return Text(f"nothing written: {tally}", style="bold red")
     return Text(f"{changed} of {len(report.files)} ELF files would change; {tally or 'no findings'}")
-
-
-def why_text(closure: Closure, layout: Layout, edges: Sequence[Edge]) -> list[Text]:
-    """Explain edges: who asked, by which rule it was found, or everything that was tried."""
-    lines = []
-    for edge in edges:
-        requester = layout.shown(closure.objects[edge.requester].path)
-        lines.append(Text(f"{requester} needs {edge.soname}", style="bold"))
-        if edge.target is not None:
-            lines.append(Text(f"  found: {layout.shown(closure.objects[edge.target].path)}"))
-            lines.append(Text(f"  by: {layout.shown(str(edge.found_by))}"))
-        else:
-            lines.append(Text("  not found", style="red"))
-        for tried in edge.tried:
-            where = layout.shown(str(tried.found_by))
-            lines.append(Text(f"  tried {layout.shown(tried.path)} ({where}): {tried.reason}", style="dim"))
-    return lines
 
 
 def verification_text(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Text]:

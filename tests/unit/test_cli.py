@@ -176,7 +176,7 @@ def test_wrong_usage(run: Run, works: Works, tmp_path: Path, words: list[str], s
 
 
 @pytest.mark.parametrize(
-    "words", [["--no-such-option"], ["--prefix"], ["run"], ["explain", "x.whl"], ["rules", "A", "B"]]
+    "words", [["--no-such-option"], ["--prefix"], ["run"], ["explain"], ["rules", "A", "B"]]
 )
 def test_words_that_make_no_command(run: Run, words: list[str]) -> None:
     code, out, err = run(*words)
@@ -288,7 +288,15 @@ def test_rules(run: Run) -> None:
 @pytest.mark.parametrize("code", ["RLK101", "rlk101"])
 def test_one_rule(run: Run, code: str) -> None:
     rule = RULES["RLK101"]
-    lines = [f"RLK101 {rule.title} (error)", rule.meaning, f"→ {rule.fix}"]
+    example = [f"  {line}" for line in rule.example.splitlines()]
+    lines = [
+        f"RLK101 {rule.title} (error)",
+        rule.meaning,
+        f"→ {rule.fix}",
+        "",
+        "For example:",
+        *example,
+    ]
     assert run("rules", code) == (0, "\n".join(lines) + "\n", "")
 
 
@@ -299,23 +307,24 @@ def test_no_such_rule(run: Run) -> None:
 
 
 def test_explain_what_is_found(run: Run, works: Works, tmp_path: Path) -> None:
-    code, out, _ = run("explain", works.small(tmp_path), "libhip.so.7", "--prefix", works.prefix)
+    code, out, _ = run("explain", works.small(tmp_path), "--prefix", works.prefix)
     assert code == 0
-    lines = out.splitlines()
-    assert lines[0] == "$WHEEL/demo/a.so needs libhip.so.7"
-    assert lines[1] == f"  found: {works.prefix}/lib/libhip.so.7"
-    assert lines[2].endswith(f"entry {works.prefix}/lib of $WHEEL/demo/a.so")
+    assert out.splitlines() == [
+        f"demo/a.so  with RPATH {works.prefix}/lib",
+        f"└── libhip.so.7  {works.prefix}/lib/libhip.so.7  RPATH entry {works.prefix}/lib",
+        f"    └── libdeep.so.1  {works.prefix}/lib/libdeep.so.1  RPATH entry {works.prefix}/lib of $WHEEL/demo/a.so",
+    ]
 
 
 def test_explain_what_is_missing(run: Run, works: Works, tmp_path: Path) -> None:
     vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
     code, out, _ = run("explain", vendor, "libnowhere*", "--prefix", works.prefix)
     assert code == 0
-    assert out.startswith("$WHEEL/demo/lost.so needs libnowhere.so.1\n  not found\n")
-    tried = [line for line in out.splitlines() if line.startswith("  tried ")]
-    assert any(f"{works.prefix}/lib/libnowhere.so.1" in line for line in tried)
-    assert any("default" in line for line in tried)
-    assert all("): " in line for line in tried)
+    _, missing, *tried = out.splitlines()
+    assert missing == "└── libnowhere.so.1  not found"
+    assert any(f"tried {works.prefix}/lib/libnowhere.so.1: no such file (R" in line for line in tried)
+    assert any("(default directory " in line for line in tried)
+    assert all(line.lstrip(" ├└─").startswith("tried ") for line in tried)
 
 
 def test_explain_nothing(run: Run, works: Works, tmp_path: Path) -> None:

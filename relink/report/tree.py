@@ -1,0 +1,196 @@
+"""Who needs whom, as a tree: every library of a closure under the one that asks for it, with the rule that finds it."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+from rich.tree import Tree
+
+from relink.loader.closure import Closure, Edge
+from relink.loader.search import FoundBy
+from relink.loader.target import GLIBC_SONAMES
+from relink.plan.layout import Layout
+from relink.plan.model import FilePlan, NeededDecision
+from relink.plan.strategy import matches_library
+from relink.report.text import safe
+
+__all__ = ["Explained", "dependency_trees"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One ELF member: what is planned for it, and what loading it then maps."""
+
+    file: FilePlan
+    closure: Closure
+    layout: Layout
+
+    @property
+    def root(self) -> int:
+        """Its index in the closure's `objects`; what stands before it is there before it is loaded."""
+        path = self.layout.path_of(self.file.path)
+        return next(index for index, item in enumerate(self.closure.objects) if item.path == path)
+
+
+def dependency_trees(members: Sequence[Explained], pattern: str | None = None) -> list[Tree]:
+    """Draw the tree of each member that no other member has in its own.
+
+    :param pattern: keep only the ways that lead to the libraries that this glob names (soname, without its version, or path); a
+        member without such a way is left out.
+    """
+    trees = []
+    for member in _tops(members) if pattern is None else members:
+        drawing = _Drawing(member, pattern)
+        tree = drawing.draw()
+        if pattern is None or tree.children:
+            trees.append(tree)
+    return trees
+
+
+def _tops(members: Sequence[Explained]) -> list[Explained]:
+    paths = {member.layout.path_of(member.file.path): member for member in members}
+    inner = {
+        item.path
+        for member in members
+        for index, item in enumerate(member.closure.objects)
+        if index in member.closure.scope and index != member.root and item.path in paths
+    }
+    tops = [member for path, member in paths.items() if path not in inner]
+    return tops or list(members)  # they need each other in a circle
+
+
+@dataclass(slots=True)
+class _Drawing:
+    member: Explained
+    pattern: str | None
+    drawn: set[int] = field(default_factory=set)
+    edges: dict[int, list[Edge]] = field(default_factory=dict)
+    leading: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        closure = self.member.closure
+        for edge in closure.edges:
+            if edge.requester >= self.member.root and edge.requester in closure.scope:
+                self.edges.setdefault(edge.requester, []).append(edge)
+        found = {edge.requester for edge in self._all() if self._wanted(edge)}
+        while found:  # what leads to what was found
+            self.leading |= found
+            found = {edge.requester for edge in self._all() if edge.target in found} - self.leading
+
+    def _all(self) -> list[Edge]:
+        return [edge for edges in self.edges.values() for edge in edges]
+
+    def _wanted(self, edge: Edge) -> bool:
+        if self.pattern is None:
+            return True
+        path = None if edge.target is None else self.member.closure.objects[edge.target].path
+        return matches_library(self.pattern, edge.soname, path)
+
+    def draw(self) -> Tree:
+        file = self.member.file
+        tree = Tree(Text.assemble((safe(file.path), "bold"), (_root_note(file), "dim")))
+        self.drawn.add(self.member.root)
+        self._branches(tree, self.member.root)
+        if self.pattern is None or tree.children:
+            for entry in file.needed if file.served else ():
+                if entry.action == "drop" and (
+                    self.pattern is None or matches_library(self.pattern, entry.soname)
+                ):
+                    tree.add(Text(safe(f"{entry.soname}  dropped: {'; '.join(entry.evidence)}"), style="red"))
+        return tree
+
+    def _branches(self, tree: Tree, requester: int) -> None:
+        for edge in self.edges.get(requester, ()):
+            leads = edge.target is not None and edge.target in self.leading
+            if not (self._wanted(edge) or leads):
+                continue
+            if edge.target is None:
+                self._missing(tree, edge)
+                continue
+            # Below the one that it is loaded for: that is the order of the loader.
+            here = edge.found_by is not None and edge.found_by.rule != "loaded"
+            opens = here and edge.target not in self.drawn and not self._is_libc(edge.target)
+            where = "above" if edge.target in self.drawn else "below"
+            folds = not opens and leads and self._branched(edge.target)
+            branch = tree.add(self._found(edge, f"  (see {where})" if folds else ""))
+            if opens:
+                self.drawn.add(edge.target)
+                self._branches(branch, edge.target)
+
+    def _is_libc(self, index: int) -> bool:
+        """The C library's parts need each other in every closure; that tells nobody anything."""
+        return self.member.closure.objects[index].image.soname in GLIBC_SONAMES
+
+    def _branched(self, index: int) -> bool:
+        return index >= self.member.root and not self._is_libc(index) and bool(self.edges.get(index))
+
+    def _found(self, edge: Edge, fold: str) -> Text:
+        note, style = self._change(edge)
+        return Text.assemble(
+            (safe(edge.soname), style or "bold"),
+            (safe(f"  {self._served(edge)}"), "dim"),
+            (note, style),
+            (fold, "dim"),
+        )
+
+    def _served(self, edge: Edge) -> str:
+        """The path and the loader's rule; only who it was loaded for, where the path is told there."""
+        found_by, objects = edge.found_by, self.member.closure.objects
+        target = edge.target or 0
+        path = self.member.layout.shown(objects[target].path)
+        if found_by is None or found_by.rule != "loaded":
+            return f"{path}  {self._rule(found_by, edge.requester)}"
+        if target < self.member.root:
+            return f"{path}  loaded before, by the program"
+        first = objects[target].loader
+        return f"already loaded for {self._name(first)}" if first is not None else f"{path}  already loaded"
+
+    def _rule(self, found_by: FoundBy | None, requester: int) -> str:
+        """The loader's rule; whose search path it is, only where it is not that of the object that asks."""
+        text = self.member.layout.shown(str(found_by))
+        own = found_by is not None and found_by.owner == self.member.closure.objects[requester].path
+        return text.rpartition(" of ")[0] if own else text
+
+    def _name(self, index: int) -> str:
+        return posixpath.basename(self.member.closure.objects[index].path)
+
+    def _change(self, edge: Edge) -> tuple[str, str]:
+        """What the plan does to this NEEDED, for one of the member itself."""
+        if edge.requester != self.member.root or not self.member.file.served:
+            return "", ""
+        for entry in self.member.file.needed:
+            if entry.action == "add" and entry.soname == edge.soname:
+                return "  added to NEEDED", "green"
+            if entry.action == "substitute" and entry.soname_after == edge.soname:
+                return f"  instead of {safe(entry.soname)}", "yellow"
+        return "", ""
+
+    def _missing(self, tree: Tree, edge: Edge) -> None:
+        shown = self.member.layout.shown
+        entry = self._decision(edge)
+        allowed = entry is not None and entry.origin == "assumed"
+        note = "  allowed to be missing" if allowed else ""
+        branch = tree.add(
+            Text.assemble((safe(edge.soname), "bold red"), ("  not found", "red"), (note, "yellow"))
+        )
+        for tried in edge.tried:
+            line = f"tried {shown(tried.path)}: {tried.reason} ({self._rule(tried.found_by, edge.requester)})"
+            branch.add(Text(safe(line), style="dim"))
+
+    def _decision(self, edge: Edge) -> NeededDecision | None:
+        if edge.requester != self.member.root:
+            return None
+        return next((entry for entry in self.member.file.needed if entry.soname_after == edge.soname), None)
+
+
+def _root_note(file: FilePlan) -> str:
+    if not file.served:
+        return "  left as it is: not everything that it needs is there"
+    rpath = file.rpath
+    if (rpath.before, rpath.kind_before) == (rpath.after, rpath.kind_after):
+        return "" if file.changed else "  unchanged"
+    after = f"{(rpath.kind_after or '').upper()} {rpath.after}" if rpath.after else "no search path"
+    return safe(f"  with {after}")

@@ -1,0 +1,129 @@
+"""The tree of who needs whom, drawn of compiled libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from relink.plan.layout import Layout
+from relink.report import text
+from relink.report.tree import Explained, dependency_trees
+from tests.unit.plan.scenes import Scene
+
+USES = "extern int {0}(void); int g_{0}(void){{return {0}();}}"
+NEW = "-Wl,--enable-new-dtags,-rpath,{0}"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def drawn(scene: Scene, pattern: str | None = None, *, width: int | None = None) -> list[str]:
+    decisions = scene.decide()
+    layout: Layout = decisions.situation.layout
+    members = [Explained(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files]
+    return lines(*dependency_trees(members, pattern), width=width)
+
+
+def lines(*parts: RenderableType, width: int | None = None) -> list[str]:
+    console = Console(force_terminal=width is not None, width=width, color_system=None)
+    with console.capture() as captured:
+        text.show(console, *parts)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_what_is_needed_stands_below_the_one_that_it_is_loaded_for(scene: Scene) -> None:
+    deep = scene.provide("lib/libdeep.so.1")
+    mid = scene.provide("lib/libmid.so.1", ["libdeep.so.1"], flags=[NEW.format("$ORIGIN")])
+    top = scene.provide("lib/libtop.so.1", ["libmid.so.1"], flags=[NEW.format("$ORIGIN")])
+    scene.member("demo/a.so", ["libtop.so.1", "libmid.so.1"])
+    lib = scene.prefix / "lib"
+    assert drawn(scene) == [
+        f"demo/a.so  with RUNPATH {lib}",
+        f"├── libtop.so.1  {top}  RUNPATH entry {lib}",
+        "│   └── libmid.so.1  already loaded for a.so  (see below)",
+        f"└── libmid.so.1  {mid}  RUNPATH entry {lib}",
+        f"    └── libdeep.so.1  {deep}  RUNPATH entry $ORIGIN",
+    ]
+
+
+def test_what_the_plan_changes_is_marked(scene: Scene) -> None:
+    scene.substitutes = (("libsmi.so.1", "libsmi.so.7"),)
+    scene.provide("lib/libsmi.so.7", source="int smi_init(void){return 1;}")
+    scene.provide("lib/libdeep.so.1")
+    scene.provide("lib/libhip.so.1", ["libdeep.so.1"], "int hip(void){return 1;}", [NEW.format("/nowhere")])
+    source = USES.format("smi_init") + USES.format("hip")
+    scene.member("demo/a.so", ["libsmi.so.1", "libhip.so.1", "libtracer.so.4"], source)
+    found = drawn(scene)
+    assert any(
+        line.startswith("├── libsmi.so.7  ") and line.endswith("  instead of libsmi.so.1") for line in found
+    )
+    assert any(line.startswith("├── libdeep.so.1  ") and line.endswith("  added to NEEDED") for line in found)
+    assert "│   └── libdeep.so.1  already loaded for a.so" in found
+    assert found[-1].startswith("└── libtracer.so.4  dropped: no version record names it; ")
+
+
+def test_what_is_missing_and_everything_that_was_tried(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1", source="int hip(void){return 1;}")
+    scene.allow_missing = ("libmaybe*",)
+    source = USES.format("hip") + USES.format("gone")
+    scene.member("demo/a.so", ["libhip.so.1", "libgone.so.1", "libmaybe.so.1"], source)
+    found = drawn(scene)
+    (place,) = (number for number, line in enumerate(found) if "libgone.so.1  not found" in line)
+    lib = scene.prefix / "lib"
+    assert found[place + 1] == f"│   ├── tried {lib}/libgone.so.1: no such file (RUNPATH entry {lib})"
+    assert "default directory" in found[place + 3]
+    assert any("libmaybe.so.1  not found  allowed to be missing" in line for line in found)
+
+
+def test_only_the_ways_to_one_library(scene: Scene) -> None:
+    deep = scene.provide("lib/libdeep.so.1")
+    mid = scene.provide("lib/libmid.so.1", ["libdeep.so.1"], flags=[NEW.format("$ORIGIN")])
+    scene.provide("lib/libother.so.1")
+    scene.member("demo/a.so", ["libother.so.1", "libmid.so.1"])
+    scene.member("demo/b.so", ["libother.so.1"])
+    lib = scene.prefix / "lib"
+    wanted = [
+        f"demo/a.so  with RUNPATH {lib}",
+        f"└── libmid.so.1  {mid}  RUNPATH entry {lib}",
+        f"    └── libdeep.so.1  {deep}  RUNPATH entry $ORIGIN",
+    ]
+    for pattern in ("libdeep.so.1", "libdeep.so", "libdeep", "libd?ep*", str(deep)):
+        assert drawn(scene, pattern) == wanted
+    assert drawn(scene, "libnone*") == []
+
+
+def test_members_that_others_need_are_drawn_below_them(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.member("demo/libs/libown.so.1", ["libhip.so.1"])
+    scene.member("demo/a.so", ["libown.so.1"], flags=[NEW.format("$ORIGIN/libs")])
+    found = drawn(scene)
+    assert [line for line in found if not line.startswith((" ", "├", "│", "└"))] == ["demo/a.so  unchanged"]
+    assert found[1] == "└── libown.so.1  $WHEEL/demo/libs/libown.so.1  RUNPATH entry $ORIGIN/libs"
+    assert found[2].startswith("    └── libhip.so.1  ")
+
+
+def test_a_circle_ends(scene: Scene) -> None:
+    flags = [NEW.format("$ORIGIN")]
+    scene.provide("lib/libx.so.1", ["liby.so.1"], flags=flags)
+    scene.provide("lib/liby.so.1", ["libx.so.1"], flags=flags)
+    scene.member("demo/a.so", ["libx.so.1"])
+    assert drawn(scene)[-1] == "        └── libx.so.1  already loaded for a.so  (see above)"
+
+
+def test_names_do_not_steer_the_terminal(scene: Scene) -> None:
+    scene.member("demo/a\x1b[2J.so", [])
+    assert "\x1b" not in "".join(drawn(scene))
+    assert "a\\x1b[2J.so" in drawn(scene)[0]
+
+
+def test_a_narrow_terminal_wraps_and_loses_nothing(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.member("demo/a.so", ["libhip.so.1"])
+    narrow = drawn(scene, width=40)
+    assert max(map(len, narrow)) <= 40
+    whole = "".join(line.lstrip("└─ ") for line in narrow).replace(" ", "")
+    assert f"{scene.prefix}/lib/libhip.so.1" in whole
