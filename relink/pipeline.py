@@ -552,9 +552,9 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             name=name,
             replacements=replacements,
             additions={
-                f"{dist_info}/{PLAN_MEMBER}": Addition(_json_bytes(to_json(plan))),
+                f"{dist_info}/{PLAN_MEMBER}": Addition(json_bytes(to_json(plan))),
                 f"{dist_info}/{SBOM_MEMBER}": Addition(
-                    _json_bytes(bill_of_materials(plan, str(name.version)))
+                    json_bytes(bill_of_materials(plan, str(name.version)))
                 ),
                 **_store_member(dist_info, plan),
             },
@@ -581,7 +581,8 @@ def _old_store_member(archive: WheelArchive, plan: Plan) -> frozenset[str]:
     return frozenset({name}) if name in archive.members and not store_paths(plan) else frozenset()
 
 
-def _json_bytes(data: dict[str, Any]) -> bytes:
+def json_bytes(data: dict[str, Any]) -> bytes:
+    """Return JSON data as it is written into the wheel."""
     return json.dumps(data, indent=1).encode() + b"\n"
 
 

@@ -106,6 +106,7 @@ sys.exit(hostile.run(scene, "trial", 0, 1))
         ("while True: pass", "Hang: more than 1 s"),
         ("time.sleep(60)", "Hang: more than 1 s"),
         ("bytearray(1 << 40)", "MemoryError"),
+        ("b'x' * (300 << 20)", "MiB were held at once"),
         ("{}[1]", "KeyError"),
         ("os.abort()", ""),
         ("Path('../elsewhere').write_bytes(b'')", "outside of the temporary directory"),

@@ -51,3 +51,36 @@ def make_wheel(
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
     return path
+
+
+def changed(
+    wheel: Path,
+    directory: Path,
+    edits: Mapping[str, bytes | None],
+    *,
+    name: str | None = None,
+    modes: Mapping[str, int] | None = None,
+    record: bool = True,
+) -> Path:
+    """Copy a wheel with other contents (None: left out), and a RECORD that is right again unless `record` is false."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / (name or wheel.name)
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as sink:
+        items = {item.filename: item for item in source.infolist()}
+        contents = {key: source.read(key) for key in items} | dict(edits)
+        at = next(key for key in contents if key.endswith(".dist-info/RECORD"))
+        rows = []
+        for key, data in contents.items():
+            if data is not None and key != at:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                rows.append(f"{key},sha256={digest},{len(data)}\n")
+        if record:
+            contents[at] = ("".join(rows) + f"{at},,\n").encode()
+        for key, data in contents.items():
+            if data is not None:
+                item = zipfile.ZipInfo(key, (2025, 5, 1, 12, 0, 0))
+                item.external_attr = items[key].external_attr if key in items else 0o100644 << 16
+                item.external_attr = (modes or {}).get(key, item.external_attr >> 16) << 16
+                item.compress_type = zipfile.ZIP_DEFLATED
+                sink.writestr(item, data)
+    return path

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
+import shutil
+import struct
 import subprocess
 import sys
+import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from relink.diff import diff
+from relink.diff.content import Ranges, compared
+from relink.diff.elf import changes, named
+from relink.elf.image import read_image, read_sections
 from relink.errors import WheelError
 from relink.pipeline import relink
 from relink.report.diff_text import WheelDiff, to_json, to_text
 from tests.support.cc import shared
-from tests.support.wheels import make_wheel
+from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 
 INFO = "demo-1.0+rocm7.2.4.dist-info"
@@ -31,39 +36,6 @@ def pair(works: Works, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     report = relink(vendor, works.options(directory / "out"))
     assert report.output is not None
     return vendor, Path(report.output.path)
-
-
-def changed(
-    wheel: Path,
-    directory: Path,
-    edits: Mapping[str, bytes | None],
-    *,
-    name: str | None = None,
-    modes: Mapping[str, int] | None = None,
-    record: bool = True,
-) -> Path:
-    """Copy a wheel with other contents (None: left out), and a RECORD that is right again."""
-    directory.mkdir(exist_ok=True)
-    path = directory / (name or wheel.name)
-    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as sink:
-        items = {item.filename: item for item in source.infolist()}
-        contents = {key: source.read(key) for key in items} | dict(edits)
-        at = next(key for key in contents if key.endswith(".dist-info/RECORD"))
-        rows = []
-        for key, data in contents.items():
-            if data is not None and key != at:
-                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-                rows.append(f"{key},sha256={digest},{len(data)}\n")
-        if record:
-            contents[at] = ("".join(rows) + f"{at},,\n").encode()
-        for key, data in contents.items():
-            if data is not None:
-                item = zipfile.ZipInfo(key, (2025, 5, 1, 12, 0, 0))
-                item.external_attr = items[key].external_attr if key in items else 0o100644 << 16
-                item.external_attr = (modes or {}).get(key, item.external_attr >> 16) << 16
-                item.compress_type = zipfile.ZIP_DEFLATED
-                sink.writestr(item, data)
-    return path
 
 
 def content(wheel: Path, member: str) -> bytes:
@@ -175,7 +147,7 @@ def another_path(data: bytes) -> bytes:
         ("demo/a.so", in_text, "demo/a.so: "),
         ("demo/a.so", another_path, "is '"),
         ("demo/a.so", shorter, "demo/a.so: "),
-        ("demo/a.so", lambda data: data + b"x" * 2000, "belong to nothing that the edit writes"),
+        ("demo/a.so", lambda data: data + b"x", "are not what patchelf"),
         ("demo/__init__.py", lambda data: data + b"import evil\n", "the plan does not name it"),
         (f"{INFO}/METADATA", lambda data: data + b"more", "more changed than name, version and tags"),
         (
@@ -184,9 +156,17 @@ def another_path(data: bytes) -> bytes:
             "more changed than name, version and tags",
         ),
         (f"{INFO}/sboms/relink.cdx.json", lambda data: data.replace(b"rocm-relink", b"other"), "is not what"),
-        (f"{INFO}/sboms/relink.cdx.json", lambda _: b"[" * 100_000, "is not JSON"),
+        (f"{INFO}/sboms/relink.cdx.json", lambda _: b"[" * 100_000, "is not what this relink writes"),
         (f"{INFO}/sboms/relink.cdx.json", lambda _: None, "is not there"),
+        (f"{INFO}/sboms/relink.cdx.json", lambda data: data + b" ", "is not what this relink writes"),
         (f"{INFO}/relink.json", lambda _: b"{}", "not a plan"),
+        (f"{INFO}/relink.json", lambda data: data + b" ", "is not what this relink writes"),
+        (
+            f"{INFO}/relink.json",
+            lambda data: data.replace(b'"output"', b'"output": "x", "output"', 1),
+            "is not what this relink writes",
+        ),
+        (f"{INFO}/relink-store-paths", lambda _: b"/nix/store/x", "names no store path"),
         ("demo/evil.py", lambda _: b"", "demo/evil.py: added"),
         ("demo/plain.so", lambda _: None, "demo/plain.so: removed"),
         ("demo/bin/prog", None, "the plan changes it, and it has not changed"),
@@ -205,6 +185,120 @@ def test_what_the_plan_does_not_say(
     found = diff(pair[0], changed(pair[1], tmp_path / "tampered", {member: new}))
     assert not found.ok
     assert any(member in text and said in text for text in found.unexplained), found.unexplained
+
+
+def header(at: int) -> Callable[[bytes], int]:
+    return lambda _: at
+
+
+def inside(section: str, share: float) -> Callable[[bytes], int]:
+    """The offset of a byte of a section, its first one at 0, its last at 1."""
+
+    def place(data: bytes) -> int:
+        found = next(item for item in read_sections(data, "x") if item.name == section)
+        return found.offset + int(share * (found.file_size - 1))
+
+    return place
+
+
+def between(data: bytes) -> int:
+    """The offset of a byte that is in no section and no table, and is mapped."""
+    sections = sorted(
+        item.offset + item.file_size for item in read_sections(data, "x") if item.name == ".text"
+    )
+    return sections[0] + 16
+
+
+def in_table(table: int, row: int, field: int) -> Callable[[bytes], int]:
+    """The offset of a byte of the table whose offset is at `table` in the ELF header."""
+    return lambda data: struct.unpack_from("<Q", data, table)[0] + row + field
+
+
+PROGRAM, SECTION = (32, 56), (40, 64)
+
+PLACES: dict[str, Callable[[bytes], int]] = {
+    "ABI version": header(8),
+    "entry point": header(24),
+    "flags": header(48),
+    "flags of a segment": in_table(PROGRAM[0], PROGRAM[1], 4),
+    "physical address of a segment": in_table(PROGRAM[0], PROGRAM[1], 24),
+    "kind of a section": in_table(SECTION[0], 3 * SECTION[1], 4),
+    "entry size of a section": in_table(SECTION[0], 3 * SECTION[1], 56),
+    "between code and data": between,
+    "the last byte": lambda data: len(data) - 1,
+    **{
+        f"{section} at {share}": inside(section, share)
+        for section in (
+            ".text",
+            ".dynamic",
+            ".dynsym",
+            ".dynstr",
+            ".symtab",
+            ".strtab",
+            ".shstrtab",
+            ".comment",
+        )
+        for share in (0, 0.5, 1)
+    },
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("member", ["demo/a.so", "demo/bin/prog"])
+def test_no_byte_can_be_changed(pair: tuple[Path, Path], tmp_path: Path, member: str, place: str) -> None:
+    """Neither what the loader reads nor what nobody does: the file is what patchelf makes of the old one, or it is told."""
+    data = content(pair[1], member)
+    at = PLACES[place](data)
+    found = diff(pair[0], changed(pair[1], tmp_path / "tampered", {member: flipped(data, at)}))
+    assert any(text.startswith(f"{member}: ") for text in found.unexplained), at
+    assert any(f"bytes {at:#x}..{at + 1:#x}" in text for text in found.unexplained), found.unexplained
+
+
+def test_store_paths_are_the_plans(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
+    """A plan that names a Nix store goes with a member that lists its paths; relinked elsewhere, the next one has none."""
+    listed = changed(
+        pair[0], tmp_path / "listed", {"demo-1.0.dist-info/relink-store-paths": b"/nix/store/x\n"}
+    )
+    report = relink(listed, works.options(tmp_path / "out"))
+    assert report.output is not None
+    found = diff(listed, Path(report.output.path))
+    assert found.removed == ("demo-1.0.dist-info/relink-store-paths",)
+    assert found.verdict == "only what the plan says"
+
+
+def test_patchelf_is_missing(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    found = diff(*pair)
+    assert not found.ok
+    assert any(
+        "demo/a.so: the edit cannot be made again to compare (patchelf is not" in text
+        for text in found.unexplained
+    )
+
+
+def test_sections_without_end(works: Works) -> None:
+    """65,000 sections of one name, each the whole file: told in no time."""
+    data = works.library.read_bytes()
+    rows = 65_000
+    start = len(data) + -len(data) % 8
+    row = struct.pack("<IIQQQQIIQQ", 1, 1, 0, 0, 0, start, 0, 0, 1, 0)
+    table = bytearray(data) + bytes(start - len(data)) + bytes(64) + row * (rows - 1)
+    struct.pack_into("<Q", table, 40, start)
+    struct.pack_into("<HHH", table, 58, 64, rows, 0)
+    old, new = bytes(table), bytearray(table)
+    for at in range(0x400, start, 64):
+        new[at] ^= 1
+    began = time.monotonic()
+    images = read_image(old, "x"), read_image(new, "x")
+    sections = read_sections(old, "x"), read_sections(new, "x")
+    ranges = Ranges()
+    deque(compared([(0, old, bytes(new))], ranges), 0)
+    with memoryview(old) as a, memoryview(new) as b:
+        facts = changes(a, b, images, sections, ranges)
+        places = named(ranges, b, images[1], sections[1])
+    assert len(facts.sections) == rows - 1
+    assert len(places) == len(ranges.found) > 100
+    assert time.monotonic() - began < 10
 
 
 def test_record_mode_and_name_are_held_to_account(pair: tuple[Path, Path], tmp_path: Path) -> None:
