@@ -4,7 +4,9 @@
 }:
 
 {
-  relink = pkgs.python3Packages.callPackage ./nix/relink.nix { };
+  relink = pkgs.python3Packages.callPackage ./nix/relink.nix {
+    patchelf = pkgs.callPackage ./nix/patchelf.nix { };
+  };
   relinkHook = pkgs.callPackage ./nix/relink-hook.nix { };
   # For python3Packages; of another set it is `python312Packages.callPackage ./nix/relink-wheel.nix { }`.
   relinkWheel = pkgs.python3Packages.callPackage ./nix/relink-wheel.nix { };

@@ -19,8 +19,12 @@
         inherit (own) relink relinkHook;
       };
 
-      overlays.default = final: _prev: {
-        inherit (import ./default.nix { pkgs = final; }) relink relinkHook relinkWheel;
+      # relinkWheel belongs to a set of Python packages: `python312Packages.relinkWheel`.
+      overlays.default = final: prev: {
+        inherit (import ./default.nix { pkgs = final; }) relink relinkHook;
+        pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
+          (pythonFinal: _: { relinkWheel = pythonFinal.callPackage ./nix/relink-wheel.nix { }; })
+        ];
       };
 
       lib.relinkWheel = pythonPackages: pythonPackages.callPackage ./nix/relink-wheel.nix { };

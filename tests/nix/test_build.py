@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,12 @@ from typer.testing import CliRunner
 
 from relink.cli import app
 from relink.elf.image import map_file, read_image
+from relink.elf.patchelf import find_patchelf
 from relink.loader.target import find_target
 from tests.nix.conftest import PYTHON, Nix
+from tests.support.cc import shared
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
 
 
 def write(wheel: Path, directory: Path, *options: str, code: int = 0, url: str | None = "file") -> str:
@@ -35,11 +41,18 @@ def check_built(nix: Nix, built: Path, *, ordered: bool = True) -> None:
     with map_file(str(library)) as buffer:
         image = read_image(buffer, "a.so")
     assert image.needed == ("libamdhip64.so.7", "librocm_smi64.so.1", "libstdc++.so.6")
-    clr, smi, gcc, libc = stores(nix, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc", "libc")
+    clr, smi, gcc = stores(nix, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
     entries = (image.search_path or "").split(":")
     wanted = ["$ORIGIN", f"{clr}/lib", f"{smi}/lib", f"{gcc}/lib"]
     assert entries == wanted if ordered else (entries[0] == "$ORIGIN" and sorted(entries) == sorted(wanted))
     assert nix.references(built) == {clr, smi, gcc}
+    check_loads(nix, built)
+
+
+def check_loads(nix: Nix, built: Path) -> None:
+    """The loader of the stand-in's C library, by itself, finds everything, and all of it in the store."""
+    library = built / f"lib/python{PYTHON}/site-packages/demo/a.so"
+    (libc,) = stores(nix, "libc")
     loader = Path(libc, "lib", Path(find_target().interpreter).name)
     listed = subprocess.run(
         [loader, "--inhibit-cache", "--list", library], capture_output=True, text=True, check=True
@@ -67,3 +80,116 @@ def test_proved_with_store_paths(in_store: Nix, vendor_wheel: Path, tmp_path: Pa
     output = write(vendor_wheel, tmp_path / "out", option, clr, option, smi)
     assert "RLK710" not in output
     check_built(in_store, in_store.build(package(in_store, tmp_path / "out")), ordered=how == "prefixes")
+
+
+def test_a_root_keeps_the_package(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    write(vendor_wheel, tmp_path / "out")
+    link = tmp_path / "result"
+    in_store.run("nix-build", "--out-link", link, "--expr", package(in_store, tmp_path / "out"))
+    built = link.resolve()
+    direct = in_store.references(built)
+    assert len(direct) == 3
+    blas = Path(stores(in_store, "rocmPackages.rocblas")[0])
+    in_store.run("nix-collect-garbage")
+    assert all(Path(path).is_dir() for path in direct)
+    check_loads(in_store, built)
+    assert not blas.exists(), "what nothing refers to is collected, or this test shows nothing"
+    link.unlink()
+    in_store.run("nix-collect-garbage")
+    assert not built.exists()
+    assert not any(Path(path).exists() for path in direct)
+
+
+def test_from_the_index(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    """Without --url it is nixpkgs' fetchPypi that makes the address, of the parts of the name."""
+    output = write(vendor_wheel, tmp_path / "out", "-v", url=None)
+    assert "RLK712" in output
+    before = in_store.tools
+    in_store.tools = before | {"index": str(vendor_wheel.parent)}
+    try:
+        check_built(in_store, in_store.build(package(in_store, tmp_path / "out")))
+    finally:
+        in_store.tools = before
+
+
+def test_a_prefix_outside_of_the_store(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    """What its libraries export is checked; that they cannot find each other there is of no concern to a store."""
+    ordinary = tmp_path / "rocm" / "lib"
+    ordinary.mkdir(parents=True)
+    found = stores(in_store, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime")), "gcc")
+    for library in (item for path in found for item in Path(path, "lib").iterdir()):
+        (ordinary / library.name).write_bytes(library.read_bytes())
+        subprocess.run([find_patchelf().path, "--remove-rpath", ordinary / library.name], check=True)
+    output = write(vendor_wheel, tmp_path / "out", "--prefix", str(ordinary.parent))
+    assert (
+        f"RLK710 {vendor_wheel.name}: checked against {ordinary.parent}; the libraries of nixpkgs" in output
+    )
+    plan = json.loads((tmp_path / "out" / "demo.json").read_text())
+    assert [file["add"] for file in plan["files"]] == [[]]
+    assert plan["proved"] is False
+    assert "# No library of a store was at hand" in (tmp_path / "out" / "package.nix").read_text()
+    check_built(in_store, in_store.build(package(in_store, tmp_path / "out")))
+
+
+def test_a_library_that_nixpkgs_lacks(
+    in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """It is an argument of the package, said in a comment there; without it evaluation fails, with it the package builds."""
+    lone = shared(tmp_path / "lone" / "lib" / "librare.so.3", "int rare(void){return 1;}")
+    user = shared(tmp_path / "user.so", "extern int rare(void); int u(void){return rare();}", needed=[lone])
+    wheel = make_wheel(tmp_path / "wheel", {**vendor_files, "demo/user.so": user}, tag=TAG)
+    output = write(wheel, tmp_path / "out")
+    assert "RLK711 librare.so.3: asked for as extraLibraries.rare" in output
+    text = (tmp_path / "out" / "package.nix").read_text()
+    assert (
+        "  # nixpkgs has none that relink knows: rare, with lib/librare.so.3\n  extraLibraries ? { },\n"
+        in text
+    )
+    run = in_store.eval(f"({package(in_store, tmp_path / 'out')}).drvPath", check=False)
+    assert (
+        "there is no extraLibraries.rare (ROCm 7.2.4), which is to have librare.so.3; use a nixpkgs that has it, or pass "
+        "extraLibraries.rare = a package with the library in lib/"
+    ) in run.stderr
+    rare = f"{in_store.packages()}.runCommand \"rare\" {{ }} ''mkdir -p $out/lib; cp {lone} $out/lib/; :''"
+    given = f"{{ extraLibraries.rare = {rare}; }}"
+    built = in_store.build(package(in_store, tmp_path / "out", given))
+    assert str(in_store.build(rare)) in in_store.references(built)
+
+
+@pytest.mark.parametrize("pattern", ["librare", "librare.so.*"])
+def test_a_library_that_may_be_missing(
+    in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path, pattern: str
+) -> None:
+    lone = shared(tmp_path / "librare.so.3", "int rare(void){return 1;}")
+    strip = "-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"
+    user = shared(
+        tmp_path / "user.so",
+        "extern int rare(void); int u(void){return rare();}",
+        needed=[lone],
+        flags=[strip],
+    )
+    wheel = make_wheel(tmp_path / "wheel", {**vendor_files, "demo/user.so": user}, tag=TAG)
+    write(wheel, tmp_path / "out", "--allow-missing", pattern)
+    built = in_store.build(package(in_store, tmp_path / "out"))
+    check_built(in_store, built)
+    plan = tmp_path / "out" / "demo.json"
+    plan.write_text(plan.read_text().replace(f'"{pattern}"', '"other"'))
+    run = in_store.run(
+        "nix-build", "--no-out-link", "--expr", package(in_store, tmp_path / "out"), check=False
+    )
+    assert "relink: demo/user.so: librare.so.3 => not found" in run.stderr
+
+
+def test_added_libraries_come_behind_the_files_own(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    """The order of symbol look-up: patchelf would put them in front, sorted."""
+    write(vendor_wheel, tmp_path / "out")
+    plan = tmp_path / "out" / "demo.json"
+    data = json.loads(plan.read_text())
+    added = ["libzed.so.1", "libbed.so.1", "libaid.so.1"]
+    data["files"][0] |= {"add": added}
+    data["missing"] = added
+    plan.write_text(json.dumps(data))
+    built = in_store.build(package(in_store, tmp_path / "out"))
+    with map_file(str(built / f"lib/python{PYTHON}/site-packages/demo/a.so")) as buffer:
+        needed = read_image(buffer, "a.so").needed
+    assert needed == ("libamdhip64.so.7", "librocm_smi64.so.1", "libstdc++.so.6", *added)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from relink.isa.target_id import CodeTarget, match, parse_target_id
 from relink.nix.compatibility import compatibility_json
 from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import package, write
+from tests.support.cc import shared
 
 CODE = {
     "path": "demo/a.so",
@@ -40,6 +42,14 @@ def refused(nix: Nix, directory: Path, more: str = "{ }", **arguments: str) -> s
     return run.stderr
 
 
+def printed(nix: Nix, said: str, sentence: str) -> None:
+    """`sentence` was printed, and examples/nix/README.md has it as it was: NAME.whl for the wheel, … for a store path."""
+    plain = re.sub(rf"{nix.root}/store/[^\s)]*", "…", re.sub(r"demo-1\.0-\S+\.whl", "NAME.whl", said))
+    assert sentence in " ".join(plain.split())
+    documented = (ROOT / "examples" / "nix" / "README.md").read_text().replace("`", "")
+    assert f"| {sentence.replace('`', '')} |" in documented
+
+
 def test_the_table_in_nix_is_that_of_isa_toml() -> None:
     assert (ROOT / "nix" / "isa.json").read_text() == compatibility_json(), (
         "run: python -c 'from relink.nix.compatibility import compatibility_json as c; print(c(), end=\"\")' > nix/isa.json"
@@ -47,28 +57,32 @@ def test_the_table_in_nix_is_that_of_isa_toml() -> None:
 
 
 def test_a_missing_attribute(in_store: Nix, made: Path) -> None:
-    message = refused(in_store, made, without='[ "rocm-smi" ]')
-    assert (
-        "there is no rocmPackages.rocm-smi (ROCm 7.2.4), which is to have librocm_smi64.so.1; use a nixpkgs that has it, "
-        "or pass extraLibraries.rocm-smi = a package with the library in lib/"
-    ) in message
+    printed(
+        in_store,
+        refused(in_store, made, without='[ "rocm-smi" ]'),
+        "relink: NAME.whl: there is no rocmPackages.rocm-smi (ROCm 7.2.4), which is to have librocm_smi64.so.1; use a nixpkgs "
+        "that has it, or pass extraLibraries.rocm-smi = a package with the library in lib/",
+    )
     given = f"{{ extraLibraries.rocm-smi = {in_store.packages()}.rocmPackages.rocm-smi; }}"
     assert in_store.build(package(in_store, made, given, without='[ "rocm-smi" ]')).is_dir()
 
 
 def test_another_rocm(in_store: Nix, made: Path) -> None:
-    message = refused(in_store, made, rocmVersion='"6.4.3"')
-    assert (
-        "the plan is for ROCm 7, rocmPackages has ROCm 6.4.3; make the package anew with `relink nix`"
-        in message
+    printed(
+        in_store,
+        refused(in_store, made, rocmVersion='"8.0.0"'),
+        "relink: NAME.whl: the plan is for ROCm 7, rocmPackages has ROCm 8.0.0; make the package anew with "
+        "`relink nix` for that, from a wheel that was built for it",
     )
 
 
 def test_another_python(in_store: Nix, made: Path) -> None:
     change(made, python="3.99")
-    message = refused(in_store, made)
-    assert (
-        f"the wheel is for Python 3.99, the package set has Python {PYTHON}; use python399Packages" in message
+    message = refused(in_store, made).replace(f"set has Python {PYTHON}", "set has Python 3.11")
+    printed(
+        in_store,
+        message,
+        "relink: NAME.whl: the wheel is for Python 3.99, the package set has Python 3.11; use python399Packages",
     )
 
 
@@ -86,11 +100,14 @@ def test_gpus_of_the_package_set(in_store: Nix, made: Path, gpu: str, fits: bool
     if fits:
         in_store.eval(f"({package(in_store, made, localGpuTargets=built_for)}).drvPath")
         return
-    message = refused(in_store, made, localGpuTargets=built_for)
-    assert (
-        f"no code for {gpu} in demo/a.so, which has gfx1030, gfx90a:xnack+; choose a release of the wheel that has it, "
-        "or gpuTargets = [ ] to build all the same"
-    ) in message
+    printed(
+        in_store,
+        refused(in_store, made, localGpuTargets=built_for).replace(
+            f"no code for {gpu} ", "no code for gfx1031 "
+        ),
+        "relink: NAME.whl: no code for gfx1031 in demo/a.so, which has gfx1030, gfx90a:xnack+; choose a release of the wheel "
+        "that has it, or gpuTargets = [ ] to build all the same",
+    )
 
 
 def test_gpus_of_the_package_come_before_those_of_the_set(
@@ -136,13 +153,37 @@ def test_a_dry_run_that_fails_fails_the_build(in_store: Nix, made: Path) -> None
         **in_store.tools["rocm"],
         "clr": {"libamdhip64.so.7": {"source": "int other(void){return 1;}", "needs": []}},
     }
-    message = _fails(in_store, made, rocm)
-    assert "relink: demo/a.so: undefined symbol: hip_init" in message
+    printed(in_store, _fails(in_store, made, rocm), "relink: demo/a.so: undefined symbol: hip_init (…)")
 
 
 def test_a_library_that_is_not_there_fails_the_build(in_store: Nix, made: Path) -> None:
     rocm = {**in_store.tools["rocm"], "rocm-smi": {"librocm_smi64.so.2": {"source": "int a;", "needs": []}}}
-    assert "relink: demo/a.so: librocm_smi64.so.1 => not found" in _fails(in_store, made, rocm)
+    printed(in_store, _fails(in_store, made, rocm), "relink: demo/a.so: librocm_smi64.so.1 => not found")
+
+
+def test_a_library_from_elsewhere_fails_the_build(in_store: Nix, made: Path, tmp_path: Path) -> None:
+    """It is found, by the way that it happens by: a search path in a library of the package set that leaves the store."""
+    away = shared(tmp_path / "away" / "libaway.so.1", "int away(void){return 1;}")
+    outside = shared(
+        tmp_path / "libamdhip64.so.7",
+        "int hip_init(void){return 1;}",
+        needed=[away],
+        flags=[f"-Wl,-rpath,{away.parent}"],
+    )
+    before = in_store.tools
+    in_store.tools = before | {
+        "rocm": {name: facts for name, facts in before["rocm"].items() if name == "rocm-smi"},
+        "copied": {"clr": {"files": {outside.name: str(outside)}}},
+    }
+    try:
+        run = in_store.run("nix-build", "--no-out-link", "--expr", package(in_store, made), check=False)
+    finally:
+        in_store.tools = before
+    said = run.stderr.replace(str(away), "…")
+    assert run.returncode != 0
+    printed(
+        in_store, re.sub(r"… \(0x.*\)", "…", said), "relink: demo/a.so: not from the store: libaway.so.1 => …"
+    )
 
 
 def _fails(nix: Nix, directory: Path, rocm: Mapping[str, Any]) -> str:

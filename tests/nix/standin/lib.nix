@@ -16,7 +16,10 @@ let
     getLib = package: package.lib or package.out or package;
     getLicenseFromSpdxId = spdxId: { inherit spdxId; };
     last = list: builtins.elemAt list (builtins.length list - 1);
-    licenses.mit = "MIT";
+    licenses = {
+      gpl3Plus = "GPL-3.0-or-later";
+      mit = "MIT";
+    };
     makeBinPath = list: builtins.concatStringsSep ":" (map (package: "${package}/bin") list);
     optionalAttrs = condition: set: if condition then set else { };
     sourceTypes.binaryNativeCode = "binaryNativeCode";
