@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from relink.cli.application import app
 from relink.cli.options import (
@@ -28,6 +29,7 @@ from relink.cli.options import (
     Sysroot,
     Verbose,
 )
+from relink.cli.pages import page_for, write_page
 from relink.cli.terminal import console, print_json, print_report, progress, say
 from relink.errors import RelinkError, UsageError
 from relink.plan.findings import has_errors
@@ -83,6 +85,14 @@ def run(
     limit: LimitOptions = [],
     select: Select = [],
     ignore: Ignore = [],
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE.html",
+            help="Write a page to look at, errors or not; a directory for several wheels.",
+        ),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -123,8 +133,9 @@ def run(
         limits=parse_limits(limit),
         command=("relink", *sys.argv[1:]),
     )
+    pages = [page_for(html, wheels, wheel) for wheel in wheels]
     reports, failures = [], []
-    for wheel in wheels:
+    for wheel, page in zip(wheels, pages, strict=True):
         try:
             with progress(as_json) as on_stage:
                 report = pipeline.relink(wheel, options, on_stage)
@@ -134,6 +145,14 @@ def run(
         reports.append(report)
         if not as_json:
             print_report(report, verbose=verbose)
+        if page is not None:
+            try:
+                write_page(report, page)
+            except RelinkError as error:
+                failures.append(error)
+                continue
+            if not as_json:
+                text.show(console(), Text(f"report: {page}"))
     if as_json:
         print_json([to_json(report) for report in reports], several=len(wheels) > 1)
     for failure in failures:

@@ -177,6 +177,7 @@ def _finding(found: Finding) -> Html:
             "p",
             tag("span", found.code, class_="code"),
             tag("span", rule.title, class_="muted") if rule else None,
+            tag("span", f", by the profile {found.profile}", class_="muted") if found.profile else None,
         ),
         tag("p", name_of(found.subject), class_="subject"),
         tag("p", breakable(found.message)),

@@ -1,0 +1,51 @@
+"""Where the HTML pages of reports go, and writing them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from relink.errors import UsageError
+
+if TYPE_CHECKING:
+    from relink.report.model import Report
+
+__all__ = ["page_for", "write_page"]
+
+
+def page_for(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
+    """Return where the page of `wheel` goes; `wanted` is a file, or a directory where there are several wheels.
+
+    :raises UsageError: there are several wheels, or nothing can be written there.
+    """
+    if wanted is None:
+        return None
+    if wanted.is_dir():
+        return wanted / f"{wheel.stem}.html"
+    if len(wheels) > 1:
+        raise UsageError(
+            f"--report {wanted}: one page shows one wheel; name a directory for those of {len(wheels)}"
+        )
+    if not wanted.parent.is_dir():
+        raise UsageError(f"--report {wanted}: there is no directory {wanted.parent}; make it first")
+    return wanted
+
+
+def write_page(report: Report, path: Path, *, plan: bool = False) -> None:
+    """Write the page of a report under its name whole, or not at all.
+
+    :raises UsageError: it cannot be written, or would take the place of something that is no page.
+    """
+    from relink.report.html import html_page
+    from relink.wheel.atomic import atomic_file
+
+    if path.suffix.lower() not in (".html", ".htm") and path.exists():
+        raise UsageError(f"{path}: exists and is not called .html; name another file")
+    page = html_page(report, plan=plan)
+    try:
+        with atomic_file(path) as file:
+            file.write(page.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({os.strerror(error.errno or 0)})") from error

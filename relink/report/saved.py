@@ -1,0 +1,45 @@
+"""Reports and plans that were written to a file before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relink.errors import UsageError
+from relink.plan import model as plans
+from relink.plan.model import Plan
+from relink.report.model import SCHEMA, Report, from_json, report_of
+
+__all__ = ["planned_report", "read_saved"]
+
+
+def read_saved(text: str, name: str) -> tuple[Report, bool]:
+    """Read what ``relink --json`` printed, or the ``relink.json`` of a wheel; the latter is a plan, and then True is returned.
+
+    :param name: of the file, for messages.
+    :raises UsageError: it is neither; says why.
+    """
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: this is not JSON ({error})") from error
+    if isinstance(data, list):
+        raise UsageError(
+            f"{name}: {len(data)} reports; a page shows one: keep one of them in a file of its own"
+        )
+    schema = data.get("schema") if isinstance(data, dict) else None
+    try:
+        if schema == SCHEMA:
+            return from_json(data), False
+        if schema == plans.PLAN_SCHEMA:
+            return planned_report(plans.from_json(data)), True
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+    raise UsageError(
+        f"{name}: this is no report of relink (`relink WHEEL --json` prints one, {SCHEMA}) and no plan ({plans.PLAN_SCHEMA})"
+    )
+
+
+def planned_report(plan: Plan) -> Report:
+    """Return what a plan alone can tell."""
+    return report_of(plan, (), None, plan.findings, {})
