@@ -8,9 +8,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from relink.cli.terminal import say
 from relink.errors import RelinkError
@@ -19,8 +20,39 @@ __all__ = ["app", "main"]
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
 
+
+class _WithDefault(TyperGroup):
+    """A group whose command `run` need not be written: not in use, and not where a shell completes a line."""
+
+    default = "run"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {
+            name
+            for parameter in self.get_params(ctx)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        if args and args[0] not in own | set(self.commands):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith(
+            "-"
+        ):  # the first word, and an option: more likely one of the default command
+            command = self.commands[self.default]
+            with command.make_context(self.default, [], parent=ctx, resilient_parsing=True) as inner:
+                known = {item.value for item in found}
+                found += [
+                    item for item in command.shell_complete(inner, incomplete) if item.value not in known
+                ]
+        return found
+
+
 app = typer.Typer(
     name="relink",
+    cls=_WithDefault,
     help="Relink AMD's prebuilt ROCm wheels against the ROCm you have. `relink WHEEL --prefix DIR` is the main command.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -50,12 +82,6 @@ def _top(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0 when all went well, 1 for error findings, 2 for wrong usage or unreadable input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {
-        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
-    }
-    own = {"-h", "--help", "--version", "--install-completion", "--show-completion"}
-    if words and words[0] not in commands | own:
-        words.insert(0, "run")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
             stream, io.TextIOWrapper

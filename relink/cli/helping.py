@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
+from relink.cli.completion import rule_codes
 from relink.cli.options import Json, Prefixes
 from relink.cli.terminal import console, print_json
 from relink.errors import UsageError
@@ -34,7 +35,9 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
 
 @app.command()
 def rules(
-    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="For example RLK101.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(metavar="CODE", help="For example RLK101.", autocompletion=rule_codes)
+    ] = None,
 ) -> None:
     """List the finding codes, or explain one."""
     if code is None:

@@ -90,7 +90,7 @@ def explain(
     library: Annotated[
         str | None,
         typer.Argument(
-            metavar="[LIBRARY]", help="Only the ways to this soname (a glob works). Default: all."
+            metavar="LIBRARY", help="Only the ways to this soname (a glob works). Default: all."
         ),
     ] = None,
     prefix: Prefixes = [],

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
+from relink.cli.completion import gpu_names, rule_codes
+
 __all__ = [
+    "GPUS",
+    "KNOWN",
+    "LINK",
+    "OUTPUT",
+    "RUN",
+    "SHOWN",
+    "WORK",
     "AllowMissing",
     "AssumeSymbols",
     "Closures",
@@ -26,38 +35,70 @@ __all__ = [
     "Verbose",
 ]
 
+# The groups of `relink COMMAND --help`.
+LINK = "What to link to"
+RUN = "Where the result will run"
+KNOWN = "What only you can know"
+GPUS = "GPUs"
+OUTPUT = "What is written"
+WORK = "How it is done"
+SHOWN = "What is shown"
+
 Prefixes = Annotated[
     list[str],
     typer.Option(
-        "--prefix", metavar="DIR", help="A ROCm to link to; repeatable. Default: $ROCM_PATH, /opt/rocm."
+        "--prefix",
+        metavar="DIR",
+        help="A ROCm to link to; repeatable. Default: $ROCM_PATH, /opt/rocm.",
+        rich_help_panel=LINK,
     ),
 ]
 Closures = Annotated[
     list[str],
     typer.Option(
-        "--nix-closure", metavar="PATH", help="A Nix store path: all libraries of its closure; repeatable."
+        "--nix-closure",
+        metavar="PATH",
+        help="A Nix store path: all libraries of its closure; repeatable.",
+        rich_help_panel=LINK,
     ),
 ]
 Python = Annotated[
-    str | None, typer.Option(metavar="PATH", help="The Python that will load the result. Default: this one.")
+    str | None,
+    typer.Option(
+        metavar="PATH", help="The Python that will load the result. Default: this one.", rich_help_panel=RUN
+    ),
 ]
 Interpreter = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="The loader (ld-linux) that will run the result, if it is another."),
+    typer.Option(
+        metavar="PATH",
+        help="The loader (ld-linux) that will run the result, if it is another.",
+        rich_help_panel=RUN,
+    ),
 ]
 Sysroot = Annotated[
-    str | None, typer.Option(metavar="DIR", help="A directory that will be / when the result is run.")
+    str | None,
+    typer.Option(
+        metavar="DIR", help="A directory that will be / when the result is run.", rich_help_panel=RUN
+    ),
 ]
 AllowMissing = Annotated[
     list[str],
     typer.Option(
-        "--allow-missing", metavar="GLOB", help="A library that will be there at run time; repeatable."
+        "--allow-missing",
+        metavar="GLOB",
+        help="A library that will be there at run time; repeatable.",
+        rich_help_panel=KNOWN,
     ),
 ]
 Gpus = Annotated[
     list[str],
     typer.Option(
-        "--gpu", metavar="GPU", help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable."
+        "--gpu",
+        metavar="GPU",
+        help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
+        rich_help_panel=GPUS,
+        autocompletion=gpu_names,
     ),
 ]
 Substitute = Annotated[
@@ -66,30 +107,45 @@ Substitute = Annotated[
         "--substitute",
         metavar="OLD=NEW",
         help="Two sonames are one ABI: let NEW take OLD's place; repeatable.",
+        rich_help_panel=KNOWN,
     ),
 ]
 AssumeSymbols = Annotated[
     list[str],
     typer.Option(
-        "--assume-symbols", metavar="GLOB", help="Symbols that something else will supply; repeatable."
+        "--assume-symbols",
+        metavar="GLOB",
+        help="Symbols that something else will supply; repeatable.",
+        rich_help_panel=KNOWN,
     ),
 ]
 Preload = Annotated[
     list[str],
     typer.Option(
-        "--preload", metavar="SONAME", help="A library that others dlopen: load it before; repeatable."
+        "--preload",
+        metavar="SONAME",
+        help="A library that others dlopen: load it before; repeatable.",
+        rich_help_panel=KNOWN,
     ),
 ]
 Select = Annotated[
     list[str],
     typer.Option(
-        "--select", metavar="GLOB", help="Of warnings and infos only this code or subject; repeatable."
+        "--select",
+        metavar="GLOB",
+        help="Of warnings and infos only this code or subject; repeatable.",
+        rich_help_panel=SHOWN,
+        autocompletion=rule_codes,
     ),
 ]
 Ignore = Annotated[
     list[str],
     typer.Option(
-        "--ignore", metavar="GLOB", help="No findings of this code or subject, errors included; repeatable."
+        "--ignore",
+        metavar="GLOB",
+        help="No findings of this code or subject, errors included; repeatable.",
+        rich_help_panel=SHOWN,
+        autocompletion=rule_codes,
     ),
 ]
 LimitOptions = Annotated[
@@ -98,11 +154,17 @@ LimitOptions = Annotated[
         "--limit",
         metavar="NAME=N",
         help="What a wheel may ask for: members, member-size, total-size (32G, say) or ratio; repeatable.",
+        rich_help_panel=WORK,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Nothing but JSON on standard output.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Nothing but JSON on standard output.", rich_help_panel=SHOWN)
+]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Every NEEDED with its evidence, and all findings.")
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Every NEEDED with its evidence, and all findings.", rich_help_panel=SHOWN
+    ),
 ]
 
 
