@@ -24,11 +24,13 @@ from relink.loader.target import Target, find_target
 from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
 from relink.plan.gpu import GpuPlan, dlopened_libraries, plan_gpus
+from relink.plan.hints import with_hints
 from relink.plan.layout import Layout
 from relink.plan.model import Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
 from relink.plan.strategy import Situation
 from relink.plan.words import some
 from relink.profiles import profile_for
+from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, runtime_of, store_path
 from relink.providers.platform import manylinux_tag, satisfies_tag
 from relink.providers.prefix import Provider, default_prefixes
@@ -83,12 +85,14 @@ class Options:
     :ivar limits: what the wheel may ask of this machine.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.
+    :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
     prefixes: tuple[str, ...] = ()
     nix_closures: tuple[str, ...] = ()
     gc_root: str | None = None
+    profile: str | None = None
     output_directory: Path = Path()
     python: str | None = None
     interpreter: str | None = None
@@ -184,7 +188,10 @@ def open_wheel(
     codes: dict[str, DeviceCode] = {}
     held: dict[str, Held] = {}
     findings: list[Finding] = []
-    for name, member in archive.members.items():
+    # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
+    *others, largest = sorted(archive.members.values(), key=lambda member: member.size)
+    for member in (*others, largest):
+        name = member.name
         if member.is_directory or not is_elf(archive.prefix(name, 4)):
             continue
         content = archive.read_into(name)
@@ -203,13 +210,14 @@ def open_wheel(
             tables[name] = read_symbols(content)
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
-            if kept := hold(content, image, source.noted):
+            if kept := hold(content, image, source.noted, whole=member is largest):
                 held[name] = kept
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
             if name not in held:
                 content.release()
+    images = {name: images[name] for name in archive.members if name in images}
     return Wheel(
         archive,
         images,
@@ -314,7 +322,8 @@ def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], op
         providers=tuple(providers),
         images=wheel.images,
         layout=layout,
-        profile=profile_for(name.distribution),
+        profile=profile_for(name.distribution, options.profile),
+        distribution=read_distribution(target.sysroot),
         allow_missing=options.allow_missing,
         substitutes=tuple(_pair(text) for text in options.substitute),
         assume_symbols=options.assume_symbols,
@@ -376,7 +385,7 @@ def plan_wheel(
             for provider in providers
         ),
         files=decisions.files,
-        findings=select(findings, options.select, options.ignore),
+        findings=select(tuple(with_hints(findings, situation.profile)), options.select, options.ignore),
         loads=decisions.loads,
     )
     return Planned(plan, output, situation, decisions, gpu)
@@ -546,6 +555,8 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
     with clock.stage("write"):
         name = planned.output
         dist_info = renamed_directory(archive.dist_info, name)
+        if not options.verify:  # what nobody reads back is not taken over deflated
+            replacements = {path: replace(new, same=()) for path, new in replacements.items()}
         result = write_wheel(
             archive,
             written.parent,

@@ -27,9 +27,9 @@ from relink.pipeline import (
 )
 from relink.plan.decide import decide
 from relink.plan.findings import Finding, finding, select
+from relink.plan.hints import missing_remedy, with_hints
 from relink.plan.model import Plan, TargetFacts, from_json
 from relink.plan.strategy import Situation
-from relink.profiles import profile_for
 from relink.providers.nix_store import loader_in, store_path
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.tree import Explained
@@ -70,7 +70,8 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         cuts = {name: held.cuts for name, held in wheel.held.items()}
         result = verify(archive, list(wheel.images), situation, cuts)
         missing = _missing(result, situation, plan)
-        findings = select((*wheel.findings, *missing, *result.findings), options.select, options.ignore)
+        told = with_hints((*wheel.findings, *missing, *result.findings), situation.profile)
+        findings = select(tuple(told), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
 
 
@@ -97,15 +98,15 @@ def _missing(result: Verification, situation: Situation, plan: Plan | None) -> I
     for member, found in result.maps.items():
         if found.missing and situation.profile.is_variant(member):
             names = ", ".join(dict.fromkeys(found.missing))
-            yield finding("RLK103", member, f"the loader does not find {names}")
+            text = f"the loader does not find {names}"
+            yield finding("RLK103", member, text, profile=situation.profile.name)
             continue
         for name in dict.fromkeys(found.missing):
             by_soname.setdefault(name, []).append(member)
     for name, members in by_soname.items():
         code = "RLK102" if name in allowed else "RLK101"
-        yield finding(
-            code, name, f"needed in the closure of {', '.join(members)}; the loader does not find it"
-        )
+        text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
+        yield finding(code, name, text, missing_remedy(situation, name) if code == "RLK101" else None)
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:
@@ -172,7 +173,7 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
             tables=wheel.tables,
             codes=wheel.codes,
             layout=situation.layout,
-            profile=profile_for(wheel.archive.name.distribution),
+            profile=situation.profile,
             target=target,
             url=url,
             major=major,

@@ -133,7 +133,7 @@ def package_of(
         about=metadata.about(read),
         dependencies=dependencies,
         siblings=siblings,
-        imports=metadata.imports(archive.members),
+        imports=subject.profile.imports or metadata.imports(archive.members),
         gpus=subject.gpus,
         findings=tuple(findings),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,14 +15,16 @@ from relink.plan.findings import Finding, finding
 from relink.plan.strategy import Outcome, Situation, simulate
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.rocm import dlopens_of
+from relink.rocm import ROCM, dlopens_of
 
-__all__ = ["DlopenKnowledge", "dlopen_findings", "with_dlopens"]
+__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
+
+_PROFILE = "profile "
 
 
 @dataclass(slots=True)
 class DlopenKnowledge:
-    """What each object dlopens and how that is known: ``note``, ``profile`` (with the reason), or ``string``.
+    """What each object dlopens and how that is known: ``note``, ``string``, or ``profile NAME: REASON``.
 
     A string is a weak sign: it counts only where a provider has a library of that name, or a profile says the same.
     """
@@ -46,7 +49,17 @@ class DlopenKnowledge:
         stems = {soname_stem(name) for name in found}
         for name, why in dlopens_of(own, self._available()).items():
             if soname_stem(name) not in stems and self._fits(own, name):
-                found[name] = f"profile: {why}"
+                found[name] = f"{_PROFILE}{ROCM}: {why}"
+        return found | self._of_member(item)
+
+    def _of_member(self, item: LoadedObject) -> dict[str, str]:
+        """What the package's profile says of a member of the wheel; a glob that matches nothing there is stands for itself."""
+        layout, profile = self.situation.layout, self.situation.profile
+        member = next((name for name in self.situation.images if layout.path_of(name) == item.path), None)
+        found: dict[str, str] = {}
+        for pattern, why in profile.dlopens(member).items() if member else ():
+            names = [name for name in self._available() if fnmatch.fnmatchcase(name, pattern)]
+            found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
         return found
 
     def _strings(self, item: LoadedObject) -> tuple[str, ...]:
@@ -86,6 +99,11 @@ class DlopenKnowledge:
         return self.situation.provider_path(claimant) is None
 
 
+def profile_of(how: str) -> str | None:
+    """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
+    return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
+
+
 def with_dlopens(
     situation: Situation, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
 ) -> Closure:
@@ -107,14 +125,16 @@ def dlopen_findings(
                 ]
     for soname, callers in lost.items():
         who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
+        names = {profile_of(how) for how in callers.values()}
+        rests = None if None in names else names.pop()
         there = situation.provider_path(soname)
         if there:
             message = f"would not be found, although the prefix has {there}; dlopened by {who}"
             remedy = (
                 f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
             )
-            yield finding("RLK120", soname, message, remedy)
+            yield finding("RLK120", soname, message, remedy, profile=rests)
         else:
             message = f"would not be found, and no prefix has it; dlopened by {who}"
             remedy = "Install it where the library that loads it looks, if you use what it is for."
-            yield finding("RLK120", soname, message, remedy, level="info")
+            yield finding("RLK120", soname, message, remedy, level="info", profile=rests)

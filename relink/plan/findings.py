@@ -38,13 +38,18 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found, about one subject (a member, a library, a pattern)."""
+    """One thing that was found, about one subject (a member, a library, a pattern).
+
+    :ivar profile: the profile (or ``rocm``, the table of ROCm) that it rests on: without that it would be another finding, or
+        none. None where it is seen, not assumed.
+    """
 
     code: str
     level: Level
     subject: str
     message: str
     remedy: str
+    profile: str | None = None
 
 
 def _read_rules() -> dict[str, Rule]:
@@ -58,11 +63,16 @@ RULES = MappingProxyType(_read_rules())
 
 
 def finding(
-    code: str, subject: str, message: str, remedy: str | None = None, level: Level | None = None
+    code: str,
+    subject: str,
+    message: str,
+    remedy: str | None = None,
+    level: Level | None = None,
+    profile: str | None = None,
 ) -> Finding:
     """Make a finding of a known code; level and remedy are the rule's unless the case has better ones."""
     rule = RULES[code]
-    return Finding(code, level or rule.level, subject, message, remedy or rule.fix)
+    return Finding(code, level or rule.level, subject, message, remedy or rule.fix, profile)
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

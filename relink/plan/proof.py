@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from relink.elf.image import map_file
 from relink.elf.patchelf import ElfEdit, result_of
@@ -13,13 +14,13 @@ from relink.errors import ElfError
 from relink.loader.binding import Bindings, Tables, Unbound, bind, differences
 from relink.loader.closure import Closure
 from relink.loader.duplicates import TwoVersions, duplicates, two_versions
-from relink.plan.dlopen import DlopenKnowledge, dlopen_findings, with_dlopens
-from relink.plan.findings import Finding, finding
+from relink.plan.dlopen import DlopenKnowledge, dlopen_findings, profile_of, with_dlopens
+from relink.plan.findings import Finding, Level, finding
 from relink.plan.strategy import Outcome, Situation, find_strategy, matches_library, simulate
 from relink.plan.substitution import Candidate, Verdict, weigh
 from relink.plan.words import several, some
 from relink.providers.prefix import soname_stem
-from relink.rocm import same_abi
+from relink.rocm import ROCM, same_abi
 
 __all__ = ["Prover", "Settled"]
 
@@ -122,8 +123,9 @@ class Prover:
             opened = situation.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
                 continue  # another name of a file that is listed under its soname
-            reason = "--substitute says so" if told else same_abi(soname, name)
-            found.setdefault(opened.identity, Candidate(name, path, self._table(situation, path), reason))
+            reason, profile = ("--substitute says so", None) if told else _vouched(situation, soname, name)
+            table = self._table(situation, path)
+            found.setdefault(opened.identity, Candidate(name, path, table, reason, profile))
         return list(found.values())
 
     def _table(self, situation: Situation, path: str) -> SymbolTable:
@@ -164,10 +166,12 @@ class Prover:
             yield from self._moved(situation, member, item.outcome)
             closures[member] = with_dlopens(situation, member, item.outcome, self.knowledge.of)
         yield from _open_symbols(open_symbols)
+        preloaded = {
+            situation.layout.shown(situation.layout.path_of(name)) for name in situation.profile.preload
+        }
         for (path, by), names in explained.items():
-            yield finding(
-                "RLK303", path, f"{several(len(names), 'symbol')} supplied by {by}: {some(list(names))}"
-            )
+            text = f"{several(len(names), 'symbol')} supplied by {by}: {some(list(names))}"
+            yield finding("RLK303", path, text, profile=situation.profile.name if by in preloaded else None)
         yield from self._twice(situation, settled, closures)
         yield from dlopen_findings(situation, closures, self.knowledge)
 
@@ -191,6 +195,17 @@ class Prover:
             way = _arrows([closure.objects[step].path for step in _way(closure, edge.requester)])
             message = f"{own} is loaded ({shown(twin.path)}), and {way}, which arrives by dlopen, needs {edge.soname}"
             yield finding("RLK130", soname_stem(own).removesuffix(".so"), message, level="warning")
+
+    def _profile_of(self, closure: Closure, chains: Iterable[Sequence[str]]) -> str | None:
+        """The profile that knows of a dlopen in one of the chains of paths, if one does."""
+        links = {link for chain in chains for link in pairwise(chain)}
+        for edge in closure.dlopened:
+            caller = closure.objects[edge.requester]
+            if edge.target is not None and (caller.path, closure.objects[edge.target].path) in links:
+                name = profile_of(self.knowledge.of(caller)[edge.soname])
+                if name:
+                    return name
+        return None
 
     def _moved(self, situation: Situation, member: str, outcome: Outcome) -> Iterator[Finding]:
         """Compare what flattening leads to with the providers' libraries found by themselves."""
@@ -240,7 +255,9 @@ class Prover:
                     else f"{_later(pair, settled[member].outcome.closure)} by dlopen"
                 )
                 message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
-                yield finding("RLK130", pair.stem, message, level="error" if by_needed else "warning")
+                rests = None if by_needed else self._profile_of(linked, pair.chains)
+                level: Level = "error" if by_needed else "warning"
+                yield finding("RLK130", pair.stem, message, level=level, profile=rests)
             yield from self._asked_for_another(situation, closure, seen)
             outcome = settled[member].outcome
             bindings = self.bindings(situation, member, outcome.closure)
@@ -254,6 +271,15 @@ class Prover:
                     f"answers {shared.mixed} of them in this library's place"
                 )
                 yield finding("RLK131", shown(shared.second), message)
+
+
+def _vouched(situation: Situation, soname: str, other: str) -> tuple[str | None, str | None]:
+    """Why two sonames are one ABI, and the profile that says so: the package's, or the table of ROCm."""
+    profile = situation.profile
+    if why := profile.why_equal(soname, other):
+        return why, profile.name
+    why = same_abi(soname, other)
+    return why, ROCM if why else None
 
 
 def _arrows(paths: Sequence[str]) -> str:

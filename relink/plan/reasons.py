@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from relink.loader.binding import Tables, check_versions, unserved_records
 from relink.loader.search import Tried
 from relink.plan.findings import Finding, finding
+from relink.plan.hints import missing_remedy
 from relink.plan.proof import Settled
 from relink.plan.rpath import removed
 from relink.plan.strategy import Outcome, Situation, matches_library
@@ -35,7 +36,7 @@ def reasons(
     yield from _variants(situation, outcomes, unserved)
     yield from _other_troubles(situation, served)
     yield from _skipped_files(situation, served)
-    yield from _paths_and_strategies(served)
+    yield from _paths_and_strategies(situation, served)
     yield from _versions(situation, served, tables)
     yield from _dangling_records(situation, served, tables)
     yield from _from_the_system(situation, served)
@@ -73,7 +74,8 @@ def _missing(
             reason = _refused(situation, soname, told[soname], verdict)
             yield finding("RLK114", soname, f"--substitute {soname}={told[soname]}: {reason}")
         else:
-            yield finding("RLK101", soname, message, _missing_remedy(soname, verdict))
+            remedy = missing_remedy(situation, soname, _missing_remedy(soname, verdict))
+            yield finding("RLK101", soname, message, remedy)
 
 
 def _counts(verdict: Verdict) -> str:
@@ -109,8 +111,9 @@ def _changed_needed(
 ) -> Iterator[Finding]:
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
-            evidence = "; ".join(settled[member].verdicts[old].evidence)
-            yield finding("RLK112", member, f"NEEDED {old} → {new}: {situation.layout.shown(evidence)}")
+            verdict = settled[member].verdicts[old]
+            text = f"NEEDED {old} → {new}: {situation.layout.shown('; '.join(verdict.evidence))}"
+            yield finding("RLK112", member, text, profile=verdict.profile)
         for soname in outcome.edit.remove:
             evidence = "; ".join(settled[member].verdicts[soname].evidence)
             yield finding("RLK113", member, f"NEEDED {soname} dropped: {evidence}")
@@ -151,7 +154,8 @@ def _variants(
         lost = dict.fromkeys(
             trouble.edge.soname for trouble in outcomes[member].troubles if trouble.kind != "shadowed"
         )
-        yield finding("RLK103", member, f"left as it is: the prefixes do not serve {some(list(lost))}")
+        text = f"left as it is: the prefixes do not serve {some(list(lost))}"
+        yield finding("RLK103", member, text, profile=situation.profile.name)
     variants = [member for member in outcomes if situation.profile.is_variant(member)]
     from_providers = [
         member
@@ -163,6 +167,7 @@ def _variants(
             "RLK104",
             situation.profile.name,
             f"none of {len(variants)} variants finds all it needs in the prefixes",
+            profile=situation.profile.name,
         )
 
 
@@ -212,10 +217,10 @@ def _skipped_files(situation: Situation, served: Mapping[str, Outcome]) -> Itera
                 yield finding("RLK106", skipped.path, f"passed over: {skipped.reason}")
 
 
-def _paths_and_strategies(served: Mapping[str, Outcome]) -> Iterator[Finding]:
+def _paths_and_strategies(situation: Situation, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     for member, outcome in served.items():
         if outcome.strategy != "nothing":
-            yield from removed(member, outcome.entries)
+            yield from removed(member, outcome.entries, situation.profile.name)
         if outcome.edit.add:
             count = several(len(outcome.edit.add), "library", "libraries")
             yield finding("RLK205", member, f"{count} added to NEEDED: {some(list(outcome.edit.add))}")

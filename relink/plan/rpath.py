@@ -99,8 +99,11 @@ def _below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
 
-def removed(member: str, entries: Iterable[Entry]) -> Iterator[Finding]:
-    """Yield one finding a kind of entry that goes or stays for a reason worth saying."""
+def removed(member: str, entries: Iterable[Entry], profile: str | None = None) -> Iterator[Finding]:
+    """Yield one finding a kind of entry that goes or stays for a reason worth saying.
+
+    :param profile: the name of the profile that entries to sibling packages were classified by.
+    """
     by_kind: dict[EntryKind, list[str]] = {}
     for entry in entries:
         by_kind.setdefault(entry.kind, []).append(entry.text)
@@ -126,6 +129,7 @@ def removed(member: str, entries: Iterable[Entry]) -> Iterator[Finding]:
             "RLK204",
             member,
             f"{count} to sibling packages removed, as the profile says: the prefix replaces them",
+            profile=profile,
         )
     if "sibling" in by_kind:
         yield finding("RLK204", member, f"entries to sibling packages kept: {_list(by_kind['sibling'])}")

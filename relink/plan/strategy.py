@@ -18,6 +18,7 @@ from relink.plan.layout import Layout
 from relink.plan.model import Strategy
 from relink.plan.rpath import Entry, classify
 from relink.profiles import NO_PROFILE, Profile
+from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, soname_stem
 
 __all__ = ["Outcome", "Situation", "Trouble", "find_strategy", "matches_library", "simulate"]
@@ -49,6 +50,7 @@ class Situation:
     :ivar assume_symbols: globs of symbols that something else will supply.
     :ivar preload: sonames that libraries dlopen and that are to be there before.
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
+    :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     """
 
     target: Target
@@ -62,6 +64,7 @@ class Situation:
     assume_symbols: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     member_directories: frozenset[str] = frozenset()
+    distribution: Distribution | None = None
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it."""

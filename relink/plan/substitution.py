@@ -23,12 +23,14 @@ class Candidate:
     """A library that could take the place of a missing one.
 
     :ivar reason: why it counts as the same ABI: a profile's sentence or the user's flag; None where nobody says so.
+    :ivar profile: the profile that says so, None where it is the user.
     """
 
     soname: str
     path: str
     table: SymbolTable
     reason: str | None = None
+    profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Verdict:
     :ivar evidence: one sentence a fact, for the plan.
     :ivar wanted: how many imports are laid at this library's door, `found` how many of them the candidate exports.
     :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``.
+    :ivar profile: the profile that a substitution rests on, besides the symbols.
     """
 
     soname: str
@@ -49,6 +52,7 @@ class Verdict:
     wanted: int = 0
     found: int = 0
     lacking: tuple[str, ...] = ()
+    profile: str | None = None
 
 
 def weigh(
@@ -145,7 +149,8 @@ def _verdict(
     if not named:
         evidence.append("no version record names it")
     if candidate.reason:
-        evidence.append(candidate.reason)
+        named_by = f"profile {candidate.profile}: " if candidate.profile else ""
+        evidence.append(f"{named_by}{candidate.reason}")
     return Verdict(
         soname,
         "substitute" if proved and candidate.reason else "keep",
@@ -154,6 +159,7 @@ def _verdict(
         len(wanted),
         len(found),
         lacking,
+        candidate.profile,
     )
 
 

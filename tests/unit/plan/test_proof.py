@@ -14,8 +14,7 @@ from relink.elf.symbols import read_symbols
 from relink.plan.decide import Decisions
 from relink.plan.findings import Finding
 from relink.plan.model import FilePlan
-from relink.profiles import Profile
-from relink.rocm import SameAbi
+from relink.profiles import DlopenEntry, EqualSonames, Profile
 from tests.unit.plan.scenes import Scene, codes
 
 MEMBER = "demo/a.so"
@@ -49,7 +48,7 @@ def call(*names: str) -> str:
 def one_abi(monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile that knows libsmi.so.1 and libsmi.so.7 as one ABI."""
     facts = relink.rocm.rocm_facts()
-    known = type(facts)((SameAbi(("libsmi.so.1", "libsmi.so.7"), "they are the same"),), facts.dlopen)
+    known = type(facts)((EqualSonames(("libsmi.so.1", "libsmi.so.7"), "they are the same"),), facts.dlopen)
     monkeypatch.setattr(relink.rocm, "rocm_facts", lambda: known)
 
 
@@ -67,7 +66,7 @@ class TestSubstitution:
         )
         assert entry.origin == "provider"
         assert entry.evidence[0].startswith("2 of 2 imported symbols are exported by")
-        assert "they are the same" in entry.evidence
+        assert "profile rocm: they are the same" in entry.evidence
         assert only(decisions).edit.replace == (("libsmi.so.1", "libsmi.so.7"),)
         assert codes(decisions) == ["RLK112"]
 
@@ -322,7 +321,7 @@ class TestDlopen:
 
     def test_a_profile_knows_what_no_string_says(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         facts = relink.rocm.rocm_facts()
-        entry = relink.rocm.Dlopen("libhip.so", ("libbuiltins.so.*",), "it compiles")
+        entry = DlopenEntry("libhip.so", ("libbuiltins.so.*",), "it compiles")
         known = type(facts)(facts.same_abi, (entry,))
         monkeypatch.setattr(relink.rocm, "rocm_facts", lambda: known)
         scene.provide("lib/libbuiltins.so.7", source=define("builtins"))
@@ -330,4 +329,4 @@ class TestDlopen:
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
         item = found(scene.decide(), "RLK120")
         assert item.subject == "libbuiltins.so.7"
-        assert "known by profile: it compiles" in item.message
+        assert "known by profile rocm: it compiles" in item.message
