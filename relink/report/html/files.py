@@ -61,7 +61,7 @@ def _interpreter(file: FilePlan) -> Html:
     before, after = file.interpreter.before, file.interpreter.after
     change: Change = "kept" if before == after else "replaced"
     return _table(
-        "Interpreter", [_row(change, before or "none", after or "none")], ("Change", "Before", "After")
+        file, "Interpreter", [_row(change, before or "none", after or "none")], ("Change", "Before", "After")
     )
 
 
@@ -84,11 +84,13 @@ def _search_path(file: FilePlan) -> Html:
     ]
     if len(gone) <= _MANY:
         rows += [_row("dropped", entry, None) for entry in gone]
-    shown = _table(title, rows, ("Change", "Before", "After"))
+    shown = _table(file, title, rows, ("Change", "Before", "After"))
     if len(gone) <= _MANY:
         return shown
     told = f"{len(gone)} entries dropped"
-    hidden = _table(told, [_row("dropped", entry, None) for entry in gone], ("Change", "Before", "After"))
+    hidden = _table(
+        file, told, [_row("dropped", entry, None) for entry in gone], ("Change", "Before", "After")
+    )
     return joined([shown, tag("details", tag("summary", told), hidden, class_="more")])
 
 
@@ -121,7 +123,7 @@ def _needed(file: FilePlan) -> Html:
     title = f"NEEDED: {count(len(file.needed), 'entry', 'entries')}, {changed} changed"
     own = Layout().shown(Layout().path_of(file.path))
     rows = [_needed_row(entry, own) for entry in file.needed]
-    return _table(title, rows, ("Change", "Before", "After", "Served by"))
+    return _table(file, title, rows, ("Change", "Before", "After", "Served by"))
 
 
 def _needed_row(entry: NeededDecision, own: str) -> Html:
@@ -147,6 +149,6 @@ def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
         yield tag("div", sentence, class_="evidence")
 
 
-def _table(title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:
+def _table(file: FilePlan, title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:
     head = tag("thead", tag("tr", *(tag("th", word, scope="col") for word in heads)))
-    return region(title, head, tag("tbody", *rows), class_="dynamic")
+    return region(title, head, tag("tbody", *rows), class_="dynamic", about=file.path)

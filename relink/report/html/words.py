@@ -40,10 +40,17 @@ def path_of(text: str) -> Html:
     return tag("code", tag("span", breakable(f"{directory}/"), class_="directory"), breakable(name))
 
 
-def region(title: str, *parts: Html, class_: str | None = None, id_: str | None = None) -> Html:
-    """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too."""
-    table = tag("table", *parts, class_=class_, aria_label=title)
-    frame = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title, id=id_)
+def region(
+    title: str, *parts: Html, class_: str | None = None, id_: str | None = None, about: str | None = None
+) -> Html:
+    """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too.
+
+    :param about: what the table is about, where there are several of that title; such a frame is no landmark of the page.
+    """
+    label = f"{title}, {about}" if about else title
+    table = tag("table", *parts, class_=class_, aria_label=label)
+    role = "group" if about else "region"
+    frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label, id=id_)
     return joined([tag("p", title, class_="caption"), frame])
 
 
