@@ -39,7 +39,10 @@ def rules(
         str | None, typer.Argument(metavar="CODE", help="For example RLK101.", autocompletion=rule_codes)
     ] = None,
 ) -> None:
-    """List the finding codes, or explain one."""
+    """List the finding codes, or explain one: what it means, what to do, and how it looks.
+
+    Example: relink rules RLK101
+    """
     if code is None:
         text.show(console(), text.rules_table())
         return
@@ -51,7 +54,10 @@ def rules(
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def demo(context: typer.Context) -> None:
-    """Relink a real vendor wheel, install it and show the loader's map before and after (downloads 21 MB)."""
+    """Relink a real vendor wheel, install it and show the loader's map before and after (downloads 21 MB).
+
+    Example: relink demo
+    """
     from relink import queries
 
     raise typer.Exit(queries.run_demo(context.args))

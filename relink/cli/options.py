@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from relink.cli.completion import gpu_names, rule_codes
+from relink.cli.completion import gpu_names, profile_names, rule_codes
 
 __all__ = [
     "GPUS",
@@ -28,7 +28,9 @@ __all__ = [
     "LimitOptions",
     "Prefixes",
     "Preload",
+    "ProfileName",
     "Python",
+    "Quiet",
     "Select",
     "Substitute",
     "Sysroot",
@@ -128,6 +130,16 @@ Preload = Annotated[
         rich_help_panel=KNOWN,
     ),
 ]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME|FILE",
+        help="What is assumed of the package: a shipped profile, a file, or none. Default: by the wheel's name.",
+        rich_help_panel=KNOWN,
+        autocompletion=profile_names,
+    ),
+]
 Select = Annotated[
     list[str],
     typer.Option(
@@ -165,6 +177,10 @@ Verbose = Annotated[
     typer.Option(
         "--verbose", "-v", help="Every NEEDED with its evidence, and all findings.", rich_help_panel=SHOWN
     ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Errors only, and no progress.", rich_help_panel=SHOWN),
 ]
 
 

@@ -12,6 +12,10 @@ from rich.text import Text
 
 from relink.cli.application import app
 from relink.cli.options import (
+    GPUS,
+    OUTPUT,
+    SHOWN,
+    WORK,
     AllowMissing,
     AssumeSymbols,
     Closures,
@@ -23,7 +27,9 @@ from relink.cli.options import (
     LimitOptions,
     Prefixes,
     Preload,
+    ProfileName,
     Python,
+    Quiet,
     Select,
     Substitute,
     Sysroot,
@@ -42,7 +48,8 @@ def run(
     prefix: Prefixes = [],
     nix_closure: Closures = [],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.", rich_help_panel=OUTPUT),
     ] = Path(),
     python: Python = None,
     interpreter: Interpreter = None,
@@ -51,36 +58,64 @@ def run(
     substitute: Substitute = [],
     assume_symbols: AssumeSymbols = [],
     preload: Preload = [],
+    profile: ProfileName = None,
     gpu: Gpus = [],
     allow_isa_gap: Annotated[
-        bool, typer.Option("--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.")
+        bool,
+        typer.Option(
+            "--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.", rich_help_panel=GPUS
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, print, and write nothing.")] = False,
-    keep_version: Annotated[bool, typer.Option("--keep-version", help="Do not add +rocmX.Y.Z.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Plan, print, and write nothing.", rich_help_panel=OUTPUT)
+    ] = False,
+    keep_version: Annotated[
+        bool, typer.Option("--keep-version", help="Do not add +rocmX.Y.Z.", rich_help_panel=OUTPUT)
+    ] = False,
     local_version: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="The local version label, if not rocmX.Y.Z.")
+        str | None,
+        typer.Option(
+            metavar="LABEL", help="The local version label, if not rocmX.Y.Z.", rich_help_panel=OUTPUT
+        ),
     ] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the real loader.")] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not ask the real loader.", rich_help_panel=WORK)
+    ] = False,
     no_verify_record: Annotated[
         bool,
-        typer.Option("--no-verify-record", help="Believe the vendor's RECORD: do not hash what is copied."),
+        typer.Option(
+            "--no-verify-record",
+            help="Believe the vendor's RECORD: do not hash what is copied.",
+            rich_help_panel=WORK,
+        ),
     ] = False,
     compress: Annotated[
-        Compress, typer.Option(help="How much is spent on making changed files small again.")
+        Compress,
+        typer.Option(help="How much is spent on making changed files small again.", rich_help_panel=WORK),
     ] = Compress.balanced,
     jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads that verify and write.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Threads that verify and write.", rich_help_panel=WORK),
     ] = None,
     max_memory: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="MIB", help="MiB in which several files are compressed at once. Default: 256."
+            min=1,
+            metavar="MIB",
+            help="MiB in which several files are compressed at once. Default: 256.",
+            rich_help_panel=WORK,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)
+    ] = False,
     gc_root: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Put garbage collector roots of the Nix store paths used here."),
+        typer.Option(
+            metavar="DIR",
+            help="Put garbage collector roots of the Nix store paths used here.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     limit: LimitOptions = [],
     select: Select = [],
@@ -91,10 +126,12 @@ def run(
             "--report",
             metavar="FILE.html",
             help="Write a page to look at, errors or not; a directory for several wheels.",
+            rich_help_panel=SHOWN,
         ),
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Relink wheels: `relink WHEEL --prefix DIR`. This is the default command, `run` need not be written.
 
@@ -116,6 +153,7 @@ def run(
         substitute=tuple(substitute),
         assume_symbols=tuple(assume_symbols),
         preload=tuple(preload),
+        profile=profile,
         select=tuple(select),
         ignore=tuple(ignore),
         keep_version=keep_version,
@@ -137,21 +175,21 @@ def run(
     reports, failures = [], []
     for wheel, page in zip(wheels, pages, strict=True):
         try:
-            with progress(as_json) as on_stage:
+            with progress(quiet or as_json) as on_stage:
                 report = pipeline.relink(wheel, options, on_stage)
         except RelinkError as error:
             failures.append(error)
             continue
         reports.append(report)
         if not as_json:
-            print_report(report, verbose=verbose)
+            print_report(report, verbose=verbose, quiet=quiet)
         if page is not None:
             try:
                 write_page(report, page)
             except RelinkError as error:
                 failures.append(error)
                 continue
-            if not as_json:
+            if not (as_json or quiet):
                 text.show(console(), Text(f"report: {page}"))
     if as_json:
         print_json([to_json(report) for report in reports], several=len(wheels) > 1)
@@ -167,6 +205,7 @@ def verify(
     python: Python = None,
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
+    profile: ProfileName = None,
     as_json: Json = False,
 ) -> None:
     """Ask the real loader what it makes of every ELF file of a wheel, in a dry run: nothing of it is executed.
@@ -176,7 +215,7 @@ def verify(
     from relink import pipeline, queries
     from relink.plan.model import plain
 
-    options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot)
+    options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot, profile=profile)
     result = queries.verify_wheel(wheel, options)
     if as_json:
         print_json([{"schema": "relink.verification/1", **plain(result)}])

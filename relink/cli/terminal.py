@@ -59,8 +59,13 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield on_stage
 
 
-def print_report(report: Report, *, verbose: bool) -> None:
-    """Print the plan, the findings, and what came of it."""
+def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
+    """Print the plan, the findings, and what came of it; the errors alone if it is to be `quiet`."""
+    if quiet:
+        errors = [found for found in report.findings if found.level == "error"]
+        ending = () if report.ok else (text.summary_text(report),)
+        text.show(console(), *text.findings_text(errors, verbose=False), *ending)
+        return
     parts = [*text.plan_text(report, verbose=verbose), *text.findings_text(report.findings, verbose=verbose)]
     roots = [] if verbose else [found for found in report.findings if found.code == "RLK702"]
     told = [
