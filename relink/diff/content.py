@@ -13,9 +13,10 @@ from typing import Final
 from relink.errors import RelinkError
 from relink.wheel import Member, WheelArchive
 
-__all__ = ["Ranges", "both", "chunked", "compared", "same_content", "same_raw"]
+__all__ = ["BLOCK", "Ranges", "both", "chunked", "compared", "same_content", "same_raw"]
 
-_BLOCK: Final = 4096
+BLOCK: Final = 4096
+"""Bytes; every block begins at a multiple, or where a chunk of the streams does."""
 _CHUNK: Final = 1 << 20
 _NEAR: Final = 16
 # Differing bytes with fewer equal ones between them count as one range.
@@ -27,11 +28,13 @@ class Ranges:
     """The places at which two contents differ, in order, and how many bytes they have.
 
     :ivar most: how many are told apart; the last one then reaches to the last difference.
+    :ivar blocks: offsets of the blocks that differ, all of them.
     """
 
     most: int = 10_000
     found: list[tuple[int, int]] = field(default_factory=list)
     differing: int = 0
+    blocks: list[int] = field(default_factory=list)
 
     def add(self, start: int, stop: int) -> None:
         """Add a range that lies behind all others."""
@@ -47,10 +50,11 @@ def compared(pairs: Iterable[tuple[int, bytes, bytes]], ranges: Ranges) -> Itera
     for at, old, new in pairs:
         if old == new:
             continue
-        for start in range(0, max(len(old), len(new)), _BLOCK):
-            a, b = old[start : start + _BLOCK], new[start : start + _BLOCK]
+        for start in range(0, max(len(old), len(new)), BLOCK):
+            a, b = old[start : start + BLOCK], new[start : start + BLOCK]
             if a == b:
                 continue
+            ranges.blocks.append(at + start)
             common = min(len(a), len(b))
             mask = int.from_bytes(a[:common], "little") ^ int.from_bytes(b[:common], "little")
             for match in _DIFFERING.finditer(mask.to_bytes(common, "little")):

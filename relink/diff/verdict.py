@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.diff.content import Ranges, chunked, compared
+from relink.diff.content import BLOCK, Ranges, chunked, compared
 from relink.diff.elf import named
 from relink.elf.edit_checks import check_edit
-from relink.elf.hollow import Cut, find_cuts, kept
+from relink.elf.hollow import Cut, find_cuts
 from relink.elf.image import Image, Section, map_file
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, find_patchelf, result_of
 from relink.errors import ElfError, PatchelfError, RelinkError, UsageError, WheelError
@@ -86,7 +88,7 @@ class Account:
         old, new = contents
         try:
             with _edited_again(old, images[0], file.edit) as (again, cuts):
-                wrong = _differing(again, cuts, new, ranges)
+                wrong = _differing(again, cuts, old, new, ranges)
                 if not wrong.found:
                     return
         except (RelinkError, OSError) as error:
@@ -204,18 +206,24 @@ def _edited_again(
             yield memoryview(view), ()
 
 
-def _differing(again: memoryview, cuts: Sequence[Cut], new: memoryview, ranges: Ranges) -> Ranges:
-    """Return where `new` is not what was made again, or, at cuts, not what the old file has."""
-    common = min(len(again), len(new))
+def _differing(
+    again: memoryview, cuts: Sequence[Cut], old: memoryview, new: memoryview, ranges: Ranges
+) -> Ranges:
+    """Return where `new` is not what was made again, or, at cuts, not what the old file has.
+
+    :param ranges: the differences between `old` and `new`; cuts without any are not read.
+    """
+    size = min(len(again), len(new))
     wrong = Ranges()
-    for part in kept(cuts, common):
-        for _ in compared(chunked(again, new, part), wrong):
-            pass
+    end = 0
+    for cut in (*cuts, range(size, size)):
+        deque(compared(chunked(again, new, range(end, min(cut.start, size))), wrong), 0)
+        # Blocks begin anywhere: one that begins before the cut may reach into it.
+        first = bisect_left(ranges.blocks, cut.start - BLOCK)
+        for block in ranges.blocks[first : bisect_left(ranges.blocks, cut.stop)]:
+            part = range(max(block, cut.start), min(block + BLOCK, cut.stop))
+            deque(compared(chunked(old, new, part), wrong), 0)
+        end = cut.stop
     if len(again) != len(new):
-        wrong.add(common, max(len(again), len(new)))
-    for start, stop in ranges.found:
-        for cut in cuts:
-            if start < cut.stop and cut.start < stop:
-                wrong.found.append((max(start, cut.start), min(stop, cut.stop)))
-    wrong.found.sort()
+        wrong.add(size, max(len(again), len(new)))
     return wrong

@@ -18,13 +18,14 @@ import pytest
 from relink.diff import diff
 from relink.diff.content import Ranges, compared
 from relink.diff.elf import changes, named
+from relink.elf.hollow import find_cuts
 from relink.elf.image import read_image, read_sections
 from relink.errors import WheelError
 from relink.pipeline import relink
 from relink.report.diff_text import WheelDiff, to_json, to_text
 from tests.support.cc import shared
 from tests.support.wheels import changed, make_wheel
-from tests.support.works import OUTPUT, TAG, Works
+from tests.support.works import OUTPUT, TAG, VENDOR_PATH, Works
 
 INFO = "demo-1.0+rocm7.2.4.dist-info"
 
@@ -252,6 +253,45 @@ def test_no_byte_can_be_changed(pair: tuple[Path, Path], tmp_path: Path, member:
     found = diff(pair[0], changed(pair[1], tmp_path / "tampered", {member: flipped(data, at)}))
     assert any(text.startswith(f"{member}: ") for text in found.unexplained), at
     assert any(f"bytes {at:#x}..{at + 1:#x}" in text for text in found.unexplained), found.unexplained
+
+
+@pytest.fixture(scope="module")
+def large(works: Works, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A pair with a library of which patchelf sees only a part."""
+    directory = tmp_path_factory.mktemp("large")
+    stub = shared(directory / "libhip.so.7", "int hip(void){return 0;}")
+    source = "extern int hip(void); int g(void){return hip();} char big[1 << 22] = {1};"
+    library = shared(directory / "big.so", source, needed=[stub], flags=[VENDOR_PATH])
+    vendor = works.wheel(directory, {"demo/big.so": library})
+    report = relink(vendor, works.options(directory / "out"))
+    assert report.output is not None
+    return vendor, Path(report.output.path)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_no_byte_can_be_changed_that_patchelf_does_not_see(
+    large: tuple[Path, Path], tmp_path: Path, share: float
+) -> None:
+    data = content(large[1], "demo/big.so")
+    (cut,) = find_cuts(data, read_image(data, "x"))
+    at = cut.start + int(share * (len(cut) - 1))
+    found = diff(large[0], changed(large[1], tmp_path / "tampered", {"demo/big.so": flipped(data, at)}))
+    assert [text for text in found.unexplained if f"bytes {at:#x}..{at + 1:#x} (.data) are not" in text]
+    assert diff(*large).verdict == "only what the plan says"
+
+
+def test_more_ranges_than_are_told_apart(large: tuple[Path, Path], tmp_path: Path) -> None:
+    data = bytearray(content(large[1], "demo/big.so"))
+    (cut,) = find_cuts(data, read_image(data, "x"))
+    places = range(cut.start, cut.stop, 256)
+    for at in places:
+        data[at] ^= 1
+    found = diff(large[0], changed(large[1], tmp_path / "tampered", {"demo/big.so": bytes(data)}))
+    change = next(change for change in found.changed if change.path == "demo/big.so")
+    assert len(change.ranges) == 10_000
+    assert change.ranges[-1].stop > places[-1]
+    assert any("more ranges of bytes are not" in text for text in found.unexplained)
+    assert len(found.unexplained) < 20
 
 
 def test_store_paths_are_the_plans(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
