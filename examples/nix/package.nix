@@ -1,4 +1,4 @@
-# What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes, with two lines added by hand.
+# What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes, but for the `dependencies`.
 {
   python312Packages,
   extraLibraries ? { },

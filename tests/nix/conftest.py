@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ ROCM: dict[str, Any] = {
 """The stub packages: clr finds rocm-runtime by its own RUNPATH, as nixpkgs' does."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Nix:
     """A relocated store.
 
@@ -63,10 +64,15 @@ class Nix:
     def value(self, expression: str) -> Any:
         return json.loads(self.eval(expression).stdout)
 
+    def with_tools(self, **more: Any) -> Nix:
+        """The same store with other packages in the stand-in."""
+        return replace(self, tools=self.tools | more)
+
     def packages(self, **more: str) -> str:
         """The stand-in as an expression; `more` are arguments, as Nix expressions."""
-        tools = self.root / "tools.json"
-        tools.write_text(json.dumps(self.tools))
+        text = json.dumps(self.tools)
+        tools = self.root / f"tools-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        tools.write_text(text)
         given = "".join(f"{name} = {value}; " for name, value in more.items())
         return f"(import {STANDIN} {{ tools = builtins.fromJSON (builtins.readFile {tools}); {given}}})"
 

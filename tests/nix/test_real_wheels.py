@@ -6,14 +6,13 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relink.elf.image import map_file, read_image
-from tests.nix.conftest import Nix, standin_tools
+from tests.nix.conftest import Nix
 from tests.nix.test_build import write
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
@@ -47,7 +46,7 @@ VISIBLE = {
 
 
 @pytest.fixture
-def debian(in_store: Nix, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nix]:
+def debian(in_store: Nix, request: pytest.FixtureRequest) -> Nix:
     """Packages of Debian's libraries; `param` says whether they find each other by themselves, as nixpkgs' do."""
     libraries = fetch_prefix("small") / "lib" / "x86_64-linux-gnu"
 
@@ -56,17 +55,13 @@ def debian(in_store: Nix, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
         return {"files": {name: str(libraries / name) for name in names}, "needs": found}
 
     packages = {name: package(*facts) for name, facts in PACKAGES.items()}
-    before = in_store.tools
-    in_store.tools = standin_tools(
-        tmp_path,
+    return in_store.with_tools(
         libc=package(LIBC)["files"],
         gcc=package(("libstdc++.so.6", "libgcc_s.so.1"))["files"],
         rocm={},
         copied={name: facts for name, facts in packages.items() if name in ROCM},
         extra={name: facts for name, facts in packages.items() if name not in ROCM},
     )
-    yield in_store
-    in_store.tools = before
 
 
 def store_paths(nix: Nix) -> dict[str, str]:
@@ -176,23 +171,17 @@ def test_every_wheel_gives_a_package_that_evaluates(in_store: Nix, tmp_path: Pat
         for attribute in plan["libraries"]
         if attribute.startswith("rocmPackages.")
     }
-    before = in_store.tools
-    in_store.tools = before | {"rocm": rocm}
-    try:
-        extra = "".join(f"{name} = {in_store.packages()}.gcc; " for name in lacking)
-        call = (
-            f"{in_store.packages()}.callPackage {tmp_path}/package.nix {{ extraLibraries = {{ {extra}}}; }}"
+    nix = in_store.with_tools(rocm=rocm)
+    call = f"{nix.packages()}.callPackage {tmp_path}/package.nix"
+    extra = "".join(f"{name} = {nix.packages()}.gcc; " for name in lacking)
+    found = nix.value(
+        f"let p = {call} {{ extraLibraries = {{ {extra}}}; }}; in {{ inherit (p) name meta; src = p.src.name; d = p.drvPath; }}"
+    )
+    if lacking:
+        assert (
+            f"there is no extraLibraries.{lacking[0]}"
+            in nix.eval(f"({call} {{ }}).drvPath", check=False).stderr
         )
-        found = in_store.value(
-            f"let p = {call}; in {{ inherit (p) name meta; src = p.src.name; d = p.drvPath; }}"
-        )
-        if lacking:
-            run = in_store.eval(
-                f"({in_store.packages()}.callPackage {tmp_path}/package.nix {{ }}).drvPath", check=False
-            )
-            assert f"there is no extraLibraries.{lacking[0]}" in run.stderr
-    finally:
-        in_store.tools = before
     assert found["src"] == wheel.name
     assert found["name"] == f"{plan['pname']}-{plan['version']}"
     assert found["meta"]["license"]["spdxId"] in ("MIT", "Apache-2.0")

@@ -237,6 +237,29 @@ let
     callPackage = callWith pkgs;
     unzip = named "unzip";
     nixfmt-tree = named "nixfmt-tree";
+    mkShell =
+      attributes: mkDerivation ({ pname = "shell"; version = "0"; buildCommand = "mkdir $out; :"; } // attributes);
+    symlinkJoin =
+      { name, paths }:
+      mkDerivation {
+        pname = name;
+        version = "0";
+        inherit paths;
+        buildCommand = ''
+          mkdir -p $out/lib
+          for path in $paths; do ln -s $path/lib/* $out/lib/; done; :
+        '';
+      };
+    python312 = named "python3" // {
+      withPackages =
+        choose:
+        mkDerivation {
+          pname = "python3";
+          version = "3.12";
+          paths = choose (pythonPackages "3.12");
+          buildCommand = "echo $paths > $out; :";
+        };
+    };
     writeText =
       name: text:
       mkDerivation {
