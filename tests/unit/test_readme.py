@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
 from tests.support import transcripts
 from tests.support.built import ROOT, build, own_python_first, skip_without_index
+from tests.support.debian import same_rocm
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _BROUGHT = re.compile(
@@ -34,7 +33,7 @@ def test_a_newcomers_walk(tmp_path_factory: pytest.TempPathFactory) -> None:
                 pytest.skip(f"no ROCm prefix can be fetched here: {result.output.strip()}")
         assert result.code == 0, f"README.md:{command.line}: {command.text}\n{result.output}"
         if "fetch-rocm-prefix" in command.text:
-            _same_rocm(directory / "rocm")
+            same_rocm(directory / "rocm", README)
         assert result.output.splitlines() == command.output.splitlines(), (
             f"README.md:{command.line}: {command.text}"
         )
@@ -46,15 +45,6 @@ def _environment() -> dict[str, str]:
     if wheels := os.environ.get("RELINK_REAL_WHEELS"):
         environment["PIP_FIND_LINKS"] = f"{environment.get('PIP_FIND_LINKS', '')} {wheels}".strip()
     return environment
-
-
-def _same_rocm(root: Path) -> None:
-    """Skip the test where Debian has moved on from the release that README.md shows."""
-    shown = re.search(r"\+rocm([\d.]+)-cp312", README)
-    (changelog,) = (root / "usr/share/doc").glob("libamdhip64-7/changelog.Debian.gz")
-    now = re.match(r"\S+ \((?:\d+:)?([\d.]+)", gzip.decompress(changelog.read_bytes()).decode())
-    if shown and now and not now[1].startswith(shown[1].rsplit(".", 1)[0]):
-        pytest.skip(f"README.md shows ROCm {shown[1]}, Debian has {now[1]} by now")
 
 
 def test_every_block_is_run_or_says_why_not() -> None:

@@ -1,0 +1,50 @@
+"""The examples' READMEs: their commands print what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.examples.conftest import linked
+from tests.support import transcripts
+from tests.support.built import ROOT
+from tests.support.debian import same_rocm
+
+pytestmark = pytest.mark.real
+
+
+def _holds(readme: str, directory: Path, environment: dict[str, str]) -> None:
+    text = (ROOT / "examples" / readme).read_text(encoding="utf-8")
+    if (directory / "rocm").exists():
+        same_rocm(directory / "rocm", text)
+    asked = transcripts.commands(text)
+    results = transcripts.run(asked, directory, environment)
+    for command, result in zip(asked, results, strict=False):
+        assert result.code == 0, f"{readme}:{command.line}: {command.text}\n{result.output}"
+        assert result.output.splitlines() == command.output.splitlines(), f"{readme}:{command.line}"
+    assert asked
+    assert len(results) == len(asked)
+
+
+def test_onnxruntime_on_debians_rocm(
+    beside: Path, environment: dict[str, str], migraphx_wheel: Path, small_prefix: Path
+) -> None:
+    (beside / "rocm").mkdir()
+    linked(small_prefix, beside / "rocm/usr")
+    found = f"{environment.get('PIP_FIND_LINKS', '')} {migraphx_wheel.parent}".strip()
+    _holds("onnxruntime-debian-rocm/README.md", beside, environment | {"PIP_FIND_LINKS": found})
+
+
+def test_relink_as_a_library(
+    beside: Path, environment: dict[str, str], migraphx_wheel: Path, small_prefix: Path
+) -> None:
+    (beside / "rocm").mkdir()
+    linked(small_prefix, beside / "rocm/usr")
+    (beside / migraphx_wheel.name).symlink_to(migraphx_wheel)
+    _holds("python-api/README.md", beside, environment)
+
+
+def test_coverage_of_a_release(beside: Path, environment: dict[str, str], bitsandbytes_wheel: Path) -> None:
+    (beside / bitsandbytes_wheel.name).symlink_to(bitsandbytes_wheel)
+    _holds("ci/README.md", beside, environment)
