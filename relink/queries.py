@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relink.elf.strings import library_names
 from relink.errors import TargetError, UsageError
 from relink.isa.wanted import wanted_gpus
 from relink.loader.target import Target, find_target
@@ -29,7 +30,9 @@ from relink.plan.decide import decide
 from relink.plan.findings import Finding, finding, select
 from relink.plan.hints import missing_remedy, with_hints
 from relink.plan.model import Plan, TargetFacts, from_json
+from relink.plan.starting_profile import starting_profile
 from relink.plan.strategy import Situation
+from relink.profiles import Profile
 from relink.providers.nix_store import loader_in, store_path
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.tree import Explained
@@ -37,7 +40,17 @@ from relink.verify import LoaderMap, Verification, verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.directory import Limits
 
-__all__ = ["VerifiedWheel", "explain", "inspect", "nix_package", "read_plan", "run_demo", "verify_wheel"]
+__all__ = [
+    "VerifiedWheel",
+    "explain",
+    "inspect",
+    "new_profile",
+    "nix_package",
+    "read_plan",
+    "run_demo",
+    "unmatched",
+    "verify_wheel",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,36 @@ def explain(path: Path, options: Options) -> tuple[Explained, ...]:
         decisions = decide(situation_of(wheel, target, providers, options), wheel.tables)
     layout = decisions.situation.layout
     return tuple(Explained(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files)
+
+
+def new_profile(path: Path, limits: Limits | None = None) -> str:
+    """Return a profile to begin with, as TOML, from what can be seen in a wheel.
+
+    :raises RelinkError: the wheel cannot be read.
+    """
+    with ExitStack() as stack:
+        wheel = open_wheel(path, stack, limits=limits)
+        archive = wheel.archive
+        strings = {}
+        for member, image in wheel.images.items():
+            content = archive.read_into(member)
+            strings[member] = library_names(content, image)
+            content.release()
+        name = archive.name
+        return starting_profile(
+            name.distribution, name.filename, archive.members, wheel.images, wheel.tables, strings
+        )
+
+
+def unmatched(profile: Profile, path: Path) -> list[str]:
+    """Return what a profile says that names nothing in a wheel, a line each.
+
+    :raises RelinkError: the wheel cannot be read.
+    """
+    with ExitStack() as stack:
+        wheel = open_wheel(path, stack)
+        entries = {entry for image in wheel.images.values() for entry in (image.search_path or "").split(":")}
+        return list(profile.unmatched(wheel.archive.members, entries))
 
 
 def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:

@@ -17,6 +17,7 @@ from relink.cli.options import (
     LimitOptions,
     Prefixes,
     Preload,
+    ProfileName,
     Python,
     Substitute,
     Sysroot,
@@ -89,9 +90,7 @@ def explain(
     wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="The vendor's wheel.")],
     library: Annotated[
         str | None,
-        typer.Argument(
-            metavar="LIBRARY", help="Only the ways to this soname (a glob works). Default: all."
-        ),
+        typer.Argument(metavar="LIBRARY", help="Only the ways to this soname (a glob works). Default: all."),
     ] = None,
     prefix: Prefixes = [],
     nix_closure: Closures = [],
@@ -101,6 +100,7 @@ def explain(
     allow_missing: AllowMissing = [],
     substitute: Substitute = [],
     preload: Preload = [],
+    profile: ProfileName = None,
 ) -> None:
     """Draw who needs whom in a wheel as it will be, with the rule that finds each library, or all that is tried in vain.
 
@@ -118,6 +118,7 @@ def explain(
         allow_missing=tuple(allow_missing),
         substitute=tuple(substitute),
         preload=tuple(preload),
+        profile=profile,
     )
     trees = dependency_trees(queries.explain(wheel, options), library)
     if not trees and library is not None:

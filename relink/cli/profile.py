@@ -1,0 +1,118 @@
+"""Profiles: which there are, what one says, a new one from a wheel, and whether a file is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from relink.cli.application import app
+from relink.cli.completion import profile_names
+from relink.cli.options import LimitOptions
+from relink.cli.terminal import console
+from relink.errors import UsageError
+from relink.report import text
+
+profile = typer.Typer(
+    name="profile",
+    no_args_is_help=True,
+    help="What relink knows of a vendor's package, as data: it changes what is assumed, never what is proved.",
+)
+app.add_typer(profile)
+
+
+@profile.command("list")
+def list_profiles() -> None:
+    """List the shipped profiles and the packages that they are for.
+
+    Example: relink profile list
+    """
+    from relink.profiles import shipped_profiles
+
+    for name, found in shipped_profiles().items():
+        text.show(console(), Text.assemble((name, "bold"), f"  for {', '.join(found.distributions)}"))
+        text.show(console(), Text(f"  rests on {found.source}", style="dim"))
+
+
+@profile.command()
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A shipped profile, or `rocm`.", autocompletion=profile_names),
+    ],
+) -> None:
+    """Print a shipped profile as it is written, comments included: the start of one of your own.
+
+    Example: relink profile show onnxruntime-rocm
+    """
+    from relink.profiles import NO_PROFILE, profile_directory, profile_named
+    from relink.rocm import ROCM
+
+    if name == NO_PROFILE.name:
+        raise UsageError("none: the profile that says nothing has no file")
+    path = Path(name) if "/" in name or name.endswith(".toml") else None
+    if path is None and name != ROCM:
+        path = profile_directory() / "packages" / f"{profile_named(name).name}.toml"
+    elif path is None:
+        path = profile_directory() / "rocm.toml"
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: the profile cannot be read ({error})") from error
+    text.show(console(), Text(text.safe(content.rstrip("\n"))))
+
+
+@profile.command()
+def new(
+    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel of the package.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where it goes. Default: standard output."),
+    ] = None,
+    limit: LimitOptions = [],
+) -> None:
+    """Write a profile to begin with: what can be seen in a wheel, with what it leaves open as comments.
+
+    Example: relink profile new bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl -o bitsandbytes.toml
+    """
+    from relink import queries
+    from relink.wheel.directory import parse_limits
+
+    content = queries.new_profile(wheel, parse_limits(limit))
+    if output is None:
+        typer.echo(content, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except OSError as error:
+        raise UsageError(
+            f"{output}: cannot be written ({error.strerror}); an existing file is left alone"
+        ) from error
+
+
+@profile.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A profile of your own.")],
+    wheel: Annotated[
+        Path | None,
+        typer.Option(metavar="WHEEL", help="Say what in it names nothing in this wheel, too."),
+    ] = None,
+) -> None:
+    """Check a profile: everything that is wrong with it, each with its line. Exit code 1 if it names what WHEEL lacks.
+
+    Example: relink profile check ./mine.toml --wheel bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
+    """
+    from relink import queries
+    from relink.profiles import read_profile
+
+    found = read_profile(file)
+    lost = queries.unmatched(found, wheel) if wheel is not None else []
+    for line in lost:
+        text.show(console(), Text(text.safe(f"{file}: {line} of {wheel}"), style="yellow"))
+    if lost:
+        raise typer.Exit(1)
+    what = ", ".join(found.distributions) or "no package by itself: name it by --profile"
+    text.show(console(), Text(text.safe(f"{file}: profile {found.name}, for {what}")))
