@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: test check demo fuzz bench format clean
+.PHONY: test check demo docs fuzz bench format clean
 
 test: check
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
@@ -19,6 +19,9 @@ check: $(READY)
 
 demo: $(READY)
 	$(BIN)/python examples/demo/demo.py
+
+docs: $(READY)
+	$(BIN)/python scripts/make_docs.py
 
 fuzz: $(READY)
 	$(BIN)/pytest -m fuzz -n $(JOBS) tests/fuzz

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Write docs/relink.1 and docs/cli.md from the command line itself: `make docs`. A test holds that they are up to date."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import relink
+from relink.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+SUMMARY = "relink AMD's prebuilt ROCm wheels against the ROCm you have"
+EXIT_CODES = {
+    "0": "Done.",
+    "1": "There are errors, and nothing was written (`--force` writes all the same); or `isa`, `doctor` or `diff` found "
+    "what it was asked to look for.",
+    "2": "Wrong usage, or an input that cannot be read.",
+    "130": "Interrupted. No unfinished file is left behind.",
+}
+ENVIRONMENT = {
+    "ROCM_PATH": "The prefix where no `--prefix` is given, before /opt/rocm.",
+    "SOURCE_DATE_EPOCH": "The time of the files that relink adds to a wheel, in seconds since 1970, and of no file a later one. "
+    "Without it they have the time of the input's METADATA.",
+    "HSA_OVERRIDE_GFX_VERSION": "Taken into account by `--gpu auto` and `relink doctor`.",
+    "NO_COLOR, FORCE_COLOR, COLUMNS": "No colours; colours in a pipe, too; the width of the terminal.",
+    "TMPDIR": "Where files are laid out for the loader's dry run. Programs have to be runnable there.",
+    "RELINK_DEBUG": "Set to anything: a fault of relink itself is shown with its traceback.",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An option or an argument: how it is written, and what it means."""
+
+    written: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command as `--help` has it; `groups` are its options by heading."""
+
+    name: str
+    synopsis: str
+    paragraphs: tuple[str, ...]
+    example: str
+    arguments: tuple[Parameter, ...]
+    groups: tuple[tuple[str, tuple[Parameter, ...]], ...]
+
+
+def commands() -> Iterator[Command]:
+    """Yield the commands in the order of `relink --help`; the program's own options come first, under the name ''."""
+    top: Any = typer.main.get_command(app)
+    yield _command(top, "")
+    for name, command in leaves(top):
+        yield _command(command, name)
+
+
+def leaves(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (``profile list``, command) for the commands of a group and of the groups in it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def _command(command: Any, name: str) -> Command:
+    text = re.sub(r"\s+", " ", command.help or "")
+    text, _, example = text.partition(" Example: ")
+    arguments, groups = [], dict[str, list[Parameter]]()
+    words = []
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            shown = parameter.metavar or parameter.name.upper()
+            words.append(shown if parameter.required else f"[{shown}]")
+            arguments.append(Parameter(shown, parameter.help or ""))
+        else:
+            group = getattr(parameter, "rich_help_panel", None) or "Other options"
+            groups.setdefault(group, []).append(Parameter(_written(parameter), _meaning(parameter)))
+    usage = " ".join(
+        ["relink", *([name] if name else []), *words, *(["[OPTION…]"] if name else ["COMMAND …"])]
+    )
+    return Command(
+        name,
+        usage,
+        tuple(text.split("\n")),
+        example,
+        tuple(arguments),
+        tuple((group, tuple(items)) for group, items in groups.items()),
+    )
+
+
+def _written(parameter: Any) -> str:
+    names = ", ".join(sorted(parameter.opts, key=len))
+    if parameter.is_flag:
+        return names
+    if isinstance(parameter.default, Enum):
+        return f"{names} {'|'.join(type(parameter.default))}"
+    return f"{names} {parameter.metavar or parameter.name.upper()}"
+
+
+def _meaning(parameter: Any) -> str:
+    default = parameter.default
+    text = parameter.help or ""
+    if parameter.is_flag or parameter.multiple or default in (None, ()) or "Default" in text:
+        return text
+    shown = getattr(default, "value", default)
+    return f"{text} Default: {shown}." if str(shown) != "." else f"{text} Default: here."
+
+
+def man_page() -> str:
+    """Return relink(1)."""
+    lines = [
+        '.\\" Made by scripts/make_docs.py from relink --help.',
+        f'.TH RELINK 1 "" "relink {relink.__version__}" "User Commands"',
+        ".SH NAME",
+        f"relink \\- {_roff(SUMMARY)}",
+        ".SH SYNOPSIS",
+    ]
+    every = list(commands())
+    for command in every:
+        lines += [".PP" if command is not every[0] else ".nh", f".B {_roff(command.synopsis)}"]
+    lines += [".hy", ".SH DESCRIPTION"]
+    lines += [line for paragraph in every[0].paragraphs for line in (".PP", _roff(paragraph))]
+    lines += [".SH OPTIONS", *_roff_options(every[0])]
+    lines += [".SH COMMANDS"]
+    for command in every[1:]:
+        lines += [f".SS {_roff(command.synopsis)}"]
+        lines += [line for paragraph in command.paragraphs for line in (".PP", _roff(paragraph))]
+        lines += [line for item in command.arguments for line in _roff_item(item)]
+        lines += _roff_options(command)
+        if command.example:
+            lines += [".PP", "Example:", ".PP", ".RS 4", ".EX", _roff(command.example), ".EE", ".RE"]
+    for heading, facts in (("EXIT STATUS", EXIT_CODES), ("ENVIRONMENT", ENVIRONMENT)):
+        lines.append(f".SH {heading}")
+        lines += [line for name, text in facts.items() for line in _roff_item(Parameter(name, text))]
+    lines += [".SH SEE ALSO", ".BR ld.so (8),", ".BR patchelf (1),", ".BR readelf (1)"]
+    return "\n".join(lines) + "\n"
+
+
+def _roff_options(command: Command) -> list[str]:
+    lines = []
+    for group, options in command.groups:
+        if len(command.groups) > 1:
+            lines += [".PP", f".I {_roff(group)}"]
+        lines += [line for item in options for line in _roff_item(item)]
+    return lines
+
+
+def _roff_item(item: Parameter) -> list[str]:
+    return [".TP", f".B {_roff(item.written)}", _roff(item.text)]
+
+
+def _roff(text: str) -> str:
+    text = (
+        text.replace("`", "")
+        .replace("\\", "\\e")
+        .replace("-", "\\-")
+        .replace("…", "\\&...")
+        .replace("'", "\\(aq")
+    )
+    return f"\\&{text}" if text.startswith(".") else text
+
+
+def markdown() -> str:
+    """Return docs/cli.md."""
+    every = list(commands())
+    lines = [
+        "# The command line",
+        "",
+        "Made by `make docs` from `relink --help`; relink(1) says the same.",
+        "",
+    ]
+    lines += [*every[0].paragraphs, ""]
+    lines += ["| command | |", "| --- | --- |"]
+    for command in every[1:]:
+        anchor = command.name.replace(" ", "-")
+        summary = command.paragraphs[0].split(". ")[0].rstrip(".")
+        lines.append(f"| [`{command.name}`](#relink-{anchor}) | {_cell(summary)} |")
+    for command in every[1:]:
+        lines += ["", f"## relink {command.name}", "", f"`{command.synopsis}`", "", *command.paragraphs]
+        if command.example:
+            lines += ["", "```console", f"$ {command.example}", "```"]
+        rows = [(item.written, item.text) for item in command.arguments if item.text]
+        for group, options in (("", ()), *command.groups):
+            if group and group != "Other options":
+                rows.append((f"*{group}*", ""))
+            rows += [(item.written, item.text) for item in options if not item.written.endswith("--help")]
+        if rows:
+            lines += ["", "| | |", "| --- | --- |"]
+            lines += [
+                f"| {name if name.startswith('*') else f'`{_cell(name)}`'} | {_cell(text)} |"
+                for name, text in rows
+            ]
+    for heading, facts in (("Exit codes", EXIT_CODES), ("Environment", ENVIRONMENT)):
+        lines += ["", f"## {heading}", "", "| | |", "| --- | --- |"]
+        lines += [f"| `{name}` | {_cell(text)} |" for name, text in facts.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+FILES = {"relink.1": man_page, "cli.md": markdown}
+
+
+def main() -> None:
+    """Write them into docs/, or into the directory that is named."""
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
+    for name, made in FILES.items():
+        (directory / name).write_text(made(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

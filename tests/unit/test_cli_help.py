@@ -1,0 +1,177 @@
+"""Help, completion and the manual: what a shell and a reader are told of the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+
+from relink.cli import app
+from relink.isa import table
+from relink.plan.findings import RULES
+
+ROOT = Path(__file__).resolve().parents[2]
+TOP: Any = typer.main.get_command(app)
+
+
+def load_script() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("make_docs", ROOT / "scripts" / "make_docs.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["make_docs"] = module  # dataclasses look there
+    specification.loader.exec_module(module)
+    return module
+
+
+make_docs = load_script()
+COMMANDS: dict[str, Any] = dict(make_docs.leaves(TOP))
+
+
+def relink(*words: str, **environment: str) -> str:
+    """Standard output of relink with these words, in a process of its own that is called relink."""
+    program = f"import sys; sys.argv[0] = 'relink'; from relink.cli import main; main({list(words)!r})"
+    clean = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=clean | environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+# Help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_that_it_understands(name: str) -> None:
+    text, _, example = re.sub(r"\s+", " ", COMMANDS[name].help).partition(" Example: ")
+    assert text.endswith(".")
+    for command in example.split("; "):
+        program, *words = shlex.split(command.partition(" > ")[0])
+        assert program == "relink"
+        used = max(
+            (known for known in COMMANDS if words[: len(known.split())] == known.split()), default="run"
+        )
+        rest = words[len(used.split()) :] if words[0] == used.split()[0] else words
+        COMMANDS[used].make_context(used, rest).close()  # checks them, and runs nothing
+        assert name in (used, "report")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        assert re.match(r"[A-Z].*[.)]$", parameter.help or ""), f"{name}: {parameter.name}"
+        if parameter.param_type_name == "option" and name == "run":
+            assert parameter.rich_help_panel, f"{parameter.name} is in no group of `relink run --help`"
+
+
+def test_help_fits_a_narrow_terminal() -> None:
+    for line in relink("run", "--help", COLUMNS="40").splitlines():
+        assert len(line) <= 40, line
+
+
+# Completion
+
+
+def proposals(line: str, shell: str) -> str:
+    """What a shell is told at the end of `line`."""
+    words = line.split(" ")
+    told = {
+        "_RELINK_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    return relink(**told)
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("relink in", ["inspect"]),
+        ("relink --pre", ["--prefix", "--preload"]),
+        ("relink --ver", ["--version", "--verbose"]),
+        ("relink x.whl --allow-m", ["--allow-missing"]),
+        ("relink --prefix /opt/rocm --dry", ["--dry-run"]),
+        ("relink run x.whl --dry", ["--dry-run"]),
+        ("relink x.whl --compress b", ["balanced"]),
+        ("relink explain x.whl --int", ["--interpreter"]),
+        ("relink rules RLK10", [code for code in RULES if code.startswith("RLK10")]),
+        ("relink x.whl --ignore RLK10", [code for code in RULES if code.startswith("RLK10")]),
+        ("relink x.whl --gpu gfx103", sorted(gpu for gpu in table().processors if gpu.startswith("gfx103"))),
+        ("relink doctor --nothing", []),
+        ("relink x.wh", []),  # bash then completes file names
+    ],
+)
+def test_bash_completes(line: str, some: list[str]) -> None:
+    assert sorted(proposals(line, "bash").split()) == sorted(some)
+
+
+def test_other_shells_show_what_it_is() -> None:
+    assert "gfx1030\tRX 6800" in proposals("relink x.whl --gpu gfx1030", "fish")
+    assert '"RLK101":"missing library"' in proposals("relink rules RLK101", "zsh")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_script_for_bash_works_in_bash(tmp_path: Path) -> None:
+    script = relink("--show-completion", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="", SHELL="/bin/bash")
+    if "complete -o default" not in script:
+        pytest.skip("the shell that runs the tests is not bash, and relink shows the script of that")
+    program = tmp_path / "relink"
+    program.write_text(f"#!{sys.executable}\nfrom relink.cli import main\nmain()\n")
+    program.chmod(0o755)
+    asked = (
+        'COMP_WORDS=(relink x.whl --substi); COMP_CWORD=2; _relink_completion relink; echo "${COMPREPLY[@]}"'
+    )
+    run = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\n{asked}"],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == ["--substitute"]
+
+
+# The manual
+
+
+@pytest.mark.parametrize("name", ["relink.1", "cli.md"])
+def test_the_manual_is_up_to_date(name: str) -> None:
+    made = make_docs.FILES[name]()
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == made, "run `make docs`"
+
+
+@pytest.mark.parametrize("name", ["relink.1", "cli.md"])
+def test_every_option_is_in_the_manual(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8").replace("\\-", "-")
+    for command in (TOP, *COMMANDS.values()):
+        assert command is TOP or command.name in text
+        for option in (
+            name for parameter in command.params for name in parameter.opts if name.startswith("-")
+        ):
+            # The table of cli.md is of the commands; what the program itself takes is in relink(1).
+            assert option in text or (command is TOP and name == "cli.md"), option
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
+def test_groff_finds_nothing_odd_in_the_manual() -> None:
+    page = ROOT / "docs" / "relink.1"
+    run = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-b", str(page)], capture_output=True, text=True, check=True
+    )
+    assert run.stderr == ""
+    shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", run.stdout)
+    assert "--allow-missing GLOB" in shown
+    assert "relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl" in shown
