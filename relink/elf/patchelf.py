@@ -47,7 +47,10 @@ _KNOWN_FAULTS = {
     "0.17": "it corrupts files whose program headers were moved before",
     "0.18": "it corrupts libraries whose segments are aligned to more than a page",
 }
-_TIMEOUT = 900  # seconds; the 513 MB provider of onnxruntime-rocm takes 4 s
+# Seconds, and one more for each so many bytes: all of the 513 MB provider of onnxruntime-rocm takes 4 s, most files 0.1 s.
+_TIMEOUT = 60.0
+_BYTES_A_SECOND = 4 << 20
+_VERSION_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def _ask_version(path: str) -> Patchelf:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=30,
+            timeout=_VERSION_TIMEOUT,
             check=False,
         )
         version = Version(run.stdout.strip().rpartition(" ")[2])
@@ -235,8 +238,9 @@ def edit_hollow(
 def _patch(path: Path, edit: ElfEdit, before: Image) -> None:
     patchelf = find_patchelf()
     _refuse(before, edit)
+    timeout = _TIMEOUT + path.stat().st_size / _BYTES_A_SECOND
     for arguments in _calls(before, edit):
-        _run(patchelf, [*arguments, os.path.abspath(path)], before.path)
+        _run(patchelf, [*arguments, os.path.abspath(path)], before.path, timeout)
 
 
 def _checked(
@@ -254,7 +258,7 @@ def _wrong(before: Image, issues: list[str]) -> PatchelfError:
     return PatchelfError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
 
-def _run(patchelf: Patchelf, arguments: list[str], name: str) -> None:
+def _run(patchelf: Patchelf, arguments: list[str], name: str, timeout: float) -> None:
     """Run patchelf in a process group of its own, so that nothing of it is left behind when it does not end."""
     try:
         process = subprocess.Popen(
@@ -270,12 +274,14 @@ def _run(patchelf: Patchelf, arguments: list[str], name: str) -> None:
         raise PatchelfError(f"{patchelf.path}: cannot be run ({error.strerror})") from error
     with process:
         try:
-            _, said = process.communicate(timeout=_TIMEOUT)
+            _, said = process.communicate(timeout=timeout)
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise PatchelfError(f"{name}: patchelf did not end within {_TIMEOUT} s") from error
+                raise PatchelfError(
+                    f"{name}: patchelf did not end within {timeout:.0f} s and was stopped; try again when less else is running"
+                ) from error
             raise
     status = process.returncode
     if status != 0:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,10 +172,42 @@ def test_patchelf_goes_astray(
     works: Works, vendor: Path, tmp_path: Path, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "bin", monkeypatch, script)
-    monkeypatch.setattr(patchelf, "_TIMEOUT", 1)
+    monkeypatch.setattr(patchelf, "_TIMEOUT", 0.5)
     with pytest.raises(PatchelfError, match=said):
         relink(vendor, works.options(tmp_path / "out"))
     assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("script", ["exec sleep 20", "sleep 20 & exec sleep 20", "sleep 20 &"])
+def test_patchelf_does_not_say_its_version(
+    works: Works, vendor: Path, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "patchelf"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(patchelf, "_locate", lambda: str(path))
+    monkeypatch.setattr(patchelf, "_VERSION_TIMEOUT", 0.5)
+    began = time.monotonic()
+    with pytest.raises(PatchelfError, match="does not say its version"):
+        relink(vendor, works.options(tmp_path / "out"))
+    assert time.monotonic() - began < 10
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_patience_goes_by_the_size_of_the_file(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second and one for each 64 KiB is enough for what is slow, and not for what hangs."""
+    large = tmp_path / "large.so"
+    large.write_bytes(works.library.read_bytes() + bytes(1 << 18))
+    wheel = works.wheel(tmp_path, {"demo/a.so": large})
+    real = patchelf.find_patchelf().path
+    put(tmp_path / "bin", monkeypatch, f'sleep 1; exec {real} "$@"')
+    monkeypatch.setattr(patchelf, "_TIMEOUT", 0.5)
+    with pytest.raises(PatchelfError, match="did not end within 1 s"):
+        relink(wheel, works.options(tmp_path / "out"))
+    monkeypatch.setattr(patchelf, "_BYTES_A_SECOND", 1 << 16)
+    assert relink(wheel, works.options(tmp_path / "out")).output is not None
 
 
 def test_patchelf_is_missing(
