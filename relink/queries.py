@@ -28,7 +28,7 @@ from relink.pipeline import (
 )
 from relink.plan.decide import decide
 from relink.plan.findings import Finding, finding, select
-from relink.plan.hints import missing_remedy, with_hints
+from relink.plan.hints import missing_remedy, where_to_get, with_hints
 from relink.plan.model import Plan, TargetFacts, from_json
 from relink.plan.starting_profile import starting_profile
 from relink.plan.strategy import Situation
@@ -165,8 +165,11 @@ def explain(path: Path, options: Options) -> tuple[Explained, ...]:
         providers = open_providers(options, target)
         wheel = open_wheel(path, stack, target, options.limits)
         decisions = decide(situation_of(wheel, target, providers, options), wheel.tables)
-    layout = decisions.situation.layout
-    return tuple(Explained(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files)
+    situation = decisions.situation
+    closures = {file.path: decisions.outcomes[file.path].closure for file in decisions.files}
+    lost = {edge.soname for closure in closures.values() for edge in closure.missing}
+    sources = {soname: where for soname in lost if (where := where_to_get(situation, soname))}
+    return tuple(Explained(file, closures[file.path], situation.layout, sources) for file in decisions.files)
 
 
 def new_profile(path: Path, limits: Limits | None = None) -> str:

@@ -10,6 +10,7 @@ from relink.elf.image import map_file
 from relink.elf.strings import library_names
 from relink.errors import ElfError
 from relink.loader.closure import Closure, LoadedObject
+from relink.loader.tables import file_of
 from relink.loader.target import GLIBC_SONAMES
 from relink.plan.findings import Finding, finding
 from relink.plan.strategy import Outcome, Situation, simulate
@@ -34,9 +35,10 @@ class DlopenKnowledge:
 
     def of(self, item: LoadedObject) -> Mapping[str, str]:
         """Return soname → how it is known that `item` dlopens it."""
-        found = self._known.get(item.identity)
+        file = file_of(item)  # not its identity: that of every root is the same
+        found = self._known.get(file)
         if found is None:
-            found = self._known[item.identity] = self._find(item)
+            found = self._known[file] = self._find(item)
         return found
 
     def _find(self, item: LoadedObject) -> dict[str, str]:

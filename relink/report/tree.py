@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.text import Text
@@ -22,11 +22,15 @@ __all__ = ["Explained", "dependency_trees"]
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One ELF member: what is planned for it, and what loading it then maps."""
+    """One ELF member: what is planned for it, and what loading it then maps.
+
+    :ivar sources: where libraries that are not found are to be had: soname → sentence.
+    """
 
     file: FilePlan
     closure: Closure
     layout: Layout
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> int:
@@ -179,6 +183,8 @@ class _Drawing:
         for tried in edge.tried:
             line = f"tried {shown(tried.path)}: {tried.reason} ({self._rule(tried.found_by, edge.requester)})"
             branch.add(Text(safe(line), style="dim"))
+        if edge.soname in self.member.sources:
+            branch.add(Text(safe(self.member.sources[edge.soname])))
 
     def _decision(self, edge: Edge) -> NeededDecision | None:
         if edge.requester != self.member.root:
