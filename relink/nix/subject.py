@@ -115,8 +115,10 @@ def package_of(
             finding("RLK712", archive.path.name, "no --url was given, so fetchPypi is to fetch it")
         )
     return Package(
-        pname=str(canonicalize_name(archive.name.distribution)),
-        version=str(archive.name.version).replace("!", "-"),  # an epoch: no store path can have the mark
+        # A store path's name is ASCII and has no mark of an epoch.
+        pname=re.sub(r"[^a-z0-9]+", "-", str(canonicalize_name(archive.name.distribution))).strip("-")
+        or "wheel",
+        version=str(archive.name.version).replace("!", "-"),
         source=source,
         python=python,
         rocm=major,

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from relink.cli import app
 from relink.elf.image import map_file, read_image
 from relink.elf.patchelf import find_patchelf
+from relink.errors import ProviderError, UsageError
 from relink.loader.target import find_target
 from tests.nix.conftest import PYTHON, Nix
 from tests.support.cc import shared
@@ -189,3 +190,45 @@ def test_added_libraries_come_behind_the_files_own(in_store: Nix, vendor_wheel: 
     with map_file(str(built / f"lib/python{PYTHON}/site-packages/demo/a.so")) as buffer:
         needed = read_image(buffer, "a.so").needed
     assert needed == ("libamdhip64.so.7", "librocm_smi64.so.1", "libstdc++.so.6", *added)
+
+
+def test_a_name_that_no_store_path_can_have(
+    in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """An epoch, a local version, letters beyond ASCII: the package has a name all the same, and the file is found."""
+    wheel = make_wheel(tmp_path / "wheel", vendor_files, name="dé_mo", version="1!2.0+rocm7", tag=TAG)
+    run = CliRunner().invoke(app, ["nix", str(wheel), "-o", str(tmp_path / "out")])
+    assert isinstance(run.exception, UsageError)
+    assert "say --url URL" in str(run.exception)
+    assert not (tmp_path / "out").exists()
+    copy = tmp_path / "copy.whl"  # the stand-in's fetchurl does not unescape
+    copy.write_bytes(wheel.read_bytes())
+    address = f"https://example.org/d%C3%A9_mo-1%212.0%2Brocm7-{TAG}.whl"
+    write(wheel, tmp_path / "out", "--url", address, url=None)
+    plan = tmp_path / "out" / "d-mo.json"
+    assert f'"{address}"' in plan.read_text()
+    plan.write_text(plan.read_text().replace(address, f"file://{copy}"))
+    assert in_store.build(package(in_store, tmp_path / "out")).name.endswith("-d-mo-1-2.0+rocm7")
+
+
+def test_neither_nix_nor_libraries_are_needed(
+    vendor_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "nowhere"))
+    output = write(vendor_wheel, tmp_path / "out")
+    said = "made from the table for ROCm 7; that the libraries export what it imports, and find each other, was not checked"
+    assert f"RLK710 {vendor_wheel.name}: {said}" in output
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
+        *("demo.json", "isa.json", "package.nix", "relink-wheel.nix", "relink.sh", "resolve.nix")
+    ]
+
+
+def test_a_closure_needs_nix(vendor_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    place = f"{tmp_path}/{'a' * 32}-clr-7.2.4"
+    run = CliRunner().invoke(
+        app, ["nix", str(vendor_wheel), "-o", str(tmp_path / "out"), "--nix-closure", place]
+    )
+    assert isinstance(run.exception, ProviderError)
+    assert "nix-store cannot be run (No such file or directory); install Nix" in str(run.exception)
