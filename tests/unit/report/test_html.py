@@ -1,0 +1,345 @@
+"""The page of a report: its parts, the policy that keeps everything else out, and that no name gets out of its place."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relink.errors import UsageError
+from relink.plan.model import RpathChange
+from relink.report.html import html_page
+from relink.report.html.markup import Html, breakable, joined, shown, tag
+from relink.report.model import from_json, to_json
+from tests.support.reports import Element, Page, isa_block, sample_report
+
+PAGE = html_page(sample_report())
+ROOT = Page(PAGE).root
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "</style><style>*{display:none}</style>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "<!-- ",
+    "]]>",
+    "&lt;b&gt; &amp;amp; &#x3c;",
+    "javascript:alert(1)",
+    "\u202egnp.os\u2066\u200b\ufeff",
+    "a\nb\r\tc\x00\x1b[31m\x7f\x85\u2028",
+    "\udcff\U000e0041\U0010ffff",
+    "ж" * 5000,
+    "{{7*7}}${7*7}%s{0}",
+    "https://example.org/x.js",
+)
+
+KNOWN = (  # elements that the page may have
+    "html head meta title style body header nav main section footer script a p h1 h2 h3 bdi strong b span code wbr ul li dl div "
+    "dt dd label input output button details summary table thead tbody tr th td svg g path rect text"
+)
+
+
+def section(root: Element, name: str) -> Element:
+    (found,) = [part for part in root.all("section") if part.attributes.get("aria-labelledby") == name]
+    return found
+
+
+def rows(table: Element) -> list[list[str]]:
+    return [[cell.text.strip() for cell in row.children] for row in table.all("tr")]
+
+
+# Its parts
+
+
+def test_the_verdict_and_the_counts() -> None:
+    assert ROOT.one("p", "verdict").text == "Nothing was written. 1 error; 1 of 3 ELF files would change."
+    counts = {part.one("dt").text: part.one("dd").text for part in ROOT.one("dl").children}
+    assert counts == {
+        "errors": "1",
+        "warnings": "1",
+        "notes": "1",
+        "ELF files change": "1 of 3",
+        "libraries": "6",
+        "found nowhere": "1",
+        "GPU architectures": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("errors", "output", "plan", "says"),
+    [
+        (False, True, False, "Relinked. 1 of 3 ELF files changed."),
+        (True, True, False, "Written although there are errors. 1 of 3 ELF files changed; 1 error."),
+        (False, False, False, "A dry run. 1 of 3 ELF files would change."),
+        (True, False, True, "The plan of a wheel. 1 of 3 ELF files change."),
+    ],
+)
+def test_every_verdict(errors: bool, output: bool, plan: bool, says: str) -> None:
+    report = sample_report(output=output)
+    if not errors:
+        report = replace(report, findings=report.findings[:2])
+    assert Page(html_page(report, plan=plan)).root.one("p", "verdict").text == says
+
+
+def test_findings_worst_first_with_all_that_is_known() -> None:
+    found = section(ROOT, "findings")
+    groups = found.all(class_="findings")
+    assert [group.classes()[1] for group in groups] == ["error", "warning", "info"]
+    (error,) = groups[0].all("li")
+    for text in (
+        "RLK101",
+        "liblost.so.1",
+        "needed by root.so; the prefix has nothing of that name",
+        "Add the prefix.",
+    ):
+        assert text in error.text
+
+
+def test_who_loads_whom() -> None:
+    table = section(ROOT, "dependencies").one("table")
+    found = {row[0]: row for row in rows(table)[1:]}
+    assert found["libkept.so.1"][1:] == [
+        "provider",
+        "/p/lib/libkept.so.1RUNPATH entry /p/lib of $WHEEL/pkg/root.so",
+        "root.so, libadded.so.3",
+    ]
+    assert found["liblost.so.1"][1:] == ["missing", "nowhere", "root.so"]
+    assert any("replaces libold.so.1" in name for name in found)
+    assert any("added to NEEDED of 1 file" in name for name in found)
+    assert any("dropped from NEEDED of 1 file" in name for name in found)
+
+
+def test_the_matrix_marks_the_gpu_and_says_each_level_in_words() -> None:
+    found = section(ROOT, "gpu")
+    table = found.one("table", "matrix")
+    head, *body = table.all("tr")
+    assert [cell.one("span", "upright").text for cell in head.children[1:]] == [
+        "gfx90a",
+        "gfx1030",
+        "gfx1031",
+        "gfx1100",
+    ]
+    assert "wanted" in head.children[3].classes()
+    assert head.children[3].one("span", "unseen").text == " in this machine"
+    levels = [[cell.one("span", "unseen").text for cell in row.children[1:]] for row in body]
+    assert levels == [
+        ["only as gfx90a:xnack+", "full", "none", "partial (2 of 3)"],
+        ["slow", "jit", "unknown", "full"],
+        ["under a condition", "yes", "no", "no"],
+        ["yes", "yes", "yes", "no"],
+        ["no", "yes", "no", "no"],
+    ]
+    signs = [cell.children[0].text for cell in body[0].children[1:]]
+    assert signs == ["cond", "●", "-", "2/3"]
+    assert all("wanted" in row.children[3].classes() for row in body)
+    assert "gfx1031 is not covered" in found.text
+    assert "rebuild it" in found.text
+    assert "up to 5" in found.text
+
+
+def test_before_and_after_of_each_file() -> None:
+    first, own, variant = section(ROOT, "files").all("details", "file")
+    interpreter, path, needed = first.all("table")
+    assert rows(interpreter)[1] == ["~replaced", "/nowhere/ld.so", "/lib64/ld.so"]
+    assert rows(path)[1:] == [
+        ["kept", "$ORIGIN", "$ORIGIN"],
+        ["+added", "", "/p/lib"],
+        ["-dropped", "/opt/rocm/0", ""],
+        ["-dropped", "(empty: the current directory)", ""],
+    ]
+    changes = [row[:3] for row in rows(needed)[1:]]
+    assert ["~replaced", "libold.so.1", "libnew.so.2"] in changes
+    assert ["-dropped", "libdropped.so.1", ""] in changes
+    assert ["+added", "", "libadded.so.3"] in changes
+    assert "4 of 4 imported symbols are exported" in needed.text
+    assert ("open" in first.attributes, "open" in own.attributes) == (True, False)
+    assert "not served" in variant.text
+
+
+def test_many_entries_that_go_are_told_apart() -> None:
+    report = sample_report(gone=80)
+    first = section(Page(html_page(report)).root, "files").all("details", "file")[0]
+    more = first.one("details", "more")
+    assert more.one("summary").text == "80 entries dropped"
+    assert len(more.all("tr")) == 81
+
+
+def test_a_search_path_that_stays() -> None:
+    report = sample_report()
+    file = replace(report.files[1], rpath=RpathChange("$ORIGIN", "$ORIGIN", "runpath", "runpath"))
+    root = Page(html_page(replace(report, files=(file,)))).root
+    assert "Search path: RUNPATH of 1 entry, unchanged" in root.text
+
+
+def test_a_plan_says_that_it_knows_nothing_of_gpus() -> None:
+    root = Page(html_page(replace(sample_report(), isa=None), plan=True)).root
+    assert "a plan does not say which GPUs" in section(root, "gpu").text
+
+
+def test_an_empty_report() -> None:
+    report = replace(sample_report(), files=(), loads=(), findings=(), isa=None)
+    root = Page(html_page(report)).root
+    assert not root.all("svg")
+    assert "Nothing was found" in root.text
+
+
+def test_facts() -> None:
+    found = dict(row[:2] for row in rows(section(ROOT, "facts").one("table")))
+    assert found["Provider (prefix)"] == "/p: ROCm 7.2.4 by .info/version"
+    assert found["Loader"] == "/lib64/ld.so, glibc 2.36"
+    assert found["System root"] == "/sys"
+    assert found["Time"] == "read 0.25 s"
+
+
+def test_isa_of_another_shape_is_refused_with_the_place() -> None:
+    block: dict[str, Any] = isa_block()
+    block["matrix"] = {"a.so": ["full"]}
+    with pytest.raises(UsageError, match=r"report\.isa\.matrix"):
+        html_page(replace(sample_report(), isa=block))
+
+
+# What keeps everything else out
+
+
+def test_the_policy_allows_these_two_texts_and_nothing_else() -> None:
+    meta = next(part for part in ROOT.all("meta") if "http-equiv" in part.attributes)
+    policy = dict(rule.split(" ", 1) for rule in (meta.attributes["content"] or "").split("; "))
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    for directive, name in (("style-src", "style"), ("script-src", "script")):
+        digest = hashlib.sha256(ROOT.one(name).text.encode()).digest()
+        assert policy[directive] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    assert set(policy) == {"default-src", "base-uri", "form-action", "style-src", "script-src"}
+
+
+def no_way_out(root: Element) -> None:
+    """No element, attribute or address that the page does not make itself."""
+    ids = [part.attributes["id"] for part in root.all() if "id" in part.attributes]
+    assert len(ids) == len(set(ids))
+    assert {part.name for part in root.all()} <= {*KNOWN.split()}
+    for part in root.all():
+        assert not {name for name in part.attributes if name.startswith("on")} | (
+            {"src", "style"} & set(part.attributes)
+        )
+        if (target := part.attributes.get("href")) is not None:
+            assert target[0] == "#"
+            assert target[1:] in ids
+
+
+def test_no_way_out() -> None:
+    no_way_out(ROOT)
+    for text in ("http:", "https:", "url(", "@import"):
+        assert text not in PAGE
+
+
+def test_every_frame_that_scrolls_is_reached_by_keyboard_and_has_a_name() -> None:
+    frames = ROOT.all(class_="scroll")
+    assert len(frames) > 5
+    assert {frame.attributes["tabindex"] for frame in frames} == {"0"}
+    names = [frame.attributes["aria-label"] for frame in frames]
+    assert len(names) == len(set(names))
+
+
+# Names
+
+
+def text_of(root: Element) -> str:
+    return "".join(part.text for part in root.all("body"))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_text(name: str) -> None:
+    page = html_page(sample_report(lambda text: f"{text}{name}"))
+    root = Page(page).root
+    no_way_out(root)
+    if not set(name) & {"/", ":"}:  # those make directories and entries of what was one name
+        elements = [[part.name for part in each.all() if part.name != "wbr"] for each in (root, ROOT)]
+        assert elements[0] == elements[1]
+    assert root.one("script").text == ROOT.one("script").text
+    assert root.one("style").text == ROOT.one("style").text
+    assert shown(f"libnew.so.2{name}") in text_of(root)
+    page.encode()
+
+
+names = st.text(max_size=40) | st.sampled_from(HOSTILE)
+
+
+@given(names, names)
+@settings(max_examples=60, deadline=None)
+def test_any_name_stays_text(first: str, second: str) -> None:
+    page = html_page(sample_report(lambda text: f"{first}{text}{second}"))
+    root = Page(page).root
+    no_way_out(root)
+    assert root.one("script").text == ROOT.one("script").text
+    assert shown(f"{first}libadded.so.3{second}") in text_of(root)
+    unseen = {unicodedata.category(character) for character in page.replace("\n", "")}
+    assert not unseen & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+@given(st.text())
+def test_escaping_loses_nothing(text: str) -> None:
+    assert Page(tag("p", text)).root.text == Page(breakable(text)).root.text == shown(text)
+    assert Page(tag("p", title=text)).root.one("p").attributes["title"] == shown(text)
+
+
+def test_shown() -> None:
+    assert shown("a\u202eb\nc\xa0\udcff") == "a\\u202eb\\nc\\xa0\\udcff"
+    assert shown("naïve ж 漢") == "naïve ж 漢"
+    long = shown("x" * 5000)
+    assert len(long) < 2100
+    assert "3000 characters" in long
+
+
+def test_markup() -> None:
+    assert (
+        tag("p", "<", Html("<b>"), None, class_="x", hidden=True, title=None)
+        == '<p class="x" hidden>&lt;<b></p>'
+    )
+    assert joined(["<", Html("<br>")], " & ") == "&lt; &amp; <br>"
+
+
+# One page a report
+
+
+def test_the_page_does_not_depend_on_the_process() -> None:
+    code = (
+        "import sys; from relink.report.html import html_page; from tests.support.reports import sample_report;"
+        "sys.stdout.write(html_page(sample_report()))"
+    )
+    for seed in ("1", "2"):
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": os.getcwd()},
+        )
+        assert run.stdout == PAGE
+
+
+def test_a_report_read_back_gives_the_same_page() -> None:
+    document = json.loads(json.dumps(to_json(sample_report(output=True))))
+    assert html_page(from_json(document)) == html_page(sample_report(output=True))
+
+
+def test_keys_of_a_newer_relink_are_passed_over() -> None:
+    document = to_json(sample_report())
+    document["new"] = document["files"][0]["new"] = document["isa"]["new"] = {"x": 1}
+    assert html_page(from_json(document)) == PAGE
+    del document["loads"], document["isa"]["matrix"], document["isa"]["requirements"]
+    no_way_out(Page(html_page(from_json(document))).root)
+
+
+def test_the_page_is_small() -> None:
+    assert len(PAGE.encode()) < 80_000
+    assert not re.search(r"</(script|style)", ROOT.one("script").text + ROOT.one("style").text)
