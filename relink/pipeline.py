@@ -39,7 +39,7 @@ from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
-from relink.wheel.directory import Limits
+from relink.wheel.directory import NO_LIMITS, Limits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import (
@@ -608,7 +608,7 @@ def _verify(
     )
     cuts = {member: held.cuts for member, held in wheel.held.items()} | dict(edited)
     changed = [names[file.path] for file in planned.plan.files if file.changed]
-    with WheelArchive(path) as archive:
+    with WheelArchive(path, limits=NO_LIMITS) as archive:
         return verify(
             archive, changed, situation, {names[member]: found for member, found in cuts.items()}
         ).findings

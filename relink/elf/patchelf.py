@@ -280,7 +280,7 @@ def _run(patchelf: Patchelf, arguments: list[str], name: str, timeout: float) ->
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise PatchelfError(
-                    f"{name}: patchelf did not end within {timeout:.0f} s and was stopped; try again when less else is running"
+                    f"{name}: patchelf did not end within {timeout:.3g} s and was stopped; try again when less else is running"
                 ) from error
             raise
     status = process.returncode

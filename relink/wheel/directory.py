@@ -19,7 +19,7 @@ from relink.wheel import zipformat as z
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
-__all__ = ["Limits", "parse_limits", "read_directory"]
+__all__ = ["NO_LIMITS", "Limits", "parse_limits", "read_directory"]
 
 #: ``read(offset, length)`` gives exactly ``length`` bytes or raises WheelError.
 Reader = Callable[[int, int], bytes]
@@ -51,6 +51,10 @@ class Limits:
     total_size: int = 128 << 30
     ratio: float = 250.0
     ratio_from: int = 256 << 20
+
+
+NO_LIMITS = Limits(*(1 << 62 for _ in fields(Limits)))
+"""For a wheel that relink has written itself: it may have a little more of everything than the one that was allowed."""
 
 
 def parse_limits(texts: Iterable[str]) -> Limits:

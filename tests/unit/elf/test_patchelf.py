@@ -446,7 +446,9 @@ def test_a_patchelf_that_does_not_end_is_ended_with_all_it_started(
     path = tmp_path / "libuser.so"
     path.write_bytes(libraries["none"])
     start = time.monotonic()
-    with pytest.raises(PatchelfError, match=r"^libuser.so: patchelf did not end within 0.5 s$"):
+    with pytest.raises(
+        PatchelfError, match=r"^libuser.so: patchelf did not end within 0.5\d* s and was stopped"
+    ):
         edited(path, ElfEdit("/p", "rpath"))
     assert time.monotonic() - start < 20
     state = Path(f"/proc/{pid.read_text().strip()}/stat")
