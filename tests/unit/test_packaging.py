@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.support.built import ROOT, Built, build, own_python_first, skip_without_index
+from tests.support.works import Works
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-DATA = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+DATA = {"profiles": "relink/_profiles", "nix": "relink/_nix", "examples/demo": "relink/_demo"}
 
 
 def _shipped(directory: str) -> set[str]:
@@ -73,10 +74,8 @@ def test_the_wheel_has_all_data_and_no_tests(built: Built) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert package <= names
-    assert {name.split("/")[0] for name in names} == {
-        "relink",
-        built.wheel.name.split("-py3")[0] + ".dist-info",
-    }
+    release = built.wheel.name.split("-py3")[0]
+    assert {name.split("/")[0] for name in names} <= {"relink", f"{release}.dist-info", f"{release}.data"}
     assert not any("__pycache__" in name for name in names)
 
 
@@ -148,27 +147,23 @@ def test_the_installed_wheel_works_outside_of_the_repository(installed: Path, tm
     assert "RLK101" in _relink(installed, tmp_path, "rules")
     assert "RLK101" in _relink(installed, tmp_path, "rules", "RLK101")
     assert "relink demo" in _relink(installed, tmp_path, "demo", "--help")
-    assert not list(tmp_path.iterdir())
+    profiles = _relink(installed, tmp_path, "profile", "list")
+    for path in (ROOT / "profiles/packages").glob("*.toml"):
+        assert path.stem in profiles
+    shown = tmp_path / "shown.toml"
+    shown.write_text(_relink(installed, tmp_path, "profile", "show", "bitsandbytes"))
+    _relink(installed, tmp_path, "profile", "check", str(shown))  # by the schema of profiles
+    assert [path.name for path in tmp_path.iterdir()] == ["shown.toml"]
 
 
-def test_installed_data_is_found(installed: Path, tmp_path: Path) -> None:
-    code = (
-        "import relink.profiles as p, relink.isa as i, relink.nix.emit as n, relink.report as r, pathlib\n"
-        "print(p.profile_for('bitsandbytes').name)\n"
-        "print(n.shipped_directory())\n"
-        "print(pathlib.Path(r.__file__).with_name('report.schema.json').is_file())\n"
+def test_the_installed_wheel_relinks(installed: Path, works: Works, tmp_path: Path) -> None:
+    wheel = works.wheel(tmp_path / "in")
+    report = json.loads(
+        _relink(installed, tmp_path, str(wheel), "--prefix", str(works.prefix), "-o", "out", "--json")
     )
-    environment = own_python_first()
-    done = subprocess.run(
-        [installed / "python", "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    profile, nix, schema = done.stdout.splitlines()
-    assert profile == "bitsandbytes"
-    assert Path(nix).is_relative_to(installed.parent)
-    assert {path.name for path in Path(nix).iterdir()} >= {"relink-wheel.nix", "resolve.nix"}
-    assert schema == "True"
+    jsonschema.validate(report, json.loads((ROOT / "relink/report/report.schema.json").read_text()))
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    _relink(installed, tmp_path, "report", "report.json", "-o", "page.html")
+    assert "<html" in (tmp_path / "page.html").read_text()
+    _relink(installed, tmp_path, "nix", str(wheel), "-o", "package")
+    assert (tmp_path / "package/relink/relink-wheel.nix").is_file()
