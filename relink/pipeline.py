@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from relink.apply import Held, edit_files, hold
 from relink.elf.hollow import Cut
@@ -68,6 +68,7 @@ __all__ = [
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"
 STORE_MEMBER = "relink-store-paths"
+OnBytes: TypeAlias = Callable[[int, int], None]
 LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
 
@@ -157,9 +158,10 @@ class _Written:
 
 @dataclass(slots=True)
 class Clock:
-    """Seconds by stage; tells a listener when one begins."""
+    """Seconds by stage; tells listeners when one begins, and how many bytes of how many it has done."""
 
     on_stage: Callable[[str], None] = lambda _: None
+    on_bytes: OnBytes = lambda _done, _total: None
     timings: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -174,12 +176,17 @@ class Clock:
 
 
 def open_wheel(
-    path: Path, stack: ExitStack, target: Target | None = None, limits: Limits | None = None
+    path: Path,
+    stack: ExitStack,
+    target: Target | None = None,
+    limits: Limits | None = None,
+    on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
     """Read a wheel and the ELF members in it, one at a time; `stack` closes the file.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param limits: what it may ask of this machine.
+    :param on_bytes: told after each member how many bytes of how many have been read, unpacked.
     :raises WheelError: it is not a wheel that can be trusted.
     """
     archive = stack.enter_context(WheelArchive(path, limits=limits))
@@ -190,7 +197,10 @@ def open_wheel(
     findings: list[Finding] = []
     # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
     *others, largest = sorted(archive.members.values(), key=lambda member: member.size)
+    done, total = 0, sum(member.size for member in archive.members.values())
     for member in (*others, largest):
+        on_bytes(done, total)
+        done += member.size
         name = member.name
         if member.is_directory or not is_elf(archive.prefix(name, 4)):
             continue
@@ -413,16 +423,22 @@ def _local_version(providers: Sequence[Provider], options: Options) -> tuple[str
     return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]
 
 
-def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambda _: None) -> Report:
+def relink(
+    path: Path,
+    options: Options,
+    on_stage: Callable[[str], None] = lambda _: None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Report:
     """Relink one wheel: read, plan, edit, write, verify.
 
     Nothing is written on a dry run, nor where a finding is an error, unless `force`. The output appears under its name only
     after the loader has confirmed it.
 
     :param on_stage: told the name of each stage when it begins.
+    :param on_bytes: told, while files are read and while they are written, how many bytes of how many are done, unpacked.
     :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, or patchelf fails.
     """
-    clock = Clock(on_stage)
+    clock = Clock(on_stage, on_bytes)
     with ExitStack() as stack:
         with clock.stage("target"):
             gpus = wanted_gpus(options.gpus)
@@ -431,7 +447,7 @@ def relink(path: Path, options: Options, on_stage: Callable[[str], None] = lambd
             )
             providers = open_providers(options, target)
         with clock.stage("read"):
-            wheel = open_wheel(path, stack, target, options.limits)
+            wheel = open_wheel(path, stack, target, options.limits, clock.on_bytes)
         with clock.stage("plan"):
             planned = plan_wheel(wheel, target, providers, options, gpus)
         findings = planned.plan.findings

@@ -175,8 +175,8 @@ def run(
     reports, failures = [], []
     for wheel, page in zip(wheels, pages, strict=True):
         try:
-            with progress(quiet or as_json) as on_stage:
-                report = pipeline.relink(wheel, options, on_stage)
+            with progress(quiet or as_json) as (on_stage, on_bytes):
+                report = pipeline.relink(wheel, options, on_stage, on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue

@@ -40,23 +40,21 @@ def console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar over the stages, on a terminal only; it is gone when they are done."""
+def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show the stage, and its bytes, rate and remaining time where they are told; gone when all is done.
+
+    On a terminal only: standard error that goes to a file or a pipe gets nothing.
+
+    :return: to be told the name of each stage as it begins; the bytes that it has done, and has to do.
+    """
     errors = console(stderr=True)
-    if quiet or not errors.is_terminal:
-        yield lambda _: None
+    if quiet or not sys.stderr.isatty():
+        yield (lambda _: None), (lambda _done, _total: None)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from relink.cli.bar import stage_bar
 
-    columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("start", total=len(_STAGES))
-
-        def on_stage(name: str) -> None:
-            done = _STAGES.index(name) if name in _STAGES else len(_STAGES)
-            bar.update(task, description=name, completed=done)
-
-        yield on_stage
+    with stage_bar(errors, _STAGES) as listeners:
+        yield listeners
 
 
 def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -437,18 +438,35 @@ def test_colours_and_a_bar_on_a_terminal(works: Works, tmp_path: Path) -> None:
     assert "━" not in on_terminal(*words, "--json")
 
 
-def test_the_bar_only_on_a_terminal(
-    run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = [works.small(tmp_path), "--prefix", works.prefix, "--dry-run"]
-    assert run(*words)[2] == ""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    code, _, err = run(*words)
-    assert code == 0
-    assert "━" in err
-    code, out, err = run(*words, "--json")
-    assert err == ""
-    valid(json.loads(out))
+def test_nothing_of_the_bar_in_a_pipe(works: Works, tmp_path: Path) -> None:
+    words: list[str | Path] = [works.small(tmp_path), "--prefix", works.prefix, "--dry-run"]
+    for environment in ({}, {"FORCE_COLOR": "1"}):
+        code, out, err = outcome(process(*words, **environment))
+        assert (code, err) == (0, "")
+        assert ("\x1b[" in out) == bool(environment)
+
+
+@pytest.mark.parametrize(("columns", "amount"), [("80", "kB of "), ("40", " %")])
+def test_the_bar_says_how_far_it_is(works: Works, tmp_path: Path, columns: str, amount: str) -> None:
+    files: dict[str, bytes | Path] = {f"demo/{number}.so": works.library for number in range(40)}
+    shown = on_terminal(
+        works.wheel(tmp_path, files), "--prefix", works.prefix, "-o", tmp_path / "out", COLUMNS=columns
+    )
+    assert "read 2/6" in shown
+    assert amount in shown
+    visible = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert max(len(line) for line in re.split(r"[\r\n]+", visible)) <= int(columns)
+
+
+def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
+    assert run(works.small(tmp_path), "--prefix", works.prefix, "-q", "-o", tmp_path / "out") == (0, "", "")
+    assert (tmp_path / "out" / OUTPUT).exists()
+    lost = works.wheel(tmp_path / "lost", {"demo/lost.so": works.lost})
+    code, out, err = run(lost, "--prefix", works.prefix, "--quiet")
+    assert (code, err) == (1, "")
+    told = out.splitlines()
+    assert [line.split()[0] for line in told] == ["error", "→", "nothing"]
+    assert "━" not in on_terminal(works.small(tmp_path), "--prefix", works.prefix, "--dry-run", "-q")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""The bar on a terminal: which stage, how far, how fast, how long still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+__all__ = ["stage_bar"]
+
+_NARROW = 60  # columns, below which the rate is left out
+
+
+class _Amount(ProgressColumn):
+    """``1.2 GB of 3.4 GB  430 MB/s  0:00:05``; the time so far, where a stage has no bytes to count."""
+
+    def __init__(self, *, narrow: bool) -> None:
+        super().__init__()
+        self._narrow = narrow
+
+    def render(self, task: Task) -> Text:
+        if not task.total:
+            return Text(f"{timedelta(seconds=int(task.elapsed or 0))}")
+        left = "" if task.time_remaining is None else f"  {timedelta(seconds=int(task.time_remaining))}"
+        if self._narrow:
+            return Text(f"{task.percentage:.0f} %{left}")
+        rate = f"  {decimal(int(task.speed))}/s" if task.speed else ""
+        return Text(f"{decimal(int(task.completed))} of {decimal(int(task.total))}{rate}{left}")
+
+
+@contextmanager
+def stage_bar(
+    console: Console, stages: Sequence[str]
+) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show the bar on `console`; yields what is to be told of stages and bytes (see :func:`relink.cli.terminal.progress`)."""
+    columns = (
+        TextColumn("{task.description:10}"),
+        BarColumn(bar_width=None),
+        _Amount(narrow=console.width < _NARROW),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("start", total=None)
+
+        def on_stage(name: str) -> None:
+            number = f" {stages.index(name) + 1}/{len(stages)}" if name in stages else ""
+            nonlocal task
+            bar.remove_task(task)  # a total cannot be taken back
+            task = bar.add_task(f"{name}{number}", total=None)
+
+        def on_bytes(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield on_stage, on_bytes
