@@ -1,0 +1,272 @@
+"""The report in a real browser: accessible, within its width, by keyboard, without script, and quick."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relink import cli
+from relink.report.html import html_page
+from relink.report.model import Report
+from tests.browser.conftest import Open
+from tests.real.conftest import fetch_prefix, fetch_wheel
+from tests.support.reports import sample_report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WIDTHS = (360, 768, 1440)
+HOSTILE = (
+    "<script>document.title='stolen'</script>",
+    '"><img src=x onerror="document.title=\'stolen\'">',
+    "</script><script>document.title='stolen'</script>",
+    "x" * 3000,
+    "\u202efdp.exe\u2066\n\t\x00\x1b[2J",
+)
+
+
+def sample() -> Report:
+    return sample_report(gone=80)
+
+
+@pytest.fixture(scope="session")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "report.html"
+    path.write_text(html_page(sample()), encoding="utf-8")
+    return path
+
+
+def overflow(page: Page) -> int:
+    """How many pixels the page is wider than the window."""
+    found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return found
+
+
+def violations(page: Page) -> list[tuple[str, str]]:
+    """What axe-core finds wrong, everything being open: (rule, first element)."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    found: dict[str, Any] = axe.Axe().run(page).response
+    return [(item["id"], item["nodes"][0]["html"]) for item in found["violations"]]
+
+
+def loaded_after(page: Page) -> float:
+    """Seconds from the start of navigation to the end of the load event."""
+    milliseconds: float = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    return milliseconds / 1000
+
+
+# A page with everything on it
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dark", [False, True])
+def test_accessible_and_within_its_width(opened: Open, page_file: Path, width: int, dark: bool) -> None:
+    # The page's own policy would keep axe-core out.
+    with opened(page_file, width=width, dark=dark, bypass_csp=True) as page:
+        assert overflow(page) == 0
+        assert violations(page) == []
+        assert overflow(page) == 0
+
+
+def test_dark_is_dark(opened: Open, page_file: Path) -> None:
+    colours = []
+    for dark in (False, True):
+        with opened(page_file, dark=dark) as page:
+            colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert colours[0] != colours[1]
+
+
+def test_everything_is_there_without_script(opened: Open, page_file: Path) -> None:
+    text = "[...document.querySelectorAll('main p, main li, main td, main th, main text')].map(part => part.textContent)"
+    with opened(page_file) as page:
+        expected = page.evaluate(text)
+    with opened(page_file, java_script_enabled=False) as page:
+        # Without script nothing can be evaluated either: what the parser made of the file is asked for.
+        parts = page.locator("main p, main li, main td, main th, main text")
+        assert parts.all_text_contents() == expected
+        assert page.locator("#zoom-in").is_hidden()
+        assert page.locator("#filter-findings").is_hidden()
+        assert page.locator(".graph svg").is_visible()
+        page.locator(".findings.info summary").click()
+        assert page.get_by_text("runs on gfx1030").is_visible()
+        assert page.locator(".implied").is_hidden()
+        page.locator("#every-edge").check()
+        assert page.locator(".implied").is_visible()
+
+
+def test_keyboard_reaches_every_control_and_frame(opened: Open, page_file: Path) -> None:
+    with opened(page_file, width=360) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        wanted = page.evaluate(
+            "[...document.querySelectorAll('a, button, input, summary, [tabindex]')].map((part, n) => part.dataset.n = String(n))"
+        )
+        met = []
+        for _ in range(len(wanted) + 1):
+            page.keyboard.press("Tab")
+            met.append(page.evaluate("document.activeElement.dataset.n ?? 'body'"))
+        assert set(wanted) <= set(met)
+
+
+def test_keyboard_scrolls_and_zooms_the_graph(opened: Open, page_file: Path) -> None:
+    with opened(page_file, width=360) as page:
+        graph, svg = page.locator(".graph"), page.locator(".graph svg")
+        graph.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.graph').scrollLeft > 0")
+        width = int(svg.get_attribute("width") or 0)
+        page.keyboard.press("+")
+        assert int(svg.get_attribute("width") or 0) > width
+        page.keyboard.press("-")
+        page.keyboard.press("-")
+        assert int(svg.get_attribute("width") or 0) < width
+        page.keyboard.press("0")
+        assert int(svg.get_attribute("width") or 0) == width
+        page.locator("#zoom-fit").press("Enter")
+        assert graph.evaluate("part => part.scrollWidth - part.clientWidth") <= 1
+
+
+def test_a_mouse_drags_the_graph_and_a_click_follows_a_node(opened: Open, page_file: Path) -> None:
+    with opened(page_file, width=768) as page:
+        page.locator("#zoom-in").click(click_count=3)
+        graph = page.locator(".graph")
+        graph.scroll_into_view_if_needed()
+        place = graph.bounding_box()
+        assert place is not None
+        before = graph.evaluate("part => part.scrollLeft")
+        page.mouse.move(place["x"] + 300, place["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(place["x"] + 200, place["y"] + 50, steps=4)
+        page.mouse.up()
+        assert graph.evaluate("part => part.scrollLeft") == before + 100
+        assert page.evaluate("location.hash") == ""
+        page.locator("#zoom-full").click()
+        page.locator(".node.missing").first.click()
+        assert page.evaluate("document.querySelector(location.hash).textContent").startswith("liblost.so.1")
+
+
+def test_looking_at_a_node_shows_its_edges(opened: Open, page_file: Path) -> None:
+    with opened(page_file) as page:
+        page.locator(".node.provider").first.hover()
+        near = page.evaluate(
+            "[...document.querySelectorAll('.node.near .name')].map(part => part.textContent)"
+        )
+        assert set(near) == {"root.so", "libkept.so.1", "libadded.so.3", "C library"}
+        page.mouse.move(0, 0)
+        assert page.locator(".looking").count() == 0
+
+
+def test_filtering_findings(opened: Open, page_file: Path) -> None:
+    with opened(page_file) as page:
+        page.locator("#filter-findings").fill("rlk407 GFX1030")
+        assert page.locator(".findings li:visible").count() == 1
+        assert page.locator(".filter output").text_content() == "1 of 3"
+        page.locator("#filter-findings").fill("")
+        assert page.locator(".findings.error li:visible").count() == 1
+
+
+def test_a_link_into_a_closed_file_opens_it(opened: Open, page_file: Path) -> None:
+    with opened(page_file) as page:
+        assert page.locator("#file-1").get_attribute("open") is None
+        page.evaluate("location.hash = 'file-1'")
+        page.wait_for_selector("#file-1[open]")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names(opened: Open, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "hostile.html"
+    path.write_text(html_page(sample_report(lambda text: f"{text}{name}")), encoding="utf-8")
+    with opened(path, width=360) as page:
+        assert page.title() != "stolen"
+        assert page.evaluate("document.scripts.length + document.images.length") == 1
+        assert overflow(page) == 0
+
+
+def test_the_policy_stops_what_gets_in_all_the_same(opened: Open, page_file: Path, tmp_path: Path) -> None:
+    content = page_file.read_text(encoding="utf-8")
+    path = tmp_path / "broken.html"
+    path.write_text(
+        content.replace("<main>", "<main><script>document.title='stolen'</script>"), encoding="utf-8"
+    )
+    with pytest.raises(AssertionError, match="Content Security Policy"), opened(path) as page:
+        assert page.title() != "stolen"
+
+
+def test_printing_shows_what_is_closed(opened: Open, page_file: Path) -> None:
+    with opened(page_file) as page:
+        page.emulate_media(media="print")
+        assert page.locator("nav").is_hidden()
+        assert page.evaluate("document.querySelector('.findings.info li').getBoundingClientRect().height") > 0
+
+
+# The reports of real wheels
+
+
+def reported(
+    tmp_path_factory: pytest.TempPathFactory, wheel: Path, prefix: Path, *words: str
+) -> tuple[int, Path]:
+    """Relink a real wheel on a dry run; (exit code, its page)."""
+    path = tmp_path_factory.mktemp("real") / "report.html"
+    (loader,) = prefix.glob("lib/*/ld-linux-x86-64.so.2")
+    arguments: Sequence[str | os.PathLike[str]] = (
+        wheel,
+        "--prefix",
+        prefix,
+        "--interpreter",
+        loader,
+        "--report",
+        path,
+    )
+    with pytest.raises(SystemExit) as end:
+        cli.main([*map(str, arguments), "--dry-run", "--gpu", "gfx1031", *words])
+    return int(end.value.code or 0), path
+
+
+def real_page(opened: Open, path: Path) -> None:
+    assert path.stat().st_size < 2_000_000
+    for width, dark in ((360, True), (768, False), (1440, False)):
+        with opened(path, width=width, dark=dark, bypass_csp=True) as page:
+            assert loaded_after(page) < 2
+            assert overflow(page) == 0
+            if width == 1440:
+                assert violations(page) == []
+
+
+@pytest.mark.real
+def test_migraphx_on_the_small_prefix(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
+    wheel = fetch_wheel("onnxruntime-migraphx==1.27.1", "onnxruntime_migraphx-1.27.1-cp312-*.whl")
+    code, path = reported(tmp_path_factory, wheel, fetch_prefix("small"))
+    assert code in (0, 1)
+    real_page(opened, path)
+
+
+@pytest.mark.real
+def test_onnxruntime_rocm(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
+    wheel = fetch_wheel("onnxruntime-rocm==1.22.2.post3", "onnxruntime_rocm-1.22.2.post3-cp312-*.whl")
+    code, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
+    assert code == 1, "it has no code for gfx1031"
+    real_page(opened, path)
+
+
+@pytest.mark.real
+def test_jax_pjrt_with_its_80_search_path_entries(
+    opened: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    wheel = fetch_wheel("jax-rocm7-pjrt==0.12.0", "jax_rocm7_pjrt-0.12.0-*.whl")
+    code, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
+    assert code == 1, "libraries are missing"
+    real_page(opened, path)
+    with opened(path) as page:
+        assert page.get_by_text("79 entries dropped").first.is_visible()
+        assert page.locator(".node.missing").count() == 6
+
+
+@pytest.mark.real
+def test_jax_plugin(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
+    wheel = fetch_wheel("jax-rocm7-plugin==0.12.0", "jax_rocm7_plugin-0.12.0-cp312-*.whl", python="3.12")
+    _, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
+    real_page(opened, path)
