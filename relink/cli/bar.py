@@ -9,6 +9,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 __all__ = ["stage_bar"]
@@ -20,7 +21,7 @@ class _Amount(ProgressColumn):
     """``1.2 GB of 3.4 GB  430 MB/s  0:00:05``; the time so far, where a stage has no bytes to count."""
 
     def __init__(self, *, narrow: bool) -> None:
-        super().__init__()
+        super().__init__(Column(no_wrap=True))
         self._narrow = narrow
 
     def render(self, task: Task) -> Text:
@@ -39,7 +40,7 @@ def stage_bar(
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show the bar on `console`; yields what is to be told of stages and bytes (see :func:`relink.cli.terminal.progress`)."""
     columns = (
-        TextColumn("{task.description:10}"),
+        TextColumn("{task.description:10}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=None),
         _Amount(narrow=console.width < _NARROW),
     )
