@@ -105,9 +105,30 @@ class Prover:
         }
         imports = self.members[member].imports
         unbound = [item for item in imports if (item.name, item.version) in lost]
-        return weigh(
+        verdicts = weigh(
             missing, imports, unbound, {soname: self._candidates(situation, soname) for soname in missing}
         )
+        assumed = self._assumed(situation, member, closure)
+        if assumed:  # that all others bind is proved only if these are supplied
+            profile = situation.profile.name
+            evidence = f"profile {profile}: the package loads what supplies {some(assumed)} before"
+            for soname, verdict in verdicts.items():
+                if verdict.action == "drop":
+                    verdicts[soname] = replace(
+                        verdict, evidence=(*verdict.evidence, evidence), profile=profile
+                    )
+        return verdicts
+
+    def _assumed(self, situation: Situation, member: str, closure: Closure) -> list[str]:
+        """The imports of `member` itself that only a member supplies which the profile says is loaded before."""
+        preloaded = _preloaded(situation)
+        explained = self.bindings(situation, member, closure).explained
+        own = situation.layout.path_of(member)
+        return [
+            item.name
+            for item in explained
+            if closure.objects[item.requester].path == own and situation.layout.shown(item.by) in preloaded
+        ]
 
     def _candidates(self, situation: Situation, soname: str) -> list[Candidate]:
         """The libraries of the providers that could stand for `soname`: what the user names alone, or all of that name."""
@@ -166,9 +187,7 @@ class Prover:
             yield from self._moved(situation, member, item.outcome)
             closures[member] = with_dlopens(situation, member, item.outcome, self.knowledge.of)
         yield from _open_symbols(open_symbols)
-        preloaded = {
-            situation.layout.shown(situation.layout.path_of(name)) for name in situation.profile.preload
-        }
+        preloaded = _preloaded(situation)
         for (path, by), names in explained.items():
             text = f"{several(len(names), 'symbol')} supplied by {by}: {some(list(names))}"
             yield finding("RLK303", path, text, profile=situation.profile.name if by in preloaded else None)
@@ -271,6 +290,12 @@ class Prover:
                     f"answers {shared.mixed} of them in this library's place"
                 )
                 yield finding("RLK131", shown(shared.second), message)
+
+
+def _preloaded(situation: Situation) -> set[str]:
+    """The members that the profile says are loaded before others, as they are shown."""
+    shown, path_of = situation.layout.shown, situation.layout.path_of
+    return {shown(path_of(name)) for name in situation.profile.preload}
 
 
 def _vouched(situation: Situation, soname: str, other: str) -> tuple[str | None, str | None]:

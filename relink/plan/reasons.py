@@ -115,8 +115,9 @@ def _changed_needed(
             text = f"NEEDED {old} → {new}: {situation.layout.shown('; '.join(verdict.evidence))}"
             yield finding("RLK112", member, text, profile=verdict.profile)
         for soname in outcome.edit.remove:
-            evidence = "; ".join(settled[member].verdicts[soname].evidence)
-            yield finding("RLK113", member, f"NEEDED {soname} dropped: {evidence}")
+            verdict = settled[member].verdicts[soname]
+            text = f"NEEDED {soname} dropped: {'; '.join(verdict.evidence)}"
+            yield finding("RLK113", member, text, profile=verdict.profile)
         preloaded = [soname for soname in outcome.edit.add if soname in situation.preload]
         if preloaded:
             yield finding(

@@ -42,7 +42,7 @@ class Verdict:
     :ivar evidence: one sentence a fact, for the plan.
     :ivar wanted: how many imports are laid at this library's door, `found` how many of them the candidate exports.
     :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``.
-    :ivar profile: the profile that a substitution rests on, besides the symbols.
+    :ivar profile: the profile that the action rests on, besides the symbols.
     """
 
     soname: str
