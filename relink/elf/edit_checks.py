@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from relink.elf.dynamic import Buffer, Memory
@@ -177,17 +178,20 @@ def _check_sections(
     original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
 ) -> Iterator[str]:
     """Every allocated section that was not to change holds the same bytes, at the same address unless only ld.so reads it."""
-    rest = list(read_sections(edited, after.path))
-    for section in read_sections(original, before.path):
-        if not section.flags & _SHF_ALLOC:
-            continue
-        twin = next(
-            (other for other in rest if (other.name, other.type) == (section.name, section.type)), None
-        )
-        if twin is None:
+    sections = [section for section in read_sections(original, before.path) if section.flags & _SHF_ALLOC]
+    if sum(section.file_size for section in sections) > 2 * len(original):
+        # A linker makes none that do, and comparing them all could take for ever.
+        yield "its sections overlap one another"
+        return
+    rest: dict[tuple[str, int], deque[Section]] = {}
+    for section in read_sections(edited, after.path):
+        rest.setdefault((section.name, section.type), deque()).append(section)
+    for section in sections:
+        twins = rest.get((section.name, section.type))
+        if not twins:
             yield f"section {section.name} is gone"
             continue
-        rest.remove(twin)
+        twin = twins.popleft()
         if (
             twin.address != section.address
             and section.name not in MOVABLE

@@ -54,6 +54,7 @@ _MACHINES = {
 }
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _SHT_NOBITS = 8
+_SHN_XINDEX = 0xFFFF
 _DLOPEN_NOTE_TYPE = 0x407C0C0A  # https://uapi-group.org/specifications/specs/elf_dlopen_metadata/
 _DF_1_NODEFLIB = 0x800
 _HEADER_SIZE = 64
@@ -417,39 +418,48 @@ def _parse_dlopen_note(payload: bytes) -> Iterator[DlopenNote]:
 def read_sections(buffer: Buffer, path: str) -> tuple[Section, ...]:
     """Read the section headers; a file without any gives ``()``.
 
+    Not by pyelftools: it takes seconds for a hostile file's 65,535.
+
     :raises ElfError: the table points outside of the file.
     """
-    header = read_header(bytes(buffer[:_HEADER_SIZE]), path)
-    elf = _open(buffer, path)
+    head = bytes(buffer[:_HEADER_SIZE])
+    header = read_header(head, path)
     try:
-        return tuple(_sections(elf, buffer, header)) if elf["e_shoff"] else ()
+        return tuple(_sections(buffer, head, header))
     except _DAMAGE as error:
         raise _damage(path, "section headers", error) from error
 
 
-def _sections(elf: ELFFile, buffer: Buffer, header: Header) -> Iterator[Section]:
-    start, size, count = int(elf["e_shoff"]), int(elf["e_shentsize"]), int(elf.num_sections())
-    expected = 64 if header.elf_class == 64 else 40
-    if size != expected:
-        raise _PyelftoolsError(f"section headers of {size} bytes instead of {expected}")
+def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
+    """Read the table that e_shoff, e_shentsize, e_shnum and e_shstrndx describe (elf(5))."""
+    order, wide = "<" if header.little_endian else ">", header.elf_class == 64
+    start = struct.unpack_from(f"{order}Q" if wide else f"{order}I", head, 40 if wide else 32)[0]
+    if not start:
+        return
+    size, count, index = struct.unpack_from(f"{order}3H", head, 58 if wide else 46)
+    # name, type, flags, address, offset, size, link, info, alignment, entry size
+    row = struct.Struct(f"{order}IIQQQQIIQQ" if wide else f"{order}10I")
+    if size != row.size:
+        raise ValueError(f"section headers of {size} bytes instead of {row.size}")
+    first = row.unpack_from(buffer, start)
+    count = count or first[5]  # what does not fit into the header stands in the first entry
+    index = first[6] if index == _SHN_XINDEX else index
     if count > _MAX_SECTIONS or start + count * size > len(buffer):
-        raise _PyelftoolsError(f"{count} section headers at {start:#x} do not fit into the file")
-    names = b""
-    if index := int(elf.get_shstrndx()):
-        table = elf._get_section_header(index)  # noqa: SLF001
-        at, length = int(table["sh_offset"]), int(table["sh_size"])
-        names = bytes(buffer[at : at + min(length, _MAX_PATH)])
-    for index in range(count):
-        entry = elf._get_section_header(index)  # noqa: SLF001  (get_section would already read some sections' contents)
-        kind = _word(buffer, start + index * size + 4, header)
-        name, _, _ = names[entry["sh_name"] : entry["sh_name"] + _MAX_NAME].partition(b"\0")
+        raise ValueError(f"{count} section headers at {start:#x} do not fit into the file")
+    rows = list(row.iter_unpack(buffer[start : start + count * size]))
+    if index >= max(count, 1):
+        raise ValueError(f"the names of {count} sections are in the section of number {index}")
+    at, length = rows[index][4:6] if index else (0, 0)
+    names = bytes(buffer[at : at + min(length, _MAX_PATH)])
+    for name_at, kind, flags, address, offset, length, _, _, alignment, _ in rows:
+        name, _, _ = names[name_at : name_at + _MAX_NAME].partition(b"\0")
         yield Section(
             name.decode("utf-8", "surrogateescape"),
             kind,
-            int(entry["sh_flags"]),
-            int(entry["sh_addr"]),
-            int(entry["sh_offset"]),
-            0 if kind == _SHT_NOBITS else int(entry["sh_size"]),
-            int(entry["sh_addralign"]),
-            int(entry["sh_size"]),
+            flags,
+            address,
+            offset,
+            0 if kind == _SHT_NOBITS else length,
+            alignment,
+            length,
         )
