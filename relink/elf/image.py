@@ -451,10 +451,14 @@ def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
         raise ValueError(f"the names of {count} sections are in the section of number {index}")
     at, length = rows[index][4:6] if index else (0, 0)
     names = bytes(buffer[at : at + min(length, _MAX_PATH)])
+    known: dict[int, str] = {}
     for name_at, kind, flags, address, offset, length, _, _, alignment, _ in rows:
-        name, _, _ = names[name_at : name_at + _MAX_NAME].partition(b"\0")
+        name = known.get(name_at)
+        if name is None:
+            raw, _, _ = names[name_at : name_at + _MAX_NAME].partition(b"\0")
+            name = known[name_at] = raw.decode("utf-8", "surrogateescape")
         yield Section(
-            name.decode("utf-8", "surrogateescape"),
+            name,
             kind,
             flags,
             address,
