@@ -218,6 +218,8 @@ def open_wheel(
                 continue
             images[name] = image
             tables[name] = read_symbols(content)
+            if problems := tables[name].problems:  # without its symbols nothing could be said about what it binds to
+                findings.append(finding("RLK506", name, f"damaged symbol tables ({some(problems)})"))
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
             if kept := hold(content, image, source.noted, whole=member is largest):
