@@ -21,7 +21,7 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
     """Make a package of a plan.
 
     Of libraries that are not in a store (an ordinary prefix), what they export is taken to be true of nixpkgs' as well; how
-    they find each other is not, so what was added to NEEDED for their sake is left out.
+    they find each other is not, so what was added to NEEDED and a DT_RPATH for their sake are left out.
 
     :raises UsageError: the wheel's name asks for an address.
     """
@@ -96,7 +96,8 @@ def _file(
             if soname in elsewhere and soname not in GLIBC_SONAMES and soname not in edit.add:
                 attribute = attribute_of_soname(soname, major)
                 entries[PathEntry(attribute=attributes.use(attribute, [soname]))] = None
-        search_path = RunPath(edit.search_kind or "runpath", tuple(entries))
+        kind = "runpath" if elsewhere else edit.search_kind or "runpath"
+        search_path = RunPath(kind, tuple(entries))
     return File(
         *place(subject.layout, file.path),
         search_path=search_path,

@@ -109,20 +109,23 @@ def test_from_the_index(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> No
     check_built(nix, nix.build(package(nix, tmp_path / "out")))
 
 
-def test_a_prefix_outside_of_the_store(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [["--remove-rpath"], ["--set-rpath", "/nowhere"]], ids=["rpath", "flatten"])
+def test_a_prefix_outside_of_the_store(
+    in_store: Nix, vendor_wheel: Path, tmp_path: Path, path: list[str]
+) -> None:
     """What its libraries export is checked; that they cannot find each other there is of no concern to a store."""
     ordinary = tmp_path / "rocm" / "lib"
     ordinary.mkdir(parents=True)
     found = stores(in_store, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime")), "gcc")
-    for library in (item for path in found for item in Path(path, "lib").iterdir()):
+    for library in (item for place in found for item in Path(place, "lib").iterdir()):
         (ordinary / library.name).write_bytes(library.read_bytes())
-        subprocess.run([find_patchelf().path, "--remove-rpath", ordinary / library.name], check=True)
+        subprocess.run([find_patchelf().path, *path, ordinary / library.name], check=True)
     output = write(vendor_wheel, tmp_path / "out", "--prefix", str(ordinary.parent))
     assert (
         f"RLK710 {vendor_wheel.name}: checked against {ordinary.parent}; the libraries of nixpkgs" in output
     )
     plan = json.loads((tmp_path / "out" / "demo.json").read_text())
-    assert [file["add"] for file in plan["files"]] == [[]]
+    assert [(file["add"], file["search_path"]["kind"]) for file in plan["files"]] == [([], "runpath")]
     assert plan["proved"] is False
     assert "# No library of a store was at hand" in (tmp_path / "out" / "package.nix").read_text()
     check_built(in_store, in_store.build(package(in_store, tmp_path / "out")))
@@ -232,3 +235,26 @@ def test_a_closure_needs_nix(vendor_wheel: Path, tmp_path: Path, monkeypatch: py
     )
     assert isinstance(run.exception, ProviderError)
     assert "nix-store cannot be run (No such file or directory); install Nix" in str(run.exception)
+
+
+def test_libraries_of_a_store_that_do_not_find_each_other(
+    in_store: Nix, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """What they need is added to NEEDED, and the attributes of what was added are in the search path."""
+    hsa = shared(tmp_path / "libhsa-runtime64.so.1", "int hsa(void){return 1;}")
+    lost = ["-Wl,--enable-new-dtags,-rpath,/nowhere"]
+    source = "extern int hsa(void); int hip_init(void){return hsa();}"
+    hip = shared(tmp_path / "libamdhip64.so.7", source, needed=[hsa], flags=lost)
+    copied = {name: {"files": {file.name: str(file)}} for name, file in (("clr", hip), ("rocm-runtime", hsa))}
+    nix = in_store.with_tools(rocm={"rocm-smi": in_store.tools["rocm"]["rocm-smi"]}, copied=copied)
+    found = stores(nix, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime")), "gcc")
+    options = [word for path in found for word in ("--prefix", path)]
+    write(vendor_wheel, tmp_path / "out", *options)
+    (file,) = json.loads((tmp_path / "out" / "demo.json").read_text())["files"]
+    assert file["add"] == ["libhsa-runtime64.so.1"]
+    built = nix.build(package(nix, tmp_path / "out"))
+    assert nix.references(built) == set(found)
+    with map_file(str(built / f"lib/python{PYTHON}/site-packages/demo/a.so")) as buffer:
+        image = read_image(buffer, "a.so")
+    assert image.needed[-1] == "libhsa-runtime64.so.1"
+    assert f"{found[2]}/lib" in (image.search_path or "").split(":")
