@@ -73,7 +73,7 @@ def lay_out(
     sizes: Sequence[tuple[float, float]],
     edges: Sequence[tuple[int, int]],
     *,
-    between_layers: float = 64,
+    between_layers: float = 48,
     between_nodes: float = 10,
     margin: float = 8,
 ) -> Layout:

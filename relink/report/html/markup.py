@@ -10,7 +10,7 @@ from collections.abc import Iterable
 __all__ = ["EMPTY", "Html", "breakable", "joined", "shown", "tag"]
 
 _VOID = frozenset({"input", "meta"})
-_BREAK = re.compile(r"([/;=@]+)(?=[^\s/;=@])")
+_BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
 _LONGEST = 2000  # characters of one name or sentence; the longest real one, a list of GPU targets, has 700
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
@@ -78,6 +78,6 @@ def joined(parts: Iterable[str | None], between: str = "") -> Html:
 
 
 def breakable(text: str) -> Html:
-    """Return text out of a file, escaped, that may be broken behind the slashes and semicolons of long words."""
+    """Return text out of a file, escaped, that may be broken behind the slashes, semicolons and underscores of long words."""
     escaped = (html.escape(part, quote=False) for part in _BREAK.split(shown(text)))
     return Html("".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped)))
