@@ -518,7 +518,9 @@ def _write(
         try:
             result = _write_to(written, wheel, planned, options, clock)
         except OSError as error:
-            raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
+            raise UsageError(
+                f"{final}: cannot be written ({error.strerror}); name another directory by --output"
+            ) from error
         findings = result.findings
         if options.verify:
             with clock.stage("verify"):
@@ -529,7 +531,9 @@ def _write(
             try:
                 os.replace(written, final)
             except OSError as error:
-                raise UsageError(f"{final}: cannot be written ({error.strerror})") from error
+                raise UsageError(
+                    f"{final}: cannot be written ({error.strerror}); name another directory by --output"
+                ) from error
     return OutputFacts(str(final), result.sha256), findings
 
 

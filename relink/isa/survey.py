@@ -209,7 +209,7 @@ def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> 
     if path.is_dir():
         return _directory(path, scan_limit)
     if not path.exists():
-        raise UsageError(f"{path}: no such file or directory")
+        raise UsageError(f"{path}: no such file or directory; name a wheel, a library or a directory")
     if path.suffix == ".whl":
         return _wheel(path, variants, scan_limit)
     code = resolve_kpack(read_file(path, scan_limit=scan_limit))

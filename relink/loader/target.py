@@ -151,7 +151,7 @@ def _python_file(python: str, root: str) -> str:
         ) from error
     if run.returncode != 0 or not run.stdout.strip():
         raise TargetError(
-            f"--python {python}: is not a working Python ({run.stderr.strip()[:200] or 'no output'})"
+            f"--python {python}: is not a working Python ({run.stderr.strip()[:200] or 'no output'}); name another"
         )
     return run.stdout.strip()
 

@@ -214,7 +214,9 @@ def from_json(data: Mapping[str, Any] | str) -> Plan:
     except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"the plan is not JSON ({error})") from error
     if not isinstance(read, dict) or read.pop("schema", None) != PLAN_SCHEMA:
-        raise UsageError(f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA})")
+        raise UsageError(
+            f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
+        )
     return cast("Plan", typed(Plan, read, "plan"))
 
 
