@@ -17,7 +17,7 @@ from relink.profiles import load_schema
 
 __all__ = ["starting_profile"]
 
-_BACKEND = re.compile(r"(?<=[._-])(?:rocm|hip|cuda|xpu|cpu|gfx)[0-9a-z.]*")
+_BACKEND = re.compile(r"(?<=[._-])(?:rocm|hip|cuda|xpu|cpu|gfx)[0-9a-z]*(?:\.[0-9]+)*")
 _SHOWN = 40  # entries or names that are listed; what is left out is counted
 
 

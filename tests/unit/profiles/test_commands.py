@@ -1,0 +1,207 @@
+"""relink profile list, show, new and check; --profile; and the profile that `new` begins."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relink import cli
+from relink.elf.image import read_image
+from relink.elf.symbols import read_symbols
+from relink.plan.starting_profile import starting_profile
+from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+
+Run = Callable[..., tuple[int, str, str]]
+builds = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def go(*words: str | Path) -> tuple[int, str, str]:
+        arguments = [str(word) for word in words]
+        monkeypatch.setattr(sys, "argv", ["relink", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return go
+
+
+def vendor(directory: Path) -> Path:
+    """A wheel with something of everything that a profile can say."""
+    runpath = ":".join(
+        ["$ORIGIN/lib", *(f"$ORIGIN/../_sdk_gfx{n}/lib" for n in (90, 94, 11)), "$ORIGIN/../rocm/lib"]
+    )
+    elf = {
+        "demo/first.so": Library(soname="first.so", exports=(Export("Host_Get"),)),
+        "demo/core.so": Library(runpath=runpath, imports=(Import("Host_Get"),)),
+        "demo/lib_rocm6.so": Library(needed=("libhip.so.6",)),
+        "demo/lib_rocm7.so": Library(needed=("libhip.so.7",)),
+    }
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"",
+        "demo/sub/__init__.py": b"",
+        "space/x/__init__.py": b"",
+    }
+    return make_wheel(
+        directory, files | {name: build(item) for name, item in elf.items()}, name="Demo_Pack", tag=TAG
+    )
+
+
+def uncommented(text: str) -> str:
+    """The profile with its guesses taken in: what stands commented out as TOML."""
+    return re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE)
+
+
+# list and show
+
+
+def test_list(run: Run) -> None:
+    code, out, _ = run("profile", "list")
+    assert code == 0
+    for name, profile in shipped_profiles().items():
+        assert f"{name}  for {', '.join(profile.distributions)}\n  rests on {profile.source}\n" in out
+
+
+def test_show(run: Run) -> None:
+    code, out, _ = run("profile", "show", "torch")
+    assert (code, out) == (0, (profile_directory() / "packages" / "torch.toml").read_text())
+    code, out, _ = run("profile", "show", "rocm")
+    assert (code, out) == (0, (profile_directory() / "rocm.toml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torhc", "--profile torhc: there is no such profile; did you mean torch?"),
+        ("none", "none: the profile that says nothing has no file"),
+        ("./x.toml", "x.toml: the profile cannot be read"),
+    ],
+)
+def test_show_what_is_not_there(run: Run, name: str, message: str) -> None:
+    code, out, err = run("profile", "show", name)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+# check
+
+
+def test_check(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('schema = "relink.profile/1"\ndistributions = ["a", "B"]\n')
+    assert run("profile", "check", path) == (0, f"{path}: profile mine, for a, b\n", "")
+    path.write_text('schema = "relink.profile/1"\n')
+    assert "for no package by itself: name it by --profile" in run("profile", "check", path)[1]
+    path.write_text('schema = "relink.profile/1"\nvarants = []\nrpath.drop = "x"\n')
+    code, out, err = run("profile", "check", path)
+    assert (code, out) == (2, "")
+    assert f"  - {path}:2: varants: no such key; did you mean variants?\n" in err
+    assert f'  - {path}:3: rpath.drop: a list was expected, not "x"\n' in err
+
+
+@builds
+def test_check_against_a_wheel(run: Run, tmp_path: Path) -> None:
+    wheel = vendor(tmp_path)
+    path = tmp_path / "mine.toml"
+    path.write_text('schema = "relink.profile/1"\nvariants = ["demo/lib_*.so"]\nimports = ["demo"]\n')
+    assert run("profile", "check", path, "--wheel", wheel)[0] == 0
+    path.write_text('schema = "relink.profile/1"\nvariants = ["demo/libx_*.so"]\n')
+    code, out, _ = run("profile", "check", path, "--wheel", wheel)
+    assert (code, out) == (1, f"{path}: variants: demo/libx_*.so is no member of {wheel}\n")
+
+
+# new
+
+
+@builds
+def test_new_assumes_nothing_and_proposes_what_can_be_seen(run: Run, tmp_path: Path) -> None:
+    wheel = vendor(tmp_path)
+    code, out, _ = run("profile", "new", wheel)
+    assert code == 0
+    path = tmp_path / "as-written.toml"
+    path.write_text(out)
+    written = read_profile(path)
+    assert written == Profile("demo-pack", ("demo-pack",), source=written.source)
+    assert "first.so exports what demo/core.so leaves open: Host_Get" in out
+    path.write_text(uncommented(out))
+    taken = read_profile(path)
+    assert taken.imports == ("demo", "space.x")
+    assert taken.variants == ("demo/lib_*.so",)
+    assert taken.preload == ("demo/first.so",)
+    assert taken.rpath_drop == ("$ORIGIN/../_sdk_gfx*", "$ORIGIN/../rocm/lib")
+    assert run("profile", "check", path, "--wheel", wheel)[0] == 0
+
+
+@builds
+def test_new_into_a_file(run: Run, tmp_path: Path) -> None:
+    wheel = vendor(tmp_path)
+    path = tmp_path / "demo.toml"
+    assert run("profile", "new", wheel, "-o", path) == (0, "", "")
+    assert read_profile(path).name == "demo-pack"
+    path.write_text("mine")
+    code, _, err = run("profile", "new", wheel, "-o", path)
+    assert (code, "an existing file is left alone" in err, path.read_text()) == (2, True, "mine")
+
+
+def test_names_from_the_wheel_can_neither_leave_a_comment_nor_a_string() -> None:
+    hostile = 'a"\n[rpath]\x1b[2J'
+    names = [f"demo/{hostile}_rocm{number}.so" for number in (6, 7)] + ["demo/b.so"]
+    data = {
+        names[0]: build(Library(soname=names[0], exports=(Export("open_one"),))),
+        names[1]: build(Library(runpath=f"$ORIGIN/../{hostile}:$ORIGIN/../]x")),
+        names[2]: build(Library(imports=(Import("open_one"),))),
+    }
+    text = starting_profile(
+        "demo",
+        f"demo-1-{hostile}.whl",
+        [*names, f"{hostile}/__init__.py"],
+        {name: read_image(item, name) for name, item in data.items()},
+        {name: read_symbols(item) for name, item in data.items()},
+        {name: ["libx.so.1", f"lib{hostile}.so"] for name in names},
+    )
+    assert "\x1b" not in text
+    assert set(tomllib.loads(text)) == {"schema", "name", "distributions", "source"}
+    taken = tomllib.loads(uncommented(text))
+    assert taken["rpath"] == {"drop": []}
+    assert [row["member"] for row in taken["dlopen"]] == ["demo/b.so"]
+
+
+@builds
+@pytest.mark.parametrize("name", sorted(shipped_profiles()))
+def test_what_is_shipped_shows_through_check(run: Run, name: str) -> None:
+    path = profile_directory() / "packages" / f"{name}.toml"
+    assert run("profile", "check", path)[0] == 0
+
+
+# --profile
+
+
+def test_the_option_reaches_every_command_that_uses_a_profile(run: Run, works: Works, tmp_path: Path) -> None:
+    wheel = works.small(tmp_path)
+    for words in (
+        (wheel, "--prefix", works.prefix, "--dry-run"),
+        ("verify", wheel),
+        ("explain", wheel, "--prefix", works.prefix),
+        ("nix", wheel),
+    ):
+        code, _, err = run(*words, "--profile", "torhc")
+        assert (code, "did you mean torch?" in err) == (2, True), words
+    path = tmp_path / "mine.toml"
+    path.write_text('schema = "relink.profile/1"\n[[hints]]\ncode = "RLK*"\ntext = "Ask Ann."\n')
+    code, out, _ = run(wheel, "--prefix", works.prefix, "--dry-run", "--json", "--profile", path)
+    assert code == 0
+    assert "Ask Ann. (profile mine)" in out
