@@ -114,4 +114,7 @@ def same_words(first: str, second: str) -> bool:
 def unfinished(found: Finding) -> bool:
     """Whether a finding lacks its thing, its reason or its next step, or one of them ends in mid-air."""
     sentences = (found.subject, found.message, found.remedy)
-    return any(not text.strip() or re.search(r"[\s,;:(\[]$", text) or "None" in text for text in sentences)
+    return any(
+        not text.strip() or re.search(r"[\s,;:(\[]$", text) or re.search(r"\bNone\b", text)
+        for text in sentences
+    )

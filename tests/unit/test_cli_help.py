@@ -19,6 +19,7 @@ import typer
 from relink.cli import app
 from relink.isa import table
 from relink.plan.findings import RULES
+from relink.profiles import shipped_profiles
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP: Any = typer.main.get_command(app)
@@ -110,6 +111,8 @@ def proposals(line: str, shell: str) -> str:
         ("relink rules RLK10", [code for code in RULES if code.startswith("RLK10")]),
         ("relink x.whl --ignore RLK10", [code for code in RULES if code.startswith("RLK10")]),
         ("relink x.whl --gpu gfx103", sorted(gpu for gpu in table().processors if gpu.startswith("gfx103"))),
+        ("relink x.whl --profile onnx", [name for name in shipped_profiles() if name.startswith("onnx")]),
+        ("relink profile sh", ["show"]),
         ("relink doctor --nothing", []),
         ("relink x.wh", []),  # bash then completes file names
     ],
