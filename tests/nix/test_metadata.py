@@ -1,0 +1,125 @@
+"""What a package takes from a wheel's name and METADATA, and the names of symbols as globs; without Nix."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from packaging.metadata import parse_email
+
+from relink.nix.metadata import about, dependencies, imports, source
+from relink.nix.model import About, Index
+from relink.nix.subject import _literal
+from relink.wheel.archive import WheelArchive
+from tests.nix.conftest import ROOT
+from tests.support.wheels import make_wheel
+
+
+@pytest.mark.parametrize(
+    ("tag", "index"),
+    [
+        ("cp312-cp312-linux_x86_64", ("cp312", "cp312", "cp312", "linux_x86_64")),
+        ("py2.py3-none-any", ("py2.py3", "py2.py3", "none", "any")),
+        ("7-cp312-abi3-linux_x86_64", ("cp312", "7-cp312", "abi3", "linux_x86_64")),
+    ],
+)
+def test_what_fetch_pypi_takes(tmp_path: Path, tag: str, index: tuple[str, str, str, str]) -> None:
+    """nixpkgs makes the name of pname, version, python, abi and platform; a build tag is before the second of them."""
+    with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag=tag)) as archive:
+        found = source(archive, None)
+    assert found.index == Index("demo", "1.0", *index)
+    of = found.index
+    made = f"{of.pname}-{of.version}-{of.python}-{of.abi}-{of.platform}"
+    assert f"{made}.whl" == found.name == f"demo-1.0-{tag}.whl"
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (
+            "https://example.org/a/demo-1.0%2Brocm7-py3-none-any.whl?x=1#sha256=0",
+            "demo-1.0+rocm7-py3-none-any.whl",
+        ),
+        ("https://example.org/download?file=demo.whl", "demo-1.0-py3-none-any.whl"),
+        ("https://example.org/a%20b.whl", "demo-1.0-py3-none-any.whl"),
+        (f"https://example.org/{'a' * 250}.whl", "demo-1.0-py3-none-any.whl"),
+        ("https://example.org/.hidden.whl", "demo-1.0-py3-none-any.whl"),
+    ],
+)
+def test_a_name_for_fetchurl(tmp_path: Path, url: str, name: str) -> None:
+    with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag="py3-none-any")) as archive:
+        found = source(archive, url)
+    assert (found.name, found.url, found.index) == (name, url, None)
+
+
+REQUIRES = """\
+Requires-Dist: NumPy>=1.21
+Requires-Dist: typing_extensions ; python_version < "3.12"
+Requires-Dist: sympy ; extra == "symbolic"
+Requires-Dist: colorama ; sys_platform == "win32"
+Requires-Dist: both ; extra == "x" and python_version > "3"
+Requires-Dist: jax-rocm7-pjrt==0.12.0
+Requires-Dist: not a requirement!
+"""
+
+
+@pytest.mark.parametrize(
+    ("python", "names", "left"),
+    [("3.12", ("numpy",), 1), ("3.11", ("numpy", "typing-extensions"), 1), (None, ("numpy",), 2)],
+)
+def test_dependencies(python: str | None, names: tuple[str, ...], left: int) -> None:
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{REQUIRES}\n".encode())[0]
+    found, siblings, findings = dependencies(metadata, python, "x.whl")
+    assert (found, siblings) == (names, ("jax-rocm7-pjrt",))
+    assert [item.code for item in findings] == ["RLK713"] * left
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("Summary: S\nHome-page: https://h\nLicense: MIT License", About("S", "https://h", "MIT")),
+        (
+            "License-Expression: apache-2.0\nProject-URL: HomePage, https://p",
+            About("", "https://p", "Apache-2.0"),
+        ),
+        ("License: Copyright AMD, see LICENSE\nHome-page: UNKNOWN", About("", None, None)),
+        ("License-Expression: MIT OR Apache-2.0", About("", None, None)),
+        ("License-Expression: LicenseRef-AMD", About("", None, None)),
+    ],
+)
+def test_about(lines: str, expected: About) -> None:
+    assert (
+        about(parse_email(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{lines}\n\nText\n".encode())[0])
+        == expected
+    )
+
+
+def test_imports() -> None:
+    members = [
+        "b/__init__.py",
+        "a/__init__.py",
+        "a/c/__init__.py",
+        "3d/__init__.py",
+        "a-1.dist-info/METADATA",
+        "d.py",
+    ]
+    assert imports(members) == ("a", "b")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.text(st.sampled_from("ab*?[]\\!-^{}()|+@ '\"$"), min_size=1, max_size=8),
+    st.text(st.sampled_from("ab*"), max_size=4),
+)
+@example("*", "anything")
+@example("[!x]", "a")
+def test_a_symbol_is_no_glob(name: str, other: str) -> None:
+    """A wheel whose symbol is called * must not switch the dry run off."""
+    ask = 'for one in "$1" "$3"; do relinkMatches "$one" "$2" && echo yes || echo no; done'
+    script = f"source {ROOT}/nix/relink.sh; {ask}"
+    command = ["bash", "-euc", script, "-", name, _literal(name), other]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["yes", "yes" if name == other else "no"]
