@@ -36,7 +36,6 @@ def starting_profile(
     """
     name = str(canonicalize_name(distribution))
     lines = [
-        "#:schema profile.schema.json",
         f"# A profile for {_plain(name)}, begun from {_plain(filename)}.",
         "# A profile says what cannot be seen in the ELF files. What is commented out below is a guess: look it up in the",
         "# package's Python code, then take it in or delete it. `relink profile check FILE --wheel WHEEL` reads it.",
