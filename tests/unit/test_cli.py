@@ -470,12 +470,14 @@ def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["rules"], ["rules", "RLK101"], ["inspect"], ["inspect", "--json"], ["dry"], ["--json"]]
+    "words",
+    [["rules"], ["rules", "RLK101"], ["inspect"], ["inspect", "--json"], ["explain"], ["dry"], ["--json"]],
 )
 def test_a_reader_that_leaves(works: Works, tmp_path: Path, words: list[str]) -> None:
     vendor, prefix = works.wheel(tmp_path), works.prefix
     full: dict[str, list[str | Path]] = {
         "inspect": [*words, vendor],
+        "explain": ["explain", vendor, "--prefix", prefix],
         "dry": [vendor, "--prefix", prefix, "--dry-run"],
         "--json": [vendor, "--prefix", prefix, "--dry-run", "--json"],
     }
