@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Write docs/relink.1 and docs/cli.md from the command line itself: `make docs`. A test holds that they are up to date."""
+"""Write docs/relink.1, docs/cli.md and docs/rules.md from the program itself: `make docs`. A test holds that they are up to date."""
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,7 @@ import typer
 
 import relink
 from relink.cli import app
+from relink.plan.findings import RULES
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARY = "relink AMD's prebuilt ROCm wheels against the ROCm you have"
@@ -211,7 +213,30 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-FILES = {"relink.1": man_page, "cli.md": markdown}
+def rules() -> str:
+    """Return docs/rules.md, what `relink rules CODE` says of every code."""
+    lines = [
+        "# Findings",
+        "",
+        "Made by `make docs`; `relink rules CODE` says the same. In the examples `…` stands for directories",
+    ]
+    lines += [
+        "that say nothing, and `$WHEEL` for site-packages.",
+        "",
+        "| code | level | |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| [{rule.code}](#{rule.code.lower()}) | {rule.level} | {rule.title} |" for rule in RULES.values()
+    ]
+    for rule in RULES.values():
+        lines += ["", f"## {rule.code}", "", f"**{rule.title}** ({rule.level})", ""]
+        lines += [*textwrap.wrap(rule.meaning, 130), "", *textwrap.wrap(f"What to do: {rule.fix}", 130), ""]
+        lines += ["```text", *rule.example.splitlines(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+FILES = {"relink.1": man_page, "cli.md": markdown, "rules.md": rules}
 
 
 def main() -> None:
