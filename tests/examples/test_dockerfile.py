@@ -87,8 +87,8 @@ def test_the_stage_that_relinks(
         else:
             mounts = re.findall(r"--mount=(\S+) +", arguments)
             for mount in mounts:
-                fields = dict(field.split("=", 1) for field in mount.split(","))
-                assert (fields["type"], fields["from"], fields["target"]) == ("bind", "rocm", "/build/root")
+                # rw: the dry run puts its files into the root for a moment; what is written there is not kept.
+                assert mount == "type=bind,from=rocm,target=/build/root,rw"
                 root.rename(directory / "root")
             command = re.sub(r"--mount=\S+ +", "", arguments)
             done = subprocess.run(
