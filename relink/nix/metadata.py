@@ -86,7 +86,8 @@ def dependencies(
             findings.append(finding("RLK713", subject, line))
         elif applies:
             names[str(canonicalize_name(requirement.name))] = None
-    vendor = tuple(name for name in names if profile_for(name).distributions)
+    known = {name: profile_for(name) for name in names}
+    vendor = tuple(name for name, profile in known.items() if profile.distributions and not profile.nixpkgs)
     return tuple(sorted(names.keys() - set(vendor))), vendor, findings
 
 

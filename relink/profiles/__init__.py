@@ -76,6 +76,7 @@ class Profile:
 
     :ivar distributions: the distribution names it applies to, as the index normalises them.
     :ivar imports: modules whose import shows that the package loads.
+    :ivar nixpkgs: its attribute among nixpkgs' Python packages, where it is built there, too; None: only the vendor has it.
     :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
         they are.
     :ivar preload: members that the package loads into the global scope before others.
@@ -87,6 +88,7 @@ class Profile:
     name: str
     distributions: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    nixpkgs: str | None = None
     variants: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
@@ -193,6 +195,7 @@ def read_profile(path: Path) -> Profile:
         name=data.get("name", path.stem),
         distributions=tuple(str(canonicalize_name(item)) for item in data.get("distributions", ())),
         imports=tuple(data.get("imports", ())),
+        nixpkgs=data.get("nixpkgs"),
         variants=tuple(data.get("variants", ())),
         preload=tuple(data.get("preload", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),

@@ -77,10 +77,11 @@ def _check_list(value: list[Any], schema: Schema, root: Schema, path: Path) -> I
     if len(value) < schema.get("minItems", 0):
         yield Problem(path, f"{schema['minItems']} or more were expected, not {len(value)}")
     if schema.get("uniqueItems"):
+        kinds = [(isinstance(item, bool), item) for item in value]  # true is not 1, though Python has it so
         yield from (
             Problem(path, f"{_shown(item)} stands there twice")
             for number, item in enumerate(value)
-            if item in value[:number]
+            if kinds[number] in kinds[:number]
         )
     for number, item in enumerate(value):
         yield from _check(item, schema.get("items", {}), root, (*path, number))

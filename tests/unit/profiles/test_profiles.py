@@ -135,6 +135,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
         source = "here"
         distributions = ["My_Package", "other.one"]
         imports = ["my.package"]
+        nixpkgs = "my-package"
         variants = ["my/lib*_[0-9].so"]
         preload = ["my/first.so"]
         rpath.drop = ["$ORIGIN/../rocm*"]
@@ -161,6 +162,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
         name="mine",
         distributions=("my-package", "other-one"),
         imports=("my.package",),
+        nixpkgs="my-package",
         variants=("my/lib*_[0-9].so",),
         preload=("my/first.so",),
         rpath_drop=("$ORIGIN/../rocm*",),

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from relink.profiles import load_schema, profile_directory
@@ -26,6 +26,7 @@ FULL: dict[str, Any] = {
     "source": "s",
     "distributions": ["a-b"],
     "imports": ["a.b"],
+    "nixpkgs": "a-b",
     "variants": ["a/*.so"],
     "preload": ["a/b.so"],
     "rpath": {"drop": ["$ORIGIN/../x"]},
@@ -143,6 +144,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, Any]:
 
 @settings(max_examples=500)
 @given(damaged())
+@example(("profile", {"schema": "relink.profile/1", "variants": [1, True]}))
 def test_relink_and_jsonschema_never_disagree(found: tuple[str, Any]) -> None:
     ours, theirs = places(*found)
     assert ours == theirs
