@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -135,11 +134,6 @@ def test_the_metadata_is_complete(built: Built) -> None:
     done = subprocess.run(check, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("PASSED") == 2
-
-
-def test_links_in_the_readme_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / link).exists(), link
 
 
 def test_the_installed_wheel_works_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:

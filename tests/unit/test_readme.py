@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,14 @@ from tests.support.built import ROOT, build, own_python_first, skip_without_inde
 from tests.support.debian import same_rocm
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-_BROUGHT = re.compile(
-    r"pip download|fetch-rocm-prefix|pip install|pip wheel|relink demo"
-)  # from elsewhere: may not be to be had
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("examples/**/README.md"),
+]
+# What these bring is from elsewhere and may not be to be had.
+_BROUGHT = re.compile(r"pip download|fetch-rocm-prefix|pip install|pip wheel|relink demo")
 
 
 @pytest.mark.real
@@ -55,3 +61,14 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert (
         sum(1 for comment, _ in opening if comment) == 1
     )  # the two commands for a machine with a ROCm of its own
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert (document.parent / link).exists(), link
+    for path in re.findall(
+        r"`((?:relink|tests|profiles|nix|docs|examples|scripts|benchmarks)/[\w./*-]+)`", text
+    ):
+        assert list(ROOT.glob(path.rstrip("/").replace("NAME", "*"))), path
