@@ -258,3 +258,16 @@ def test_libraries_of_a_store_that_do_not_find_each_other(
         image = read_image(buffer, "a.so")
     assert image.needed[-1] == "libhsa-runtime64.so.1"
     assert f"{found[2]}/lib" in (image.search_path or "").split(":")
+
+
+def test_a_library_of_the_host_is_none_of_the_stores(
+    in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """The loader of the store has no cache and no /lib: what only the host has is missing."""
+    library = shared(tmp_path / "libgcc_s.so.1", "int _Unwind_Backtrace(void){return 1;}")
+    used = "extern int _Unwind_Backtrace(void); int u(void){return _Unwind_Backtrace();}"
+    user = shared(tmp_path / "user.so", used, needed=[library])
+    wheel = make_wheel(tmp_path / "wheel", {**vendor_files, "demo/user.so": user}, tag=TAG)
+    clr, smi = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi")
+    output = write(wheel, tmp_path / "out", "--prefix", clr, "--prefix", smi, code=1)
+    assert "error RLK101 libgcc_s.so.1: needed by $WHEEL/demo/user.so" in output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -228,35 +230,44 @@ def test_a_prefix_that_is_no_store_path_adds_no_member(
             assert not [item for item in archive.namelist() if item.endswith(STORE_MEMBER)]
 
 
+def call_installed(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Load the installed library with this machine's own Python, and call what calls its three libraries."""
+    program = f"import ctypes; print(ctypes.CDLL('{directory}/demo/a.so').g())"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
 def test_roots_keep_what_a_wheel_names(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
     clr, smi, hsa, blas, gcc = stores(
         in_store, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime", "rocblas")), "gcc"
     )
     roots = tmp_path / "venv" / ".relink" / "gcroots"
-    _, output = relinked(
-        vendor_wheel,
-        tmp_path / "out",
-        *CHOSEN,
-        "--prefix",
-        clr,
-        "--prefix",
-        smi,
-        "--gc-root",
-        str(roots),
-        "--select",
-        "RLK7*",
-    )
+    options = [*CHOSEN, "--prefix", clr, "--prefix", smi, "--gc-root", str(roots), "--select", "RLK7*"]
+    wheel, output = relinked(vendor_wheel, tmp_path / "out", *options)
     assert "RLK701" not in output
     assert "garbage collector roots: 3 in " in output
     assert "They protect what pip installs" in output
     assert {os.readlink(link) for link in roots.iterdir()} == {clr, smi, gcc}
+    installed = tmp_path / "venv" / "site-packages"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        str(installed),
+    ]
+    subprocess.run([*pip, str(wheel)], check=True)
     in_store.run("nix-collect-garbage")
     assert [Path(path).exists() for path in (clr, smi, gcc, hsa, blas)] == [True, True, True, True, False]
+    assert call_installed(installed).stdout == "43\n"
     for link in roots.iterdir():
         link.unlink()
     in_store.run("nix-collect-garbage")
-    assert not Path(clr).exists()
-    assert not Path(smi).exists()
+    assert not any(Path(path).exists() for path in (clr, smi, gcc))
+    assert "cannot open shared object file" in call_installed(installed).stderr
 
 
 def test_roots_that_cannot_be_made_are_an_error_of_their_own(
