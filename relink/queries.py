@@ -116,9 +116,16 @@ def _missing(result: Verification, situation: Situation, plan: Plan | None) -> I
             continue
         for name in dict.fromkeys(found.missing):
             by_soname.setdefault(name, []).append(member)
+    early = {
+        situation.images[item].soname: item for item in situation.profile.preload if item in situation.images
+    }
     for name, members in by_soname.items():
         code = "RLK102" if name in allowed else "RLK101"
         text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
+        if name in early:
+            text += f" by itself, and the package loads {early[name]} before"
+            yield finding("RLK115", name, text, profile=situation.profile.name)
+            continue
         yield finding(code, name, text, missing_remedy(situation, name) if code == "RLK101" else None)
 
 

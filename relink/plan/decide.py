@@ -157,6 +157,10 @@ def _needed(
             evidence = (f"needed by {some(list(dict.fromkeys(who)))}, which cannot find it by itself",)
         else:
             evidence = ("preloaded, since a library in the closure dlopens it",)
+    elif found_by == "already loaded" and edge is not None and edge.target is not None:
+        path = outcome.closure.objects[edge.target].path
+        if any(situation.layout.path_of(name) == path for name in situation.profile.preload):
+            evidence = (f"profile {situation.profile.name}: the package loads it before",)
     return NeededDecision(
         soname=soname,
         action=action,

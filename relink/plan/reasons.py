@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from relink.loader.binding import Tables, check_versions, unserved_records
 from relink.loader.search import Tried
@@ -12,7 +13,7 @@ from relink.plan.findings import Finding, finding
 from relink.plan.hints import missing_remedy
 from relink.plan.proof import Settled
 from relink.plan.rpath import removed
-from relink.plan.strategy import Outcome, Situation, matches_library
+from relink.plan.strategy import Outcome, Situation, matches_library, simulate
 from relink.plan.substitution import Verdict
 from relink.plan.words import several, some
 from relink.providers.platform import is_platform_library
@@ -34,6 +35,7 @@ def reasons(
     yield from _missing(situation, served, settled)
     yield from _changed_needed(situation, served, settled)
     yield from _variants(situation, outcomes, unserved)
+    yield from _loaded_before(situation, served)
     yield from _other_troubles(situation, served)
     yield from _skipped_files(situation, served)
     yield from _paths_and_strategies(situation, served)
@@ -180,6 +182,29 @@ def _uses_provider(situation: Situation, outcome: Outcome) -> bool:
         for edge in outcome.closure.edges
         if edge.target is not None
     )
+
+
+def _loaded_before(situation: Situation, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """What is found only because the profile says that the package loads it before: one finding a soname."""
+    profile = situation.profile
+    early = {situation.layout.path_of(name) for name in profile.preload}
+    without = replace(situation, profile=replace(profile, preload=()))
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for member, outcome in served.items():
+        objects, edges = outcome.closure.objects, outcome.closure.edges
+        taken = {
+            edge.soname: objects[edge.target].path
+            for edge in edges
+            if edge.target is not None and objects[edge.target].path in early
+        }
+        taken = {} if situation.layout.path_of(member) in early else taken
+        lost = simulate(without, member, outcome.image).missing if taken else ()
+        for soname in {edge.soname for edge in lost} & taken.keys():
+            key = (soname, situation.layout.shown(taken[soname]))
+            found.setdefault(key, {})[situation.layout.shown(situation.layout.path_of(member))] = None
+    for (soname, path), members in found.items():
+        text = f"needed by {some(list(members))}, and there because the package loads {path} before"
+        yield finding("RLK115", soname, text, profile=profile.name)
 
 
 def _other_troubles(situation: Situation, served: Mapping[str, Outcome]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from relink.pipeline import Options
 from relink.plan.decide import Decisions
 from relink.plan.findings import Finding, finding
 from relink.plan.hints import missing_remedy, where_to_get, with_hints
@@ -14,6 +15,9 @@ from relink.plan.model import NeededDecision
 from relink.profiles import DlopenEntry, EqualSonames, Hint, Profile
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
+from relink.queries import verify_wheel
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
 from tests.unit.plan.scenes import Scene, codes
 
 MEMBER = "demo/a.so"
@@ -109,6 +113,51 @@ def test_a_preloaded_member_that_lacks_the_symbol_helps_nobody(scene: Scene) -> 
     decisions = preloading(scene, "int hosts(void){return 1;}")
     assert one(decisions, "RLK302").level == "error"
     assert "RLK303" not in codes(decisions)
+
+
+def needing(scene: Scene) -> Path:
+    """A wheel whose one library needs another that no search path leads to."""
+    scene.profile = Profile("mine", preload=("demo/first/libfirst.so",))
+    first = scene.member("demo/first/libfirst.so", [], "int host(void){return 1;}")
+    source = "int f(void), host(void); int g(void){return f()+host();}"
+    second = scene.member(MEMBER, ["libfirst.so", "libother.so.1"], source)
+    return make_wheel(scene.root, {"demo/first/libfirst.so": first, MEMBER: second}, tag=TAG)
+
+
+def test_a_library_that_only_a_preload_brings_is_told(scene: Scene) -> None:
+    needing(scene)
+    decisions = scene.decide()
+    found = one(decisions, "RLK115")
+    assert (found.level, found.subject, found.profile) == ("info", "libfirst.so", "mine")
+    assert "needed by $WHEEL/demo/a.so" in found.message
+    assert entry(decisions, "libfirst.so").evidence == ("profile mine: the package loads it before",)
+    scene.profile = Profile("none")
+    assert "RLK101" in codes(scene.decide())
+
+
+def test_a_library_that_is_found_anyway_rests_on_no_preload(scene: Scene) -> None:
+    scene.profile = Profile("mine", preload=("demo/libfirst.so",))
+    scene.member("demo/libfirst.so", [], "int host(void){return 1;}")
+    flags = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]
+    scene.member(MEMBER, ["libfirst.so"], "int host(void); int g(void){return host();}", flags)
+    assert codes(scene.decide()) == []
+
+
+def test_the_loader_is_asked_without_the_profile_and_says_what_is_missing(
+    scene: Scene, tmp_path: Path
+) -> None:
+    wheel = needing(scene)
+    path = tmp_path / "mine.toml"
+    path.write_text('schema = "relink.profile/1"\npreload = ["demo/first/libfirst.so"]\n')
+    assumed = verify_wheel(wheel, Options(profile=str(path)))
+    (found,) = [item for item in assumed.findings if item.subject == "libfirst.so"]
+    assert (found.code, found.profile) == ("RLK115", "mine")
+    assert assumed.maps[MEMBER].missing == ("libfirst.so", "libother.so.1")
+    plain = verify_wheel(wheel, Options())
+    assert {item.subject for item in plain.findings if item.code == "RLK101"} == {
+        "libfirst.so",
+        "libother.so.1",
+    }
 
 
 def test_a_preload_that_is_no_member_helps_nobody(scene: Scene) -> None:
