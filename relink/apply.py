@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from relink.elf.hollow import Cut, blank, find_cuts, kept
+from relink.elf.hollow import Cut, blank, find_cuts, kept, pages_in
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_hollow
 from relink.errors import ElfError, PatchelfError
@@ -23,9 +24,12 @@ from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import RecordEntry, check_digest, verify_member
+from relink.wheel.stream import CHUNK
 from relink.wheel.writer import Replacement
 
 __all__ = ["Held", "edit_files", "hold"]
+
+Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
@@ -35,16 +39,17 @@ _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no 
 class Held:
     """A large member between reading and writing.
 
-    :ivar view: its bytes; zeros at `cuts`, but for `stay`, which readers of device code looked at.
+    :ivar view: its bytes; unless `whole`, zeros at `cuts`, but for `stay`, which readers of device code looked at.
     """
 
     view: memoryview
     cuts: tuple[Cut, ...]
     stay: tuple[range, ...]
+    whole: bool
 
 
-def hold(content: memoryview, image: Image, noted: Iterable[range]) -> Held | None:
-    """Give the memory of a member's cuts back; None, with nothing done, where it has none.
+def hold(content: memoryview, image: Image, noted: Iterable[range], *, whole: bool = False) -> Held | None:
+    """Give the memory of a member's cuts back, unless it is to be kept `whole`; None where it has no cuts.
 
     :param content: from :meth:`WheelArchive.read_into`; the result keeps it.
     :param noted: what must stay readable.
@@ -56,7 +61,10 @@ def hold(content: memoryview, image: Image, noted: Iterable[range]) -> Held | No
     memory = content.obj
     if not cuts or not isinstance(memory, mmap.mmap):
         return None
-    return Held(content, cuts, blank(memory, cuts, noted))
+    stay = pages_in(cuts, noted)
+    if not whole:
+        blank(memory, cuts, stay)
+    return Held(content, cuts, stay, whole)
 
 
 def edit_files(
@@ -89,7 +97,11 @@ def edit_files(
     # One after the other, in this thread: a hollow copy takes 0.1 s, and an interruption ends a patchelf that hangs.
     results = [one(number, file) for number, file in enumerate(changed)]
     replacements = {
-        file.path: Replacement(_pieces(archive, file.path, edited, listed.get(file.path)), len(edited.view))
+        file.path: Replacement(
+            _pieces(archive, file.path, edited, listed.get(file.path), held.get(file.path)),
+            len(edited.view),
+            edited.cuts,
+        )
         for file, (edited, _) in zip(changed, results, strict=True)
     }
     cuts = {file.path: edited.cuts for file, (edited, _) in zip(changed, results, strict=True)}
@@ -122,9 +134,9 @@ def _edited(
 
 
 def _pieces(
-    archive: WheelArchive, name: str, edited: Edited, listed: RecordEntry | None
+    archive: WheelArchive, name: str, edited: Edited, listed: RecordEntry | None, held: Held | None
 ) -> Iterator[memoryview]:
-    """Yield the edited file: its cuts from the archive, the rest from memory."""
+    """Yield the edited file: its cuts from the file as it was, in the archive if it is not held whole; the rest from memory."""
     with memoryview(edited.view) as view:
         if not edited.cuts:
             if listed is not None and listed.digest is not None:
@@ -133,7 +145,8 @@ def _pieces(
             return
         position = 0
         rest = list(kept(edited.cuts, len(view)))
-        for chunk in _ahead(_against_record(archive, name, listed)):
+        before = _slices(held.view) if held and held.whole else archive.chunks(name)
+        for chunk in _ahead(_against_record(archive, before, listed)):
             start, end = position, position + len(chunk)
             while position < end:
                 part = rest[0]
@@ -149,19 +162,26 @@ def _pieces(
         yield view[position:]
 
 
-def _against_record(archive: WheelArchive, name: str, listed: RecordEntry | None) -> Iterator[bytes]:
+def _slices(view: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(view), CHUNK):
+        yield view[start : start + CHUNK]
+
+
+def _against_record(
+    archive: WheelArchive, chunks: Iterator[Chunk], listed: RecordEntry | None
+) -> Iterator[Chunk]:
     """Yield a member's content; in the end it must be what RECORD lists."""
     if listed is None or listed.digest is None or listed.algorithm is None:
-        yield from archive.chunks(name)
+        yield from chunks
         return
     digest = hashlib.new(listed.algorithm, usedforsecurity=False)
-    for chunk in archive.chunks(name):
+    for chunk in chunks:
         digest.update(chunk)
         yield chunk
     check_digest(archive, listed, digest.digest())
 
 
-def _ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """Yield the same, made on a thread of its own a little before it is wanted."""
     with ThreadPoolExecutor(1, "relink-inflate") as pool:
         waiting = [pool.submit(next, chunks, b"") for _ in range(_AHEAD)]

@@ -195,15 +195,18 @@ def open_wheel(
     codes: dict[str, DeviceCode] = {}
     held: dict[str, Held] = {}
     findings: list[Finding] = []
+    members = [
+        member
+        for name, member in archive.members.items()
+        if not member.is_directory and is_elf(archive.prefix(name, 4))
+    ]
     # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
-    *others, largest = sorted(archive.members.values(), key=lambda member: member.size)
-    done, total = 0, sum(member.size for member in archive.members.values())
-    for member in (*others, largest):
+    members.sort(key=lambda member: member.size)
+    done, total = 0, sum(member.size for member in members)
+    for member in members:
         on_bytes(done, total)
         done += member.size
         name = member.name
-        if member.is_directory or not is_elf(archive.prefix(name, 4)):
-            continue
         content = archive.read_into(name)
         try:
             image = read_image(content, name)
@@ -218,11 +221,13 @@ def open_wheel(
                 continue
             images[name] = image
             tables[name] = read_symbols(content)
-            if problems := tables[name].problems:  # without its symbols nothing could be said about what it binds to
+            if problems := tables[
+                name
+            ].problems:  # without its symbols nothing could be said about what it binds to
                 findings.append(finding("RLK506", name, f"damaged symbol tables ({some(problems)})"))
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
-            if kept := hold(content, image, source.noted, whole=member is largest):
+            if kept := hold(content, image, source.noted, whole=member is members[-1]):
                 held[name] = kept
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
@@ -632,5 +637,9 @@ def _verify(
     changed = [names[file.path] for file in planned.plan.files if file.changed]
     with WheelArchive(path, limits=NO_LIMITS) as archive:
         return verify(
-            archive, changed, situation, {names[member]: found for member, found in cuts.items()}
+            archive,
+            changed,
+            situation,
+            {names[member]: found for member, found in cuts.items()},
+            planned.decisions.tables,
         ).findings

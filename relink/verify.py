@@ -169,6 +169,7 @@ def verify(
     members: Iterable[str],
     situation: Situation,
     cuts: Mapping[str, Sequence[Cut]] | None = None,
+    known: Tables | None = None,
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
@@ -179,6 +180,7 @@ def verify(
     :param members: the ELF members to ask about; `situation` has all ELF members, by their names in `archive`.
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
+    :param known: symbols of libraries outside of the wheel that have been read.
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
@@ -186,7 +188,8 @@ def verify(
         with _laid_out(archive, situation, cuts or {}) as layout:
             planned = {layout.path_of(name): image for name, image in situation.images.items()}
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
-            tables = Tables(situation.files, _symbols(situation))
+            symbols = _symbols(situation)
+            tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
             for member in members:
                 found = _ask(situation, member)
                 maps[member] = _shown(found, layout)

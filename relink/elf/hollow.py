@@ -21,7 +21,7 @@ from relink.elf.edit_checks import MOVABLE
 from relink.elf.image import Buffer, Image, Section, read_sections
 from relink.errors import ElfError
 
-__all__ = ["Cut", "blank", "find_cuts", "hollowed", "kept", "restored", "sparse"]
+__all__ = ["Cut", "blank", "find_cuts", "hollowed", "kept", "pages_in", "restored", "sparse"]
 
 Cut: TypeAlias = range
 """File offsets that are not touched."""
@@ -100,26 +100,32 @@ def kept(cuts: Iterable[Cut], size: int) -> Iterator[range]:
     yield range(start, size)
 
 
-def blank(memory: mmap.mmap, cuts: Iterable[Cut], keep: Iterable[range] = ()) -> tuple[range, ...]:
+def blank(memory: mmap.mmap, cuts: Iterable[Cut], keep: Iterable[range] = ()) -> None:
     """Give the memory of cuts back to the system; they read as zeros then.
 
     :param memory: private and anonymous.
-    :param keep: ranges that stay readable nevertheless.
-    :return: the ranges in cuts that stay, which are whole pages.
+    :param keep: ranges in cuts, of whole pages (:func:`pages_in`), that stay readable nevertheless.
     """
-    pages = sorted({page for part in keep for page in range(part.start // _PAGE, -(-part.stop // _PAGE))})
-    stay = []
+    stay = sorted(keep, key=lambda part: part.start)
     for cut in cuts:
-        inside = pages[bisect_left(pages, cut.start // _PAGE) : bisect_left(pages, cut.stop // _PAGE)]
         at = cut.start
-        for page in inside:
-            if page * _PAGE > at:
-                memory.madvise(mmap.MADV_DONTNEED, at, page * _PAGE - at)
-            at = (page + 1) * _PAGE
-            stay.append(range(page * _PAGE, min(at, cut.stop)))
+        for part in stay:
+            if cut.start <= part.start < cut.stop:
+                if part.start > at:
+                    memory.madvise(mmap.MADV_DONTNEED, at, part.start - at)
+                at = part.stop
         if at < cut.stop:
             memory.madvise(mmap.MADV_DONTNEED, at, cut.stop - at)
-    return tuple(stay)
+
+
+def pages_in(cuts: Iterable[Cut], parts: Iterable[range]) -> tuple[range, ...]:
+    """Return the pages of cuts that `parts` touch, in order."""
+    pages = sorted({page for part in parts for page in range(part.start // _PAGE, -(-part.stop // _PAGE))})
+    return tuple(
+        range(page * _PAGE, min((page + 1) * _PAGE, cut.stop))
+        for cut in cuts
+        for page in pages[bisect_left(pages, cut.start // _PAGE) : bisect_left(pages, cut.stop // _PAGE)]
+    )
 
 
 def sparse(size: int) -> memoryview:

@@ -281,16 +281,15 @@ def read_image(buffer: Buffer, path: str) -> Image:
     :raises ElfError: it is not ELF, or its headers point outside of the file.
     """
     header = read_header(bytes(buffer[:_HEADER_SIZE]), path)
-    elf = _open(buffer, path)
     try:
-        return _read(elf, buffer, path, header)
+        return _read(buffer, path, header)
     except _DAMAGE as error:
         raise _damage(path, "ELF file", error) from error
 
 
-def _read(elf: ELFFile, buffer: Buffer, path: str, header: Header) -> Image:
+def _read(buffer: Buffer, path: str, header: Header) -> Image:
     size = len(buffer)
-    segments = tuple(_segments(elf, buffer, header))
+    segments = tuple(_segments(buffer, header))
     interpreter: str | None = None
     notes: list[DlopenNote] = []
     for segment in segments:
@@ -315,24 +314,22 @@ def _read(elf: ELFFile, buffer: Buffer, path: str, header: Header) -> Image:
     )
 
 
-def _segments(elf: ELFFile, buffer: Buffer, header: Header) -> Iterator[Segment]:
-    """Yield the program headers. Their number is e_phnum as it stands: ld.so knows no PN_XNUM."""
-    start, count, size = (int(elf[name]) for name in ("e_phoff", "e_phnum", "e_phentsize"))
-    expected = 56 if header.elf_class == 64 else 32
-    if count and size != expected:
-        raise _PyelftoolsError(f"program headers of {size} bytes instead of {expected}")
+def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
+    """Yield the program headers (gABI "Program Header"). Their number is e_phnum as it stands: ld.so knows no PN_XNUM."""
+    order, wide = "<" if header.little_endian else ">", header.elf_class == 64
+    start, size, count = struct.unpack_from(
+        order + ("Q14xHH" if wide else "I10xHH"), buffer, 32 if wide else 28
+    )
+    layout = struct.Struct(order + ("IIQQQQQQ" if wide else "8I"))
+    if count and size != layout.size:
+        raise _PyelftoolsError(f"program headers of {size} bytes instead of {layout.size}")
     if count > _MAX_SEGMENTS or start + count * size > len(buffer):
         raise _PyelftoolsError(f"{count} program headers at {start:#x} do not fit into the file")
-    for index in range(count):
-        entry = elf._get_segment_header(index)  # noqa: SLF001  (get_segment would already follow PT_DYNAMIC's pointers)
-        names = ("p_flags", "p_offset", "p_vaddr", "p_filesz", "p_memsz", "p_align")
-        # pyelftools gives a word for the types that it knows, a number for the others; the number is the same for all machines
-        yield Segment(_word(buffer, start + index * size, header), *(int(entry[name]) for name in names))
-
-
-def _word(buffer: Buffer, offset: int, header: Header) -> int:
-    (value,) = struct.unpack_from("<I" if header.little_endian else ">I", buffer, offset)
-    return int(value)
+    for entry in layout.iter_unpack(bytes(buffer[start : start + count * size])):
+        kind, flags, offset, address, _, file_size, memory_size, align = (
+            entry if wide else (entry[0], entry[6], *entry[1:6], entry[7])
+        )
+        yield Segment(kind, flags, offset, address, file_size, memory_size, align)
 
 
 # gABI "Dynamic Section"; DT_AUXILIARY and DT_FILTER name libraries too (glibc elf/dl-deps.c loads them).

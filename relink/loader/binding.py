@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import Import
-from relink.loader.closest import closest
 from relink.loader.closure import Closure, load
 from relink.loader.scopes import Process, Reason, Scope
 from relink.loader.search import Environment
@@ -39,7 +38,6 @@ Symbol: TypeAlias = tuple[int, str, str | None]
 """An import: (index of the object in the closure's `objects`, name, version)."""
 Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
 
-_MAX_SUGGESTED = 64  # symbols of one closure that get any: comparing names is slow
 _CPYTHON = "Py_GetVersion"  # every CPython exports it
 
 
@@ -51,8 +49,6 @@ class Unbound:
     :ivar file: the soname that the version record blames, which is where the linker saw the symbol; None without a version.
     :ivar reason: ``undefined``: nothing in scope exports it in that version. ``aborts``: the library that the
         record names has the name but no version tables at all, and ld.so stops at an assertion.
-    :ivar closest: the nearest exports, ``name@VERSION in libx.so.1``: the same name in other versions first; else names
-        like it in the libraries that the object needs. Only for the first 64 of a closure.
     """
 
     requester: int
@@ -61,7 +57,6 @@ class Unbound:
     version: str | None
     file: str | None
     reason: Reason
-    closest: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +121,9 @@ def bind(
     *,
     assume: Sequence[str] = (),
     extra_exports: Mapping[str, Collection[str]] | None = None,
+    only: Collection[int] | None = None,
 ) -> Bindings:
-    """Look up every import of every object in the closure's scope.
+    """Look up every import of every object in the closure's scope, or of those that `only` names.
 
     The program and its libraries, preloads, and all roots before the last are the global scope. Where nothing in the process
     is a Python, unversioned ``Py…`` and ``_Py…`` are taken to come from the one that will import the object.
@@ -143,6 +139,8 @@ def bind(
     bound: dict[Symbol, int] = {}
     taken_over: dict[Symbol, int] = {}
     for index, scope, alone in process.scopes():
+        if only is not None and index not in only:
+            continue
         table, path, own = process.table(index), closure.objects[index].path, process.own[index]
         exact = {item.index for need in table.verneeds for item in need.versions if item.hidden}
         find = scope.find
@@ -160,7 +158,7 @@ def bind(
             else:
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
-            others = Scope(scope.order[1:], process.answering, {})
+            others = process.scope([other for other, _ in scope.order[1:]], {})
             for item in table.copies:
                 found, reason = others.find(item.name, item.version, item.file)
                 if found is not None:
@@ -188,10 +186,6 @@ def bind(
             explained.append(
                 Explained(lost.requester, lost.path, lost.name, lost.version, lost.file, why[0], why[1])
             )
-    alphabets: dict[int, list[str]] = {}
-    for number, lost in enumerate(unbound[:_MAX_SUGGESTED]):
-        near = closest(process, lost.requester, lost.name, lost.file, alphabets)
-        unbound[number] = replace(lost, closest=near)
     return Bindings(
         tuple(unbound),
         tuple(explained),

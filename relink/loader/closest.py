@@ -5,9 +5,11 @@ from __future__ import annotations
 import bisect
 import difflib
 
-from relink.loader.scopes import Process
+from relink.loader.binding import Unbound
+from relink.loader.closure import Closure
+from relink.loader.tables import Tables, names, needed_by
 
-__all__ = ["closest"]
+__all__ = ["Closest"]
 
 _MAX_CLOSEST = 3  # suggestions for one symbol
 _NEIGHBOURS = 24  # names on either side in the alphabet that are compared
@@ -15,49 +17,59 @@ _MAX_COMPARED = 256  # characters of a name
 _ALIKE = 0.75  # difflib's ratio
 
 
-def closest(
-    process: Process, requester: int, name: str, file: str | None, alphabets: dict[int, list[str]]
-) -> tuple[str, ...]:
-    """Return up to three exports that `name` may have been meant to be, ``name@VERSION in libx.so.1``.
+class Closest:
+    """The exports of one closure that come nearest to what it lacks. Comparing names is slow, so ask only for what is shown."""
 
-    :param file: the soname that the version record of the import blames.
-    :param alphabets: sorted export names by object, filled here and used again.
-    """
-    objects = process.closure.objects
-    same = [
-        f"{name}@{export.version} in {_label(process, index)}"
-        if export.version
-        else f"{name} without a version in {_label(process, index)}"
-        for index in range(len(objects))
-        for export in process.table(index).exports.get(name, ())
-        if not export.undefined
-    ]
-    same += [
-        f"{name} in {_label(process, index)}, but {export.visibility} there"
-        for index in range(len(objects))
-        for export in process.table(index).rejected.get(name, ())
-        if export.visibility in ("hidden", "internal")
-    ]
-    if same:
+    def __init__(self, closure: Closure, tables: Tables) -> None:
+        self._objects = closure.objects
+        self._tables = tables
+        self._answering = names(closure)
+        self._needed = needed_by(closure)
+        self._alphabets: dict[int, list[str]] = {}
+
+    def of(self, lost: Unbound) -> tuple[str, ...]:
+        """Return up to three exports, ``name@VERSION in libx.so.1``.
+
+        The same name in other versions comes first, or where it is hidden; else names like it in the library that the
+        version record blames, or in those that the object needs.
+        """
+        return self._same(lost.name) or self._like(lost)
+
+    def _same(self, name: str) -> tuple[str, ...]:
+        same = [
+            f"{name}@{export.version} in {self._label(index)}"
+            if export.version
+            else f"{name} without a version in {self._label(index)}"
+            for index, item in enumerate(self._objects)
+            for export in self._tables.of(item).exports.get(name, ())
+            if not export.undefined
+        ]
+        same += [
+            f"{name} in {self._label(index)}, but {export.visibility} there"
+            for index, item in enumerate(self._objects)
+            for export in self._tables.of(item).rejected.get(name, ())
+            if export.visibility in ("hidden", "internal")
+        ]
         return tuple(dict.fromkeys(same))[:_MAX_CLOSEST]
-    blamed = process.answering.get(file, ()) if file is not None else ()
-    near: list[tuple[float, str, int]] = []
-    matcher = difflib.SequenceMatcher(None, "", name[:_MAX_COMPARED])
-    for index in blamed or process.needed.get(requester, ()):
-        if index not in alphabets:
-            alphabets[index] = sorted(process.table(index).exports)
-        alphabet = alphabets[index]
-        place = bisect.bisect(alphabet, name)
-        for other in alphabet[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]:
-            matcher.set_seq1(other[:_MAX_COMPARED])
-            # The upper bounds first: they cost a tenth, and most names are not alike.
-            if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
-                ratio = matcher.ratio()
-                if ratio >= _ALIKE:
-                    near.append((-ratio, other, index))
-    return tuple(f"{other} in {_label(process, index)}" for _, other, index in sorted(near)[:_MAX_CLOSEST])
 
+    def _like(self, lost: Unbound) -> tuple[str, ...]:
+        blamed = self._answering.get(lost.file, ()) if lost.file is not None else ()
+        near: list[tuple[float, str, int]] = []
+        matcher = difflib.SequenceMatcher(None, "", lost.name[:_MAX_COMPARED])
+        for index in blamed or self._needed.get(lost.requester, ()):
+            if index not in self._alphabets:
+                self._alphabets[index] = sorted(self._tables.of(self._objects[index]).exports)
+            alphabet = self._alphabets[index]
+            place = bisect.bisect(alphabet, lost.name)
+            for other in alphabet[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]:
+                matcher.set_seq1(other[:_MAX_COMPARED])
+                # The upper bounds first: they cost a tenth, and most names are not alike.
+                if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
+                    ratio = matcher.ratio()
+                    if ratio >= _ALIKE:
+                        near.append((-ratio, other, index))
+        return tuple(f"{other} in {self._label(index)}" for _, other, index in sorted(near)[:_MAX_CLOSEST])
 
-def _label(process: Process, index: int) -> str:
-    item = process.closure.objects[index]
-    return item.image.soname or item.path.rpartition("/")[2]
+    def _label(self, index: int) -> str:
+        item = self._objects[index]
+        return item.image.soname or item.path.rpartition("/")[2]

@@ -7,7 +7,7 @@ elf/dl-open.c (which scopes an object has, in which order), elf/dl-load.c (DT_SY
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -22,12 +22,20 @@ Reason: TypeAlias = Literal["undefined", "aborts"]
 
 @dataclass(slots=True)
 class Scope:
-    """The objects that one look-up walks through, and what it found so far."""
+    """The objects that one look-up walks through, and what it found so far.
+
+    :ivar tables: where the symbols of `order` come from.
+    """
 
     order: list[tuple[int, SymbolTable]]
+    tables: Tables
     answering: Mapping[str, tuple[int, ...]]
     unique: dict[str, int]
     known: dict[tuple[str, str | None, str | None], tuple[int | None, Reason]] = field(default_factory=dict)
+    _places: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = {id(table): place for place, (_, table) in reversed([*enumerate(self.order)])}
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
@@ -45,16 +53,23 @@ class Scope:
         self, name: str, version: str | None, file: str | None, *, exact: bool
     ) -> tuple[int | None, Reason]:
         blamed = self.answering.get(file, ()) if version is not None and file is not None else ()
-        for index, table in self.order:
-            definitions = table.exports.get(name)
-            if definitions is not None:
-                export = match(definitions, version, exact=exact)
-                if export is not None:
-                    if index in blamed and not (table.verneeds or table.verdefs):
-                        return None, "aborts"
-                    if export.binding == "unique":  # one for the whole process: the first that is found
-                        index = self.unique.setdefault(name, index)  # noqa: PLW2901
-                    return index, "undefined"
+        # Few objects define a name, so these are asked, and not all that are in the scope.
+        owners = self.tables.owners(name)
+        if len(owners) == 1:
+            places = [self._places.get(id(owners[0]), -1)]
+        else:
+            places = sorted(self._places.get(id(table), -1) for table in owners)
+        for place in places:
+            if place < 0:
+                continue
+            index, table = self.order[place]
+            export = match(table.exports[name], version, exact=exact)
+            if export is not None:
+                if index in blamed and not (table.verneeds or table.verdefs):
+                    return None, "aborts"
+                if export.binding == "unique":  # one for the whole process: the first that is found
+                    index = self.unique.setdefault(name, index)
+                return index, "undefined"
         return None, "undefined"
 
 
@@ -79,7 +94,7 @@ class Process:
         self.own: dict[int, Collection[int]] = {}
         for index in (0, *preloads):
             self._claim(breadth_first(self.needed, [index]))
-        self.groups: list[tuple[list[int], Scope]] = [(list(start), self._scope(start))]
+        self.groups: list[tuple[list[int], Scope]] = [(list(start), self.scope(start, self._unique))]
         taken = set(start)
         before = list(start)
         for root in closure.roots:
@@ -90,7 +105,7 @@ class Process:
             before = list(dict.fromkeys([*before, *found]))
             fresh = [index for index in found if index not in taken]
             taken.update(fresh)
-            self.groups.append((fresh, self._scope(before)))
+            self.groups.append((fresh, self.scope(before, self._unique)))
 
     def _claim(self, found: Collection[int]) -> None:
         for index in found:
@@ -103,8 +118,9 @@ class Process:
             table = self._cached[index] = self._tables.of(self.closure.objects[index])
         return table
 
-    def _scope(self, order: Collection[int]) -> Scope:
-        return Scope([(index, self.table(index)) for index in order], self.answering, self._unique)
+    def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
+        """Return a scope of these objects, with what is known to be unique."""
+        return Scope([(index, self.table(index)) for index in order], self._tables, self.answering, unique)
 
     def scopes(self) -> Iterator[tuple[int, Scope, Scope]]:
         """Yield every object that is looked at, with its scope and its scope without what came from outside.
@@ -119,10 +135,10 @@ class Process:
                     continue
                 own = self.own[index]
                 if id(own) not in alone:
-                    alone[id(own)] = Scope([(i, self.table(i)) for i in own], self.answering, {})
+                    alone[id(own)] = self.scope(own, {})
                 if self.table(index).symbolic and index:  # not for the program (elf/dl-load.c)
-                    mine = [(index, self.table(index)), *scope.order]
-                    yield index, Scope(mine, self.answering, self._unique), alone[id(own)]
+                    mine = [index, *(other for other, _ in scope.order)]
+                    yield index, self.scope(mine, self._unique), alone[id(own)]
                 else:
                     yield index, scope, alone[id(own)]
 

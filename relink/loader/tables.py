@@ -23,12 +23,24 @@ class Tables:
         self._files = files
         self._members = members
         self._read: dict[tuple[object, ...], SymbolTable] = {}
+        self._listed: set[int] = set()
+        self._owners: dict[str, list[SymbolTable]] = {}
+
+    def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
+        """Return the same for other files of members; what was read of everything else is not read again."""
+        other = Tables(files, members)
+        other._read, other._listed, other._owners = self._read, self._listed, self._owners
+        return other
+
+    def owners(self, name: str) -> Sequence[SymbolTable]:
+        """Return the tables with definitions of a name, of all that :meth:`of` has returned so far, in no order."""
+        return self._owners.get(name, ())
 
     def of(self, item: LoadedObject) -> SymbolTable:
         """Return the table of one loaded object; a file that cannot be read any more has an empty one."""
         identity = file_of(item)
         if identity[0] == "member":
-            return self._members[str(identity[1])]
+            return self._noted(self._members[str(identity[1])])
         table = self._read.get(identity)
         if table is None:
             try:
@@ -37,6 +49,14 @@ class Tables:
             except (OSError, ElfError):
                 table = SymbolTable()
             self._read[identity] = table
+        return self._noted(table)
+
+    def _noted(self, table: SymbolTable) -> SymbolTable:
+        """List the table under the names that it defines, which keeps it, so its id stays its own."""
+        if id(table) not in self._listed:
+            self._listed.add(id(table))
+            for name in table.exports:
+                self._owners.setdefault(name, []).append(table)
         return table
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
-from relink.loader.closure import Edge
+from relink.loader.closure import Closure, Edge
+from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.plan.findings import Finding
 from relink.plan.model import (
@@ -36,6 +37,8 @@ class Decisions:
 
     :ivar outcomes: the simulation behind each file's plan, by member.
     :ivar situation: the situation with the images as they will be.
+    :ivar closures: those of the members that are served, with what is dlopened in them.
+    :ivar tables: the symbols of everything in their closures.
     :ivar loads: who asks for whom in all closures.
     """
 
@@ -43,6 +46,8 @@ class Decisions:
     findings: tuple[Finding, ...]
     outcomes: Mapping[str, Outcome]
     situation: Situation
+    tables: Tables
+    closures: Mapping[str, Closure]
     loads: tuple[Load, ...] = ()
 
 
@@ -69,16 +74,18 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable]) -> Decisions
     files = tuple(
         _file_plan(situation, member, settled[member], served=member in served) for member in situation.images
     )
+    serving = {member: settled[member] for member in served}
+    closures = prover.closures(situation, serving)
     findings = (
         *reasons(situation, settled, unserved, prover.tables),
-        *prover.findings(situation, {member: settled[member] for member in served}),
+        *prover.findings(situation, serving, closures),
     )
     loads = tuple(
         dict.fromkeys(
             load for member in situation.images for load in _loads(situation, member, outcomes[member])
         )
     )
-    return Decisions(files, findings, outcomes, situation, loads)
+    return Decisions(files, findings, outcomes, situation, prover.tables, closures, loads)
 
 
 def _leaves_first(images: Mapping[str, Image]) -> list[str]:

@@ -10,7 +10,7 @@ from relink.elf.image import map_file
 from relink.elf.strings import library_names
 from relink.errors import ElfError
 from relink.loader.closure import Closure, LoadedObject
-from relink.loader.tables import file_of
+from relink.loader.tables import Tables, file_of
 from relink.loader.target import GLIBC_SONAMES
 from relink.plan.findings import Finding, finding
 from relink.plan.strategy import Outcome, Situation, simulate
@@ -23,14 +23,19 @@ __all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
 _PROFILE = "profile "
 
 
+_DLOPEN = frozenset({"dlopen", "dlmopen"})
+
+
 @dataclass(slots=True)
 class DlopenKnowledge:
     """What each object dlopens and how that is known: ``note``, ``string``, or ``profile NAME: REASON``.
 
-    A string is a weak sign: it counts only where a provider has a library of that name, or a profile says the same.
+    A string is a weak sign: it counts only in what imports dlopen, and where a provider has a library of that name, or a
+    profile says the same.
     """
 
     situation: Situation
+    tables: Tables
     _known: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
 
     def of(self, item: LoadedObject) -> Mapping[str, str]:
@@ -70,6 +75,8 @@ class DlopenKnowledge:
         if not any(provider.holds(item.path) for provider in situation.providers):
             return ()
         if is_platform_library(item.image.soname or "", situation.target.header.machine):
+            return ()
+        if not any(entry.name in _DLOPEN for entry in self.tables.of(item).imports):
             return ()
         try:
             with map_file(situation.files.host(item.path)) as buffer:

@@ -35,7 +35,6 @@ from relink.isa import (
 from relink.isa.wanted import Wanted
 from relink.loader.files import resolve_inside
 from relink.plan.decide import Decisions
-from relink.plan.dlopen import DlopenKnowledge, with_dlopens
 from relink.plan.findings import Finding
 from relink.plan.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.plan.model import FilePlan
@@ -90,11 +89,10 @@ def reached_libraries(
 def dlopened_libraries(decisions: Decisions) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that come by dlopen, as far as it is known who loads what."""
     situation = decisions.situation
-    knowledge = DlopenKnowledge(situation)
     found: dict[str, str] = {}
     for file in decisions.files:
         if file.served:
-            closure = with_dlopens(situation, file.path, decisions.outcomes[file.path], knowledge.of)
+            closure = decisions.closures[file.path]
             for index, item in enumerate(closure.objects):
                 if index not in closure.scope and any(p.holds(item.path) for p in situation.providers):
                     found.setdefault(posixpath.normpath(item.path), item.image.soname or item.name)

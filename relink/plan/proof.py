@@ -12,6 +12,7 @@ from relink.elf.patchelf import ElfEdit, result_of
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError
 from relink.loader.binding import Bindings, Tables, Unbound, bind, differences
+from relink.loader.closest import Closest
 from relink.loader.closure import Closure
 from relink.loader.duplicates import TwoVersions, duplicates, two_versions
 from relink.plan.dlopen import DlopenKnowledge, dlopen_findings, profile_of, with_dlopens
@@ -50,22 +51,25 @@ class Prover:
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.situation.files, self.members)
-        self.knowledge = DlopenKnowledge(self.situation)
+        self.knowledge = DlopenKnowledge(self.situation, self.tables)
 
     def bindings(self, situation: Situation, member: str, closure: Closure) -> Bindings:
         """Bind the closure of `member`; what the package preloads, and the user vouches for, counts as supplied."""
         known = self._bound.get(id(closure))
-        if known is not None:  # the closure is kept with it, so its id stays its own
-            return known[1]
+        if known is None:
+            known = self._bound[id(closure)] = closure, self._bind(situation, member, closure)
+        return known[1]  # the closure is kept with it, so its id stays its own
+
+    def _bind(
+        self, situation: Situation, member: str, closure: Closure, only: Collection[int] | None = None
+    ) -> Bindings:
         loaded = {item.image.path for item in closure.objects}
         outside = {
             situation.layout.shown(situation.layout.path_of(name)): frozenset(self.members[name].exports)
             for name in situation.profile.preload
             if name in self.members and name != member and name not in loaded
         }
-        found = bind(closure, self.tables, assume=situation.assume_symbols, extra_exports=outside)
-        self._bound[id(closure)] = (closure, found)
-        return found
+        return bind(closure, self.tables, assume=situation.assume_symbols, extra_exports=outside, only=only)
 
     def settle(self, situation: Situation, member: str) -> Settled:
         """Find the strategy for one member, with NEEDED replaced, dropped or preloaded where that is proved or asked for."""
@@ -98,17 +102,15 @@ class Prover:
         self, situation: Situation, member: str, outcome: Outcome, missing: Sequence[str]
     ) -> dict[str, Verdict]:
         closure = outcome.closure
-        lost = {
-            (item.name, item.version)
-            for item in self.bindings(situation, member, closure).unbound
-            if _own(outcome, closure, item.requester)
-        }
+        own = [index for index in range(len(closure.objects)) if _own(outcome, closure, index)]
+        bindings = self._bind(situation, member, closure, own)
+        lost = {(item.name, item.version) for item in bindings.unbound}
         imports = self.members[member].imports
         unbound = [item for item in imports if (item.name, item.version) in lost]
         verdicts = weigh(
             missing, imports, unbound, {soname: self._candidates(situation, soname) for soname in missing}
         )
-        assumed = self._assumed(situation, member, closure)
+        assumed = self._assumed(situation, member, closure, bindings)
         if assumed:  # that all others bind is proved only if these are supplied
             profile = situation.profile.name
             evidence = f"profile {profile}: the package loads what supplies {some(assumed)} before"
@@ -119,14 +121,13 @@ class Prover:
                     )
         return verdicts
 
-    def _assumed(self, situation: Situation, member: str, closure: Closure) -> list[str]:
+    def _assumed(self, situation: Situation, member: str, closure: Closure, bindings: Bindings) -> list[str]:
         """The imports of `member` itself that only a member supplies which the profile says is loaded before."""
         preloaded = _preloaded(situation)
-        explained = self.bindings(situation, member, closure).explained
         own = situation.layout.path_of(member)
         return [
             item.name
-            for item in explained
+            for item in bindings.explained
             if closure.objects[item.requester].path == own and situation.layout.shown(item.by) in preloaded
         ]
 
@@ -170,29 +171,50 @@ class Prover:
             and any(matches_library(soname, name) for name in asked)
         )
 
-    def findings(self, situation: Situation, settled: Mapping[str, Settled]) -> Iterator[Finding]:
+    def closures(self, situation: Situation, settled: Mapping[str, Settled]) -> dict[str, Closure]:
+        """The closures of members as planned, with what is dlopened in them."""
+        return {
+            member: with_dlopens(situation, member, item.outcome, self.knowledge.of)
+            for member, item in settled.items()
+        }
+
+    def findings(
+        self, situation: Situation, settled: Mapping[str, Settled], closures: Mapping[str, Closure]
+    ) -> Iterator[Finding]:
         """Everything that the proofs have to say, over all members that are served."""
-        closures: dict[str, Closure] = {}
-        open_symbols: dict[str, dict[Unbound, None]] = {}
+        open_symbols: dict[str, dict[Unbound, Closure]] = {}
         explained: dict[tuple[str, str], dict[str, None]] = {}
         for member, item in settled.items():
             closure = item.outcome.closure
             bindings = self.bindings(situation, member, closure)
             for lost in _unexplained(item.outcome, bindings):
-                open_symbols.setdefault(situation.layout.shown(lost.path), {})[lost] = None
+                open_symbols.setdefault(situation.layout.shown(lost.path), {}).setdefault(lost, closure)
             for found in bindings.explained:
                 if found.kind != "process" and _own(item.outcome, closure, found.requester):
                     key = (situation.layout.shown(found.path), situation.layout.shown(found.by))
                     explained.setdefault(key, {})[found.name] = None
             yield from self._moved(situation, member, item.outcome)
-            closures[member] = with_dlopens(situation, member, item.outcome, self.knowledge.of)
-        yield from _open_symbols(open_symbols)
+        yield from self._open_symbols(open_symbols)
         preloaded = _preloaded(situation)
         for (path, by), names in explained.items():
             text = f"{several(len(names), 'symbol')} supplied by {by}: {some(list(names))}"
             yield finding("RLK303", path, text, profile=situation.profile.name if by in preloaded else None)
         yield from self._twice(situation, settled, closures)
         yield from dlopen_findings(situation, closures, self.knowledge)
+
+    def _open_symbols(self, open_symbols: Mapping[str, Mapping[Unbound, Closure]]) -> Iterator[Finding]:
+        for path, lost in open_symbols.items():
+            parts = []
+            for item, closure in list(lost.items())[:_MAX_SHOWN]:
+                name = f"{item.name}@{item.version}" if item.version else item.name
+                blamed = f" of {item.file}" if item.file else ""
+                found = Closest(closure, self.tables).of(item)
+                near = f" (near: {', '.join(found)})" if found else ""
+                parts.append(f"{name}{blamed}{near}")
+            more = f" and {len(lost) - _MAX_SHOWN} more" if len(lost) > _MAX_SHOWN else ""
+            yield finding(
+                "RLK302", path, f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
+            )
 
     def _asked_for_another(
         self, situation: Situation, closure: Closure, seen: set[tuple[str, ...]]
@@ -344,18 +366,3 @@ def _unexplained(outcome: Outcome, bindings: Bindings) -> Iterator[Unbound]:
     for lost in bindings.unbound:
         if lost.requester not in incomplete:
             yield lost
-
-
-def _open_symbols(open_symbols: Mapping[str, Collection[Unbound]]) -> Iterator[Finding]:
-    for path, lost in open_symbols.items():
-        items = list(lost)
-        parts = []
-        for item in items[:_MAX_SHOWN]:
-            name = f"{item.name}@{item.version}" if item.version else item.name
-            blamed = f" of {item.file}" if item.file else ""
-            near = f" (near: {', '.join(item.closest)})" if item.closest else ""
-            parts.append(f"{name}{blamed}{near}")
-        more = f" and {len(items) - _MAX_SHOWN} more" if len(items) > _MAX_SHOWN else ""
-        yield finding(
-            "RLK302", path, f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
-        )

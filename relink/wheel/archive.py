@@ -24,6 +24,7 @@ from packaging.version import InvalidVersion, Version
 from relink.errors import WheelError
 from relink.wheel.directory import Limits, read_directory
 from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.splice import Compressed, Mark
 from relink.wheel.stream import CHUNK, MemberStream, content, raw_content
 from relink.wheel.zipformat import Member
 
@@ -58,6 +59,7 @@ class WheelArchive:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
+        self._marks: dict[str, list[Mark]] = {}
         self._fd = self._open_file()
         try:
             self._read_structure(filename or self.path.name, limits or Limits())
@@ -197,10 +199,27 @@ class WheelArchive:
             memory.madvise(mmap.MADV_HUGEPAGE)
         view = memoryview(memory)
         position = 0
-        for data in self.chunks(name):
+        marks: list[Mark] = []
+        for data in self._told(content(self._pread, self.member(name), marks)):
             view[position : position + len(data)] = data
             position += len(data)
+        if marks:
+            self._marks[name] = marks
         return view
+
+    def compressed(self, name: str) -> Compressed | None:
+        """Return the deflated data of a member that :meth:`read_into` has read; None for any other."""
+        marks = self._marks.get(name)
+        if marks is None:
+            return None
+        member = self.member(name)
+        start = member.data_offset
+        return Compressed(
+            lambda offset, length: self._pread(start + offset, length),
+            member.compressed_size,
+            member.size,
+            marks,
+        )
 
     def prefix(self, name: str, length: int) -> bytes:
         """Return the first ``length`` bytes, or all if there are fewer, inflating little more than that.

@@ -9,13 +9,14 @@ from typing import Final, cast
 from isal import isal_zlib
 
 from relink.errors import WheelError
+from relink.wheel.splice import Mark
 from relink.wheel.zipformat import STORED, Member
 
 __all__ = ["CHUNK", "MemberStream", "content", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
-_COMPRESSED_CHUNK: Final = 1 << 17
+_COMPRESSED_CHUNK: Final = 1 << 15
 
 Reader = Callable[[int, int], bytes]
 
@@ -33,19 +34,22 @@ def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[by
         yield data
 
 
-def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
+def _inflated(read: Reader, member: Member, marks: list[Mark] | None) -> Iterator[bytes]:
     """Inflate the member; never hands out more than one byte more than it claims.
 
+    :param marks: is told how far the compressed data and the content have come, each time.
     :raises WheelError: the deflate stream is damaged, ends early, or ends before the member does.
     """
     inflater = isal_zlib.decompressobj(-15)
     source = raw_content(read, member, _COMPRESSED_CHUNK)
     left = member.size
     pending = b""
+    fed = 0
     exhausted = False
     while not inflater.eof:
         if not pending and not exhausted:
             pending = next(source, b"")
+            fed += len(pending)
             exhausted = not pending
         try:
             # One byte more than is left: too long a stream shows, and the end of a right one is reached.
@@ -55,6 +59,8 @@ def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
         pending = inflater.unconsumed_tail
         if data:
             left -= len(data)
+            if marks is not None:
+                marks.append((fed - len(pending), member.size - left))
             yield data
             if left < 0:
                 return
@@ -64,12 +70,13 @@ def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
         raise WheelError(f"{member.name!r}: there are bytes after the end of the compressed data")
 
 
-def content(read: Reader, member: Member) -> Iterator[bytes]:
+def content(read: Reader, member: Member, marks: list[Mark] | None = None) -> Iterator[bytes]:
     """Yield the member's content in chunks of at most :data:`CHUNK` bytes; the last one only after the checks.
 
+    :param marks: is given marks of deflated data as they are passed.
     :raises WheelError: size or CRC-32 differ from the directory's, or the compressed data is damaged.
     """
-    chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member)
+    chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member, marks)
     crc = 0
     size = 0
     held = b""

@@ -30,6 +30,7 @@ from relink.wheel.record import (
     start_verification,
     verified,
 )
+from relink.wheel.splice import Span, find_spans
 from relink.wheel.zipformat import DosTime, Member
 from relink.wheel.zipwriter import Content, Header, Packed, ZipWriter, content_size
 
@@ -47,10 +48,13 @@ class Replacement:
     """New content of a member that is in the wheel; its name, place and mode stay.
 
     :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
+    :param same: where it is what it was, at the same offsets, in order. Large stretches of a member that
+        :meth:`WheelArchive.read_into` has read are not deflated again.
     """
 
     content: Content
     size: int | None = None
+    same: tuple[range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class _Job:
     source: Member | None = None
     content: Content | None = None
     size: int | None = None
+    spans: tuple[Span, ...] = ()
 
 
 def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
@@ -188,9 +193,10 @@ def _jobs(
             jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), content=own[path]))
         elif path in replacements:
             new = replacements[path]
-            jobs.append(
-                _Job(replace(header, date_time=moment, method=z.DEFLATED), content=new.content, size=new.size)
-            )
+            old = archive.compressed(path) if new.same else None
+            spans = find_spans(old, new.same) if old else ()
+            header = replace(header, date_time=moment, method=z.DEFLATED)
+            jobs.append(_Job(header, content=new.content, size=new.size, spans=spans))
         else:
             jobs.append(_Job(header, source=member))
     jobs += added.values()
@@ -323,7 +329,7 @@ class _Ahead:
         self._begin()
         size, packed = self._packing.pop(job.header.name, (0, None))
         if packed is None:
-            return self._writer.add(job.header, content, job.size)
+            return self._writer.add(job.header, content, job.size, job.spans)
         try:
             return self._writer.add_packed(job.header, packed.result())
         finally:
@@ -340,7 +346,7 @@ class _Ahead:
             size = content_size(job.content, job.size)
             if size <= self._free:
                 self._free -= size
-                packing = self._pool.submit(self._writer.pack, job.header, job.content, job.size)
+                packing = self._pool.submit(self._writer.pack, job.header, job.content, job.size, job.spans)
                 self._packing[job.header.name] = (size, packing)
 
 

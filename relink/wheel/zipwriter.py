@@ -10,7 +10,7 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from isal import isal_zlib
 
 from relink.errors import RelinkError
 from relink.wheel import zipformat as z
+from relink.wheel.splice import Deflater, Joiner, Span
 from relink.wheel.zipformat import DosTime, Member
 
 __all__ = ["Content", "Header", "Packed", "ZipWriter", "content_size"]
@@ -83,13 +84,7 @@ class Packed:
     parts: tuple[bytes, ...] = ()
 
 
-class _Deflater(Protocol):
-    def compress(self, data: Buffer, /) -> bytes: ...
-
-    def flush(self) -> bytes: ...
-
-
-def _deflater(level: int) -> _Deflater:
+def _deflater(level: int) -> Deflater:
     """Levels 1 to 3 are isal's (fast), 4 to 9 zlib's (small).
 
     isal's level 0 is not offered: it makes data that does not compress a quarter larger.
@@ -232,31 +227,41 @@ def content_size(content: Content, size: int | None) -> int:
 
 
 def _pack(
-    header: Header, content: Content, announced: int, level: int, write: Callable[[Buffer], object]
+    header: Header,
+    content: Content,
+    announced: int,
+    level: int,
+    spans: Sequence[Span],
+    write: Callable[[Buffer], object],
 ) -> Packed:
-    """Deflate or store ``content`` to ``write``, hashing it beside that.
+    """Deflate (what is in no span) or store ``content`` to ``write``, hashing all of it beside that.
 
     :raises RelinkError: the content does not have the size that was announced.
     """
     sha256 = hashlib.sha256()
     crc = seen = compressed = 0
-    deflater = _deflater(level) if header.method == z.DEFLATED else None
+
+    def put(data: Buffer) -> None:
+        nonlocal compressed
+        write(data)
+        compressed += len(data)
+
+    joiner = Joiner(lambda: _deflater(level), spans, put) if header.method == z.DEFLATED else None
     # Hashing takes less than deflating, beside it on another core.
     with ThreadPoolExecutor(1, "relink-hash") as hasher:
         for block in _blocks(content):
             hashing = hasher.submit(sha256.update, block)
             try:
                 crc = isal_zlib.crc32(block, crc)
-                data = deflater.compress(block) if deflater else block
-                write(data)
-                compressed += len(data)
+                if joiner:
+                    joiner.add(block)
+                else:
+                    put(block)
                 seen += len(block)
             finally:
                 hashing.result()
-    if deflater:
-        data = deflater.flush()
-        write(data)
-        compressed += len(data)
+    if joiner:
+        joiner.finish()
     if seen != announced:
         raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
     if compressed > _at_most(header.method, seen):
@@ -286,12 +291,15 @@ class ZipWriter:
             self._write(data)
         self._entries.append(_Written(header, member.crc, member.compressed_size, member.size, offset))
 
-    def add(self, header: Header, content: Content, size: int | None = None) -> tuple[bytes, int]:
+    def add(
+        self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
+    ) -> tuple[bytes, int]:
         """Add a member with new content, deflated or stored as ``header.method`` says.
 
         Memory does not depend on the content's size.
 
         :param size: of the content in bytes; needed for pieces only.
+        :param spans: stretches of the content that are taken over deflated.
         :return: the content's SHA-256 and size.
         :raises RelinkError: the content does not have the size that was announced.
         """
@@ -299,7 +307,7 @@ class ZipWriter:
         offset = self._offset
         # A first header with what is known: it is as long as the right one, which replaces it.
         self._write(_local(header, 0, 0, announced))
-        facts = _pack(header, content, announced, self._level, self._write)
+        facts = _pack(header, content, announced, self._level, spans, self._write)
         self._file.seek(offset)
         self._file.write(_local(header, facts.crc, facts.compressed_size, facts.size))
         self._file.seek(self._offset)
@@ -315,12 +323,13 @@ class ZipWriter:
         self._entries.append(_Written(header, packed.crc, packed.compressed_size, packed.size, offset))
         return packed.sha256, packed.size
 
-    def pack(self, header: Header, content: Content, size: int | None = None) -> Packed:
+    def pack(
+        self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
+    ) -> Packed:
         """Do the work of :meth:`add` in memory; may be called from any thread."""
         parts: list[bytes] = []
-        facts = _pack(
-            header, content, content_size(content, size), self._level, lambda data: parts.append(bytes(data))
-        )
+        announced = content_size(content, size)
+        facts = _pack(header, content, announced, self._level, spans, lambda data: parts.append(bytes(data)))
         return replace(facts, parts=tuple(parts))
 
     def finish(self) -> int:

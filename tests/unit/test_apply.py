@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,20 @@ from relink.errors import PatchelfError, WheelError
 from relink.isa import BufferSource, read_device_code
 from relink.pipeline import open_wheel, relink
 from relink.queries import verify_wheel
+from relink.wheel import splice
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.isa.build import entries_of, raw
+
+
+@pytest.fixture(autouse=True, params=[splice.LEAST, 1 << 20], ids=["anew", "taken over"])
+def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Deflated anew, as so little is, or taken over, as more would be."""
+    size: int = request.param
+    monkeypatch.setattr(splice, "LEAST", size)
+    return size
+
 
 SIZE = 3 << 20
 HALF = SIZE // 2
@@ -108,11 +119,17 @@ def test_nothing_large_touches_the_disk(
     assert 0 < most < SIZE // 4
 
 
-def test_what_is_held_of_a_large_member(vendor: Path, fat: Path) -> None:
+def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path) -> None:
+    """The largest one whole, others without their cuts."""
     original = fat.read_bytes()
+    larger = tmp_path / "larger.so"
+    larger.write_bytes(original + bytes(10))
     with ExitStack() as stack:
-        wheel = open_wheel(vendor, stack)
+        wheel = open_wheel(works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger}), stack)
+        assert [*wheel.images] == [*wheel.held] == ["demo/fat.so", "demo/larger.so"]
+        assert wheel.held["demo/larger.so"].view == larger.read_bytes()
         held = wheel.held["demo/fat.so"]
+        assert (held.whole, wheel.held["demo/larger.so"].whole) == (False, True)
         assert sum(map(len, held.cuts)) > SIZE - (1 << 18)
         gone = bytearray(original)
         for cut in held.cuts:
@@ -148,9 +165,57 @@ def test_where_that_fails_the_whole_file_is_edited(
     (found,) = (found for found in report.findings if found.code == "RLK510")
     assert (found.level, found.subject) == ("info", "demo/fat.so")
     assert "a section with a cut moved" in found.message
-    monkeypatch.undo()
-    relink(vendor, works.options(tmp_path / "c"))
-    assert len({(tmp_path / name / OUTPUT).read_bytes() for name in "abc"}) == 1
+    assert (tmp_path / "a" / OUTPUT).read_bytes() == (tmp_path / "b" / OUTPUT).read_bytes()
+
+
+def test_two_large_members(works: Works, fat: Path, tmp_path: Path) -> None:
+    """The smaller of which is inflated a second time when it is written."""
+    larger = tmp_path / "larger.so"
+    larger.write_bytes(fat.read_bytes() + bytes(10))
+    vendor = works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger})
+    report = relink(vendor, works.options(tmp_path / "out"))
+    assert report.ok, report.findings
+    assert [file.path for file in report.files if file.changed] == ["demo/fat.so", "demo/larger.so"]
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        first, second = (bytes(archive.read_into(file.path)) for file in report.files)
+    assert first[HALF:SIZE] == second[HALF:SIZE] == fat.read_bytes()[HALF:SIZE]
+
+
+def raw_middle(wheel: Path) -> bytes:
+    """Some deflated bytes out of the middle of the large member."""
+    with WheelArchive(wheel) as archive:
+        data = b"".join(archive.raw("demo/fat.so"))
+    return data[len(data) // 2 :][:1000]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_what_is_taken_over_is_what_is_read_back(
+    vendor: Path, works: Works, tmp_path: Path, least: int, verify: bool
+) -> None:
+    assert relink(vendor, works.options(tmp_path / "out", verify=verify)).ok
+    output = tmp_path / "out" / OUTPUT
+    with WheelArchive(output) as archive:
+        data = b"".join(archive.raw("demo/fat.so"))
+    assert (raw_middle(vendor) in data) == (verify and least == 1 << 20)
+    again = tmp_path / "again"
+    relink(vendor, works.options(again, verify=verify, jobs=3))
+    assert (again / OUTPUT).read_bytes() == output.read_bytes()
+
+
+def test_what_was_taken_over_wrongly_is_not_let_out(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splice, "LEAST", 1 << 20)
+    real = splice.find_spans
+
+    def shifted(*arguments: Any) -> tuple[splice.Span, ...]:
+        (span,) = real(*arguments)
+        return (replace(span, last=span.last - 800),)
+
+    monkeypatch.setattr("relink.wheel.writer.find_spans", shifted)
+    with pytest.raises(WheelError, match=r"demo/fat\.so"):
+        relink(vendor, works.options(tmp_path / "out"))
+    assert os.listdir(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -167,8 +232,8 @@ def test_a_file_that_record_does_not_list_is_refused(
                 data = re.sub(rb"(?<=demo/fat.so,sha256=).{4}", b"AAAA", data)
             sink.writestr(entry, data)
     if whole:
-        monkeypatch.setattr(apply, "hold", lambda *_: None)
-        monkeypatch.setattr("relink.pipeline.hold", lambda *_: None)
+        monkeypatch.setattr(apply, "hold", lambda *_, **__: None)
+        monkeypatch.setattr("relink.pipeline.hold", lambda *_, **__: None)
     with pytest.raises(WheelError) as caught:
         relink(vendor, works.options(tmp_path / "out", force=True))
     assert "'demo/fat.so' is not the file that RECORD lists (sha256=" in str(caught.value)

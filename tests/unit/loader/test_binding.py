@@ -23,6 +23,7 @@ from relink.loader.binding import (
     interpreter_exports,
     unserved_records,
 )
+from relink.loader.closest import Closest
 from relink.loader.closure import Closure, load, trace
 from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.files import Files
@@ -89,11 +90,11 @@ def test_a_missing_symbol_with_the_closest_export(environment: Environment, lib:
         "int compute_the_sums(void); int f(void) { return compute_the_sums(); }",
         needed=[lib / "libb.so"],
     )
-    _, bindings, _ = _bound(environment, top)
+    closure, bindings, tables = _bound(environment, top)
     (lost,) = bindings.unbound
     assert (lost.path, lost.name, lost.version, lost.file) == (str(top), "compute_the_sums", None, None)
     assert lost.reason == "undefined"
-    assert lost.closest == ("compute_the_sum in libb.so",)
+    assert Closest(closure, tables).of(lost) == ("compute_the_sum in libb.so",)
     assert bindings.explained == ()
 
 
@@ -108,7 +109,7 @@ def test_a_symbol_with_another_version(environment: Environment, lib: Path) -> N
     closure, bindings, tables = _bound(environment, top)
     (lost,) = bindings.unbound
     assert (lost.name, lost.version, lost.file) == ("foo", "V_1", "libb.so")
-    assert lost.closest == ("foo@V_2 in libb.so",)
+    assert Closest(closure, tables).of(lost) == ("foo@V_2 in libb.so",)
     assert check_versions(closure, tables) == []  # the node itself is there
 
 
@@ -210,9 +211,9 @@ def test_only_a_hidden_version(environment: Environment, lib: Path) -> None:
     )
     closure, bindings, _ = _bound(environment, versioned)
     assert _where(closure, bindings, versioned, "foo", "V_2") == hidden.name
-    _, bindings, _ = _bound(environment, unversioned)
+    closure, bindings, tables = _bound(environment, unversioned)
     assert [(lost.name, lost.version) for lost in bindings.unbound] == [("foo", None)]
-    assert bindings.unbound[0].closest == ("foo@V_2 in libb.so",)
+    assert Closest(closure, tables).of(bindings.unbound[0]) == ("foo@V_2 in libb.so",)
 
 
 def test_a_weak_import_may_be_missing(environment: Environment, lib: Path) -> None:
@@ -290,8 +291,8 @@ def test_a_protected_definition_binds_in_its_own_object(environment: Environment
     # Hidden ones are for nobody else.
     (lib / "libb.so").write_bytes(image(Node(replace(plain, imports=()), (Tweak("x", 2),))))
     wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x"),))
-    _, bindings, _ = _bound(environment, wants.write(lib / "liba.so"))
-    assert bindings.unbound[0].closest == ("x in libb.so, but hidden there",)
+    closure, bindings, tables = _bound(environment, wants.write(lib / "liba.so"))
+    assert Closest(closure, tables).of(bindings.unbound[0]) == ("x in libb.so, but hidden there",)
 
 
 @built

@@ -39,6 +39,11 @@ def define(*names: str) -> str:
     return "".join(f"int {name}(void){{return 1;}} " for name in names)
 
 
+def opens(soname: str) -> str:
+    opening = "extern void *dlopen(const char *, int); void *opened(void){return dlopen(name(), 1);} "
+    return f'const char *name(void){{return "{soname}";}} {opening}'
+
+
 def call(*names: str) -> str:
     uses = "+".join(f"{name}()" for name in names)
     return "".join(f"extern int {name}(void); " for name in names) + f"int uses(void){{return {uses};}}"
@@ -260,12 +265,11 @@ class TestTwice:
         assert "a.so → libhip.so.7" in item.message
 
     def test_one_by_dlopen_is_a_warning(self, scene: Scene) -> None:
-        text = 'const char *name(void){return "libplugin.so.1";} '
         scene.provide("lib/libhip.so.6", source=define("six"))
         scene.provide("lib/libhip.so.7", source=define("seven"))
         origin = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]
         scene.provide("lib/libplugin.so.1", ["libhip.so.6"], define("plugin"), origin)
-        scene.provide("lib/libblas.so.1", [], text + define("blas"), origin)
+        scene.provide("lib/libblas.so.1", [], opens("libplugin.so.1") + define("blas"), origin)
         scene.member(MEMBER, ["libhip.so.7", "libblas.so.1"], call("seven", "blas"))
         decisions = scene.decide()
         item = found(decisions, "RLK130")
@@ -285,7 +289,7 @@ class TestTwice:
 
 
 class TestDlopen:
-    TEXT = 'const char *name(void){return "libcomgr.so.3";} '
+    TEXT = opens("libcomgr.so.3")
 
     def test_would_not_be_found(self, scene: Scene) -> None:
         scene.provide("lib/libcomgr.so.3", source=define("comgr"))
@@ -301,6 +305,13 @@ class TestDlopen:
         scene.provide("lib/libcomgr.so.3", source=define("comgr"))
         origin = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]
         scene.provide("lib/libhip.so.7", [], self.TEXT + define("hip"), origin)
+        scene.member(MEMBER, ["libhip.so.7"], call("hip"))
+        assert codes(scene.decide()) == []
+
+    def test_a_string_in_what_does_not_import_dlopen_is_nothing(self, scene: Scene) -> None:
+        scene.provide("lib/libcomgr.so.3", source=define("comgr"))
+        text = 'const char *name(void){return "libcomgr.so.3";} '
+        scene.provide("lib/libhip.so.7", [], text + define("hip"))
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
         assert codes(scene.decide()) == []
 

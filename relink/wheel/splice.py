@@ -1,0 +1,370 @@
+"""Deflated data taken over as it is: blocks of an old stream inside of a new one.
+
+A deflate stream (RFC 1951) is a row of blocks, each of which begins at any bit and refers to at most 32 KiB of content before it.
+Where a stretch of content stays what it was, the blocks in it mean the same in another stream behind the same 32 KiB. Where they
+begin is written nowhere; it is searched for: what looks like a block's header is one if the stream, ended there, ends in order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, cast
+
+from isal import isal_zlib
+
+__all__ = ["Compressed", "Deflater", "Joiner", "Mark", "Span", "find_spans"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Mark: TypeAlias = tuple[int, int]
+"""(compressed, content): so many bytes of compressed data had gone into an inflater when so many bytes had come out."""
+
+LEAST: Final = 32 << 20
+"""Bytes of a stretch below which deflating it anew costs less than looking for its blocks."""
+
+_WINDOW: Final = 32 << 10  # RFC 1951, 2: how far back a block may refer
+_LAG: Final = (
+    128 << 10
+)  # bytes that an inflater may have decoded and not handed out yet; isal's buffer has 64 KiB
+_SEARCHED: Final = 1 << 19  # bytes of compressed data in which a block's beginning must be found
+_STEP: Final = 16 << 10
+_HEADER: Final = 1 << 10  # more bytes than the longest header of a block
+_PIECE: Final = 1 << 18
+_OUTPUT: Final = 1 << 20
+_ZEROS: Final = bytes(_WINDOW)
+_END: Final = 0b011, 10  # an empty block of fixed codes that is the last: 1, 01, and seven zeros for its end
+_EMPTY: Final = 0b010, 10  # the same, but not the last
+_LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)  # RFC 1951, 3.2.7
+
+_InflateError = cast("type[Exception]", isal_zlib.error)
+
+
+class Deflater(Protocol):
+    """A raw deflate compressor of isal or zlib."""
+
+    def compress(self, data: Buffer, /) -> bytes:
+        """Take content; return what of it is ready."""
+
+    def flush(self, mode: int = ..., /) -> bytes:
+        """Return the rest, to a byte's end, and end the stream unless `mode` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A member's deflated data.
+
+    :ivar read: ``read(offset, length)`` gives bytes of it.
+    :ivar length: how many there are; `size`: how many bytes of content.
+    :ivar marks: in order; the more the faster.
+    """
+
+    read: Callable[[int, int], bytes]
+    length: int
+    size: int
+    marks: Sequence[Mark]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of `data`."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    data: Compressed
+
+
+def find_spans(data: Compressed, stretches: Iterable[range]) -> tuple[Span, ...]:
+    """Return the blocks that lie in stretches of content, in order; nothing where none can be found soon.
+
+    The same data and stretches give the same spans, whatever the marks are.
+
+    :param stretches: in order and apart; those below :data:`LEAST` are left out.
+    """
+    found = []
+    for stretch in stretches:
+        if len(stretch) < LEAST:
+            continue
+        begin = _first(data, stretch.start + _WINDOW if stretch.start else 0)
+        end = _last(data, stretch.stop) if begin else None
+        if begin and end and begin[1] < end[1]:
+            found.append(Span(begin[1], end[1], begin[0], end[0], data))
+    return tuple(found)
+
+
+def _first(data: Compressed, lowest: int) -> tuple[int, int] | None:
+    """Return (bit, content) of the first block whose content begins at `lowest` or later."""
+    if lowest == 0:
+        return 0, 0
+    place = bisect_right(data.marks, lowest - _LAG, key=lambda mark: mark[1])
+    from_byte = data.marks[place - 1][0] if place else 0
+    known = 0, 0
+    for bit in _candidates(data, from_byte, from_byte + _SEARCHED):
+        length = _length(data, known[0], bit)
+        if length is None:
+            continue
+        known = bit, known[1] + length
+        if known[1] >= lowest:
+            return known
+    return None
+
+
+def _last(data: Compressed, highest: int) -> tuple[int, int] | None:
+    """Return (bit, content) of the last block whose content begins at `highest` or before."""
+    place = bisect_left(data.marks, highest, key=lambda mark: mark[1])
+    stop = data.marks[place][0] if place < len(data.marks) else data.length
+    known: tuple[int, int] | None = None
+    for end in range(stop, max(0, stop - _SEARCHED), -_STEP):
+        for bit in reversed([*_candidates(data, max(0, end - _STEP), end)]):
+            length = _length(data, bit, known[0] if known else None)
+            if length is None:
+                continue
+            known = bit, (known[1] if known else data.size) - length
+            if known[1] <= highest:
+                return known
+    return None
+
+
+def _length(data: Compressed, first: int, last: int | None) -> int | None:
+    """Return how many bytes of content the blocks from bit `first` to `last` have (None: to the end of the data).
+
+    None if no block begins at one of these. Of content before `first` nothing is known, so zeros stand for it.
+    """
+    inflater = isal_zlib.decompressobj(-15, _ZEROS)
+    length = 0
+    try:
+        for piece in _bits(data, first, last):
+            feed = piece
+            while feed or inflater.unconsumed_tail:
+                length += len(inflater.decompress(inflater.unconsumed_tail or feed, _OUTPUT))
+                feed = b""
+                if inflater.eof:
+                    break
+        while not inflater.eof and (more := inflater.decompress(b"", _OUTPUT)):
+            length += len(more)
+    except _InflateError:
+        return None
+    return length if inflater.eof and not inflater.unused_data else None
+
+
+def _bits(data: Compressed, first: int, last: int | None) -> Iterator[bytes]:
+    """Yield a stream of the blocks from bit `first` to `last` and an end, or to the data's own end.
+
+    Bits keep their place in a byte, since stored blocks begin at a byte's beginning: empty blocks fill up to it.
+    """
+    number, count = _filling(first % 8)
+    at, stop = first // 8, data.length if last is None else last // 8
+    left = last % 8 if last is not None else 0
+    if count % 8 and at < stop:
+        number |= data.read(at, 1)[0] >> count % 8 << count
+        at, count = at + 1, count + 8 - count % 8
+        yield number.to_bytes(count // 8, "little")
+        number = count = 0
+    elif not count % 8:
+        yield number.to_bytes(count // 8, "little")
+        number = count = 0
+    while at < stop:
+        piece = data.read(at, min(_PIECE, stop - at))
+        at += len(piece)
+        yield piece
+    if last is not None:
+        if left > count % 8:  # else there is nothing between first and last
+            number |= (data.read(stop, 1)[0] & (1 << left) - 1) >> count % 8 << count
+            count += left - count % 8
+        number, count = number | _END[0] << count, count + _END[1]
+        yield number.to_bytes(-(-count // 8), "little")
+
+
+def _candidates(data: Compressed, start: int, stop: int) -> Iterator[int]:
+    """Yield the bits, from byte `start` to `stop`, where the header of a block that is not the last could be, in order."""
+    for at in range(start, min(stop, data.length), _STEP):
+        length = min(_STEP, stop - at, data.length - at)
+        text = data.read(at, min(length + _HEADER, data.length - at))
+        padded = text + bytes(_HEADER)
+        stored = _stored(padded)
+        for place in range(length):
+            word = 0
+            found = []
+            for shift in _SHIFTS[padded[place] | (padded[place + 1] & 3) << 8]:
+                word = word or int.from_bytes(padded[place : place + 11], "little")
+                if _is_dynamic(word >> shift) and _has_codes(padded, 8 * place + shift):
+                    found.append(shift)
+            if place + 1 in stored:
+                found += [shift for shift in range(6) if not padded[place] >> shift]
+            if place + 2 in stored and not padded[place + 1]:
+                found += [shift for shift in (6, 7) if not padded[place] >> shift]
+            for shift in sorted(found) if found else ():
+                yield 8 * (at + place) + shift
+
+
+def _stored(text: bytes) -> frozenset[int]:
+    """Return where two bytes and their complement stand: a stored block's length (RFC 1951, 3.2.4).
+
+    Its three bits and the filling up to a byte's end, all of them zeros, are before that.
+    """
+    each = enumerate(zip(text, text[1:], text[2:], text[3:], strict=False))
+    return frozenset(
+        at for at, (low, high, not_low, not_high) in each if low ^ not_low == high ^ not_high == 0xFF
+    )
+
+
+_SHIFTS: Final = tuple(
+    tuple(shift for shift in range(8) if value >> shift & 7 == 0b100) for value in range(1 << 10)
+)
+"""By the next ten bits: where a block with dynamic codes that is not the last could begin, its bits being 0 and 01."""
+
+_KRAFT: Final = tuple(
+    sum(1 << 7 - length for length in (value & 7, value >> 3 & 7, value >> 6 & 7, value >> 9) if length)
+    for value in range(1 << 12)
+)
+"""By four lengths of three bits: what they take of a code, which has 128."""
+
+
+_RUNS: Final = {16: (2, 3), 17: (3, 3), 18: (7, 11)}
+"""Code lengths that repeat (RFC 1951, 3.2.7): bits that follow, and the least number of times."""
+
+_REVERSED: Final = tuple(int(f"{value:07b}"[::-1], 2) for value in range(128))
+
+
+def _is_dynamic(word: int) -> bool:
+    """Whether the header's numbers are possible, and the code of its code lengths complete (RFC 1951, 3.2.7)."""
+    if word >> 3 & 31 > 29 or word >> 8 & 31 > 29:
+        return False
+    lengths = word >> 17 & (1 << 3 * ((word >> 13 & 15) + 4)) - 1
+    taken = 0
+    while lengths:
+        taken += _KRAFT[lengths & 0xFFF]
+        lengths >>= 12
+    return taken == 128
+
+
+def _has_codes(text: bytes, bit: int) -> bool:
+    """Whether the header at `bit` has complete codes, as every compressor writes them, and one for a block's end."""
+    word = int.from_bytes(text[bit // 8 : bit // 8 + _HEADER], "little") >> bit % 8
+    literals, distances, count = (word >> 3 & 31) + 257, (word >> 8 & 31) + 1, (word >> 13 & 15) + 4
+    word >>= 17
+    sizes = [0] * 19
+    for symbol in _LENGTH_ORDER[:count]:
+        sizes[symbol] = word & 7
+        word >>= 3
+    codes = _by_bits(sizes)
+    lengths: list[int] = []
+    taken = 0  # of the literals' code
+    while len(lengths) < literals + distances:
+        code, size = codes[word & 127]
+        word >>= size
+        if code < 16:
+            lengths.append(code)
+            repeated = 1
+        elif code == 16 and not lengths:
+            return False
+        else:
+            width, least = _RUNS[code]
+            repeated = (word & (1 << width) - 1) + least
+            lengths += [lengths[-1] if code == 16 else 0] * repeated
+            word >>= width
+        if lengths[-1] and len(lengths) <= literals:
+            taken += repeated << 15 - lengths[-1]
+            if taken > 1 << 15:  # what is no header mostly ends here
+                return False
+    if len(lengths) > literals + distances or not lengths[256]:
+        return False
+    used = [length for length in lengths[literals:] if length]
+    return _complete(lengths[:literals]) and (len(used) < 2 or _complete(used))
+
+
+def _complete(lengths: Iterable[int]) -> bool:
+    return sum(1 << 15 - length for length in lengths if length) == 1 << 15
+
+
+def _by_bits(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (symbol, size) by the next seven bits, for a complete code of symbols of these sizes (RFC 1951, 3.2.2)."""
+    found = [(0, 0)] * 128
+    code = 0
+    for size in range(1, 8):
+        code <<= 1
+        for symbol, its_size in enumerate(sizes):
+            if its_size == size:
+                found[_REVERSED[code << 7 - size] :: 1 << size] = [(symbol, size)] * (1 << 7 - size)
+                code += 1
+    return found
+
+
+def _filling(place: int) -> tuple[int, int]:
+    """Return empty blocks that end at a place in a byte: their bits, the first of them lowest, and how many."""
+    number, count = _odd() if place % 2 else (0, 0)
+    while count % 8 != place:
+        number, count = number | _EMPTY[0] << count, count + _EMPTY[1]
+    return number, count
+
+
+def _odd() -> tuple[int, int]:
+    """Return an empty block of 95 bits, an odd number: its two codes are one bit long, and all 19 lengths are told."""
+    fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
+    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
+    one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
+    fields += [one, zeros, (138 - 11, 7), zeros, (117 - 11, 7), one, one, one, (1, 1)]
+    number = count = 0
+    for value, width in fields:
+        number |= value << count
+        count += width
+    return number, count
+
+
+class Joiner:
+    """Makes one deflate stream of new content and of spans of old streams.
+
+    :param deflater: makes a compressor; a new one begins behind each span.
+    :param write: takes what is to be written.
+    """
+
+    def __init__(
+        self, deflater: Callable[[], Deflater], spans: Sequence[Span], write: Callable[[Buffer], object]
+    ) -> None:
+        self._new = deflater
+        self._write = write
+        self._spans = [*spans]
+        self._deflater = deflater()
+        self._position = 0
+        self._taken: range | Span = range(0)
+
+    def add(self, content: Buffer) -> None:
+        """Add the next content; in a span it is not looked at."""
+        view = memoryview(content)
+        while view:
+            if self._spans and self._position == self._spans[0].start:
+                self._taken = self._spans.pop(0)
+                self._take_over(self._taken)
+            if self._position < self._taken.stop:
+                part = view[: self._taken.stop - self._position]
+            else:
+                part = view[: self._spans[0].start - self._position] if self._spans else view
+                self._write(self._deflater.compress(part))
+            self._position += len(part)
+            view = view[len(part) :]
+
+    def finish(self) -> None:
+        """End the stream."""
+        self._write(self._deflater.flush())
+
+    def _take_over(self, span: Span) -> None:
+        """Write a span's bits, with empty blocks before them up to their place in a byte, and one behind them to its end."""
+        if span.start:
+            self._write(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
+        self._deflater = self._new()
+        number, count = _filling(span.first % 8)
+        at, stop = span.first // 8, span.last // 8
+        if count % 8:
+            number |= span.data.read(at, 1)[0] >> count % 8 << count
+            at, count = at + 1, count + 8 - count % 8
+        self._write(number.to_bytes(count // 8, "little"))
+        while at < stop:
+            piece = span.data.read(at, min(_PIECE, stop - at))
+            at += len(piece)
+            self._write(piece)
+        left = span.last % 8
+        last = span.data.read(stop, 1)[0] & ((1 << left) - 1) if left else 0
+        # A stored block without content: three zeros, the rest of the byte, no bytes and the complement of that.
+        self._write(last.to_bytes(-(-(left + 3) // 8), "little") + b"\0\0\xff\xff")
