@@ -115,6 +115,7 @@ def test_a_circle_ends(scene: Scene) -> None:
 
 
 def test_names_do_not_steer_the_terminal(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
     scene.member("demo/a\x1b[2J.so", [])
     assert "\x1b" not in "".join(drawn(scene))
     assert "a\\x1b[2J.so" in drawn(scene)[0]
