@@ -146,6 +146,10 @@ def _read_end(scan: _Scan) -> _End:
         )
         if signature != z.END64_SIGNATURE or end64_at + 12 + rest != locator_at:
             raise _fatal("the ZIP64 locator does not point at a ZIP64 end record that ends where it begins")
+        if end64_at + z.END64.size != locator_at:
+            raise _fatal(
+                "the ZIP64 end record holds more than its fields: some readers take that for a directory"
+            )
         for short, true, mark in zip(end, values, (z.MARK16, z.MARK32, z.MARK32), strict=True):
             if short not in (mark, true):
                 scan.add("", f"end record and ZIP64 end record disagree: {short} and {true}")
@@ -188,6 +192,18 @@ def _zip64_values(extra: list[tuple[int, bytes]], count: int) -> tuple[int, ...]
     return None
 
 
+def _stray_zip64(extra: list[tuple[int, bytes]], count: int, *facts: int) -> bool:
+    """Whether a ZIP64 field that has not just the ``count`` values that are left to it says anything else than ``facts``.
+
+    Some readers believe such a field, some do not look at it (4.5.3: fields only appear where the value is marked).
+    """
+    data = next((data for kind, data in extra if kind == z.EXTRA_ZIP64), b"")
+    if len(data) == 8 * count:
+        return False
+    number = min(len(data) // 8, len(facts))
+    return struct.unpack_from(f"<{number}Q", data) != facts[:number]
+
+
 def _second_name(extra: list[tuple[int, bytes]], name: str) -> bool:
     """Whether a Unicode path field (4.6.9) gives the member another name."""
     return any(kind == z.EXTRA_UNICODE_PATH and data[5:] != name.encode() for kind, data in extra)
@@ -222,6 +238,8 @@ def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: 
             next(true) if mark else value
             for mark, value in zip(marked, (size, compressed, offset), strict=True)
         )
+    if _stray_zip64(fields, sum(marked), size, compressed, offset):
+        scan.add(name, "a ZIP64 field gives it other sizes")
     if disk:
         scan.add(name, "is on another disk")
     if _second_name(fields, name):
@@ -316,6 +334,8 @@ def _at_local_header(scan: _Scan, member: Member, raw_name: bytes) -> Member:
             scan.add(name, "local header: sizes are left to a ZIP64 field that is not there")
         else:
             size, compressed = values
+    elif _stray_zip64(fields, 0, size, compressed):
+        scan.add(name, "local header: a ZIP64 field gives it other sizes")
     if _second_name(fields, name):
         scan.add(name, "local header: an extra field gives it another name")
     streamed = bool(flags & z.FLAG_DESCRIPTOR)

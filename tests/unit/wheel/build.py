@@ -115,6 +115,7 @@ class RawZip:
     zip64_count: int | None = None
     zip64_offset: int | None = None
     zip64_size: int = 44
+    extensible: bytes = b""
     locator_offset: int | None = None
     offsets: list[int] = field(default_factory=list)
 
@@ -178,6 +179,7 @@ class RawZip:
             out += struct.pack(
                 "<4sQ2H2L4Q", b"PK\x06\x06", self.zip64_size, 45, 45, 0, 0, count64, count64, size, offset64
             )
+            out += self.extensible
             out += struct.pack("<4sLQL", b"PK\x06\x07", 0, _or(self.locator_offset, at), 1)
         out += struct.pack(
             "<4s4H2LH", b"PK\x05\x06", self.disk, self.disk, count, count, size, offset, len(self.comment)

@@ -131,6 +131,21 @@ DEFECTS: list[tuple[str, Tamper, str]] = [
         ),
         "disagree: size",
     ),
+    (
+        "central zip64 unasked",
+        _first(extra=struct.pack("<HHQQ", 1, 16, 9, 9)),
+        "ZIP64 field gives it other sizes",
+    ),
+    (
+        "central zip64 too long",
+        _first(size=0xFFFFFFFF, extra=struct.pack("<HHQQ", 1, 16, 54, 9)),
+        "ZIP64 field gives it other sizes",
+    ),
+    (
+        "local zip64 unasked",
+        _first(local_extra=struct.pack("<HHQQ", 1, 16, 9, 9)),
+        "local header: a ZIP64 field",
+    ),
     ("central zip64 missing", _first(size=0xFFFFFFFF), "ZIP64 field that is not there"),
     ("offset past the end", _first(offset=1 << 31), "past the end of the file"),
     (
@@ -181,6 +196,11 @@ DEFECTS: list[tuple[str, Tamper, str]] = [
         "does not point at a ZIP64 end record",
     ),
     ("zip64 record's size", _archive(zip64=True, zip64_size=45), "that ends where it begins"),
+    (
+        "zip64 record with more in it",
+        _archive(zip64=True, zip64_size=50, extensible=b"hidden"),
+        "more than its fields",
+    ),
     ("zip64 offset", _archive(zip64=True, directory_offset=7), "disagree: 7 and "),
     ("zip64 count", _archive(zip64=True, zip64_count=3), "disagree: 4 and 3"),
 ]
@@ -275,6 +295,13 @@ HARMLESS: list[tuple[str, Tamper]] = [
     ("zip64 records without need", _archive(zip64=True)),
     ("not made by unix", _first(made_by=20)),
     ("directory", _insert(Entry(b"d/", method=0, attributes=stat.S_IFDIR << 16))),
+    (
+        "zip64 field without need",
+        _first(
+            extra=struct.pack("<HHQQ", 1, 16, 54, len(deflate(b"a = 1\n" * 9))),
+            local_extra=struct.pack("<HHQQ", 1, 16, 54, len(deflate(b"a = 1\n" * 9))),
+        ),
+    ),
     (
         # What `wheel tags` before 0.48 left: the directory's own ZIP64 field in front of the right one.
         "superfluous zip64 field",
