@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +75,13 @@ def edit_files(
     held: Mapping[str, Held],
     listed: Mapping[str, RecordEntry],
     directory: Path,
+    told: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[str, Replacement], dict[str, tuple[Cut, ...]], list[Finding]]:
     """Edit every file that its plan changes; returns new content, the cuts it came by, and findings, by member.
 
     :param listed: what RECORD says of the files; it is compared when the content goes by, since nobody can afterwards.
     :param directory: for what patchelf works on; must exist as long as the content is read.
+    :param told: how many bytes of the new content have been read, each time; on any thread.
     :raises PatchelfError: an edit failed, or its result does not hold up.
     :raises WheelError: a file is not the one that RECORD lists.
     """
@@ -98,7 +100,7 @@ def edit_files(
     results = [one(number, file) for number, file in enumerate(changed)]
     replacements = {
         file.path: Replacement(
-            _pieces(archive, file.path, edited, listed.get(file.path), held.get(file.path)),
+            _counted(_pieces(archive, file.path, edited, listed.get(file.path), held.get(file.path)), told),
             len(edited.view),
             edited.cuts,
         )
@@ -106,6 +108,12 @@ def edit_files(
     }
     cuts = {file.path: edited.cuts for file, (edited, _) in zip(changed, results, strict=True)}
     return replacements, cuts, [found for _, more in results for found in more]
+
+
+def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Iterator[memoryview]:
+    for piece in pieces:
+        yield piece
+        told(piece.nbytes)
 
 
 def _edited(

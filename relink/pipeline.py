@@ -175,6 +175,19 @@ class Clock:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
 
 
+@dataclass(slots=True)
+class _Count:
+    """Bytes that are done, told to a listener with how many there are in all."""
+
+    total: int
+    on_bytes: OnBytes
+    done: int = 0
+
+    def add(self, more: int) -> None:
+        self.done += more
+        self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
+
+
 def open_wheel(
     path: Path,
     stack: ExitStack,
@@ -186,7 +199,7 @@ def open_wheel(
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param limits: what it may ask of this machine.
-    :param on_bytes: told after each member how many bytes of how many have been read, unpacked.
+    :param on_bytes: told how many bytes of how many have been read, unpacked.
     :raises WheelError: it is not a wheel that can be trusted.
     """
     archive = stack.enter_context(WheelArchive(path, limits=limits))
@@ -202,12 +215,10 @@ def open_wheel(
     ]
     # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
     members.sort(key=lambda member: member.size)
-    done, total = 0, sum(member.size for member in members)
+    count = _Count(sum(member.size for member in members), on_bytes)
     for member in members:
-        on_bytes(done, total)
-        done += member.size
         name = member.name
-        content = archive.read_into(name)
+        content = archive.read_into(name, count.add)
         try:
             image = read_image(content, name)
             other = target is not None and (image.header.machine, image.header.elf_class) != (
@@ -569,6 +580,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             )
             shutil.copyfile(archive.path, written)
         return _Written(archive.sha256())
+    count = _Count(sum(member.size for member in archive.members.values()), clock.on_bytes)
     with clock.stage("edit"):
         replacements, cuts, findings = edit_files(
             archive,
@@ -578,6 +590,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             wheel.held,
             listed if options.verify_record else {},
             written.parent,
+            count.add,
         )
     with clock.stage("write"):
         name = planned.output
@@ -602,6 +615,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             verify=options.verify_record,
             jobs=options.jobs,
             max_memory=options.max_memory,
+            told=count.add,
         )
     return _Written(result.sha256, tuple(findings), cuts)
 

@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -181,12 +181,13 @@ class WheelArchive:
             raise WheelError(f"{self.path.name}: {name!r} has {size} bytes; at most {limit} are expected")
         return b"".join(self.chunks(name))
 
-    def read_into(self, name: str) -> memoryview:
+    def read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
         """Return the whole content in one writable buffer of its own; nothing else holds a copy.
 
         The buffer is anonymous memory that goes back to the system with the last reference to it; ``.obj`` is
         the :class:`mmap.mmap`, which can be searched.
 
+        :param told: how many bytes more have been read, each time.
         :raises WheelError: the content is not what the directory claims.
         """
         size = self.member(name).size
@@ -203,6 +204,7 @@ class WheelArchive:
         for data in self._told(content(self._pread, self.member(name), marks)):
             view[position : position + len(data)] = data
             position += len(data)
+            told(len(data))
         if marks:
             self._marks[name] = marks
         return view

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -241,6 +241,7 @@ def write_wheel(
     known: Mapping[str, RecordEntry] | None = None,
     jobs: int | None = None,
     max_memory: int | None = None,
+    told: Callable[[int], object] = lambda _: None,
 ) -> WrittenWheel:
     """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
 
@@ -262,6 +263,7 @@ def write_wheel(
     :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
+    :param told: how many bytes of copied members, unpacked, are in the output, each time.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -290,6 +292,7 @@ def write_wheel(
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
+                told(job.source.size)
             else:
                 path = job.header.name
                 new[path] = hashed(path, *packing.add(job))

@@ -578,3 +578,27 @@ def test_what_runs_in_a_sysroot_runs(works: Works, tmp_path: Path) -> None:
     program.chmod(0o755)
     run = subprocess.run(["chroot", root, "/prog"], capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("41\n", "")
+
+
+def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+    stages: list[str] = []
+    vendor = works.wheel(tmp_path)
+    relink(
+        vendor,
+        works.options(tmp_path / "out"),
+        stages.append,
+        lambda done, total: heard.append((stages[-1], done, total)),
+    )
+    with WheelArchive(vendor) as archive:
+        sizes = {name: member.size for name, member in archive.members.items()}
+    elf = [size for name, size in sizes.items() if name.endswith((".so", "prog"))]
+    reading = [(done, total) for stage, done, total in heard if stage == "read"]
+    assert reading[-1] == (sum(elf), sum(elf))
+    assert len(reading) >= len(elf)
+    writing = [(done, total) for stage, done, total in heard if stage == "write"]
+    assert {total for _, total in writing} == {sum(sizes.values())}
+    assert writing[-1][0] > 0.9 * sum(sizes.values())
+    for told in (reading, writing):
+        assert told == sorted(told)
+    assert {stage for stage, _, _ in heard} == {"read", "write"}
