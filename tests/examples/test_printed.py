@@ -11,8 +11,6 @@ from tests.support import transcripts
 from tests.support.built import ROOT
 from tests.support.debian import same_rocm
 
-pytestmark = pytest.mark.real
-
 
 def _holds(readme: str, directory: Path, environment: dict[str, str]) -> None:
     text = (ROOT / "examples" / readme).read_text(encoding="utf-8")
@@ -27,6 +25,7 @@ def _holds(readme: str, directory: Path, environment: dict[str, str]) -> None:
     assert len(results) == len(asked)
 
 
+@pytest.mark.real
 def test_onnxruntime_on_debians_rocm(
     beside: Path, environment: dict[str, str], migraphx_wheel: Path, small_prefix: Path
 ) -> None:
@@ -36,6 +35,7 @@ def test_onnxruntime_on_debians_rocm(
     _holds("onnxruntime-debian-rocm/README.md", beside, environment | {"PIP_FIND_LINKS": found})
 
 
+@pytest.mark.real
 def test_relink_as_a_library(
     beside: Path, environment: dict[str, str], migraphx_wheel: Path, small_prefix: Path
 ) -> None:
@@ -45,6 +45,16 @@ def test_relink_as_a_library(
     _holds("python-api/README.md", beside, environment)
 
 
+@pytest.mark.real
 def test_coverage_of_a_release(beside: Path, environment: dict[str, str], bitsandbytes_wheel: Path) -> None:
     (beside / bitsandbytes_wheel.name).symlink_to(bitsandbytes_wheel)
     _holds("ci/README.md", beside, environment)
+
+
+def test_every_example_is_described() -> None:
+    table = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    for directory in (
+        path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "__pycache__"
+    ):
+        assert (directory / "README.md").is_file(), directory
+        assert f"[{directory.name}]({directory.name})" in table
