@@ -6,6 +6,8 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,12 @@ import pytest
 from relink import cli
 from relink.elf.image import read_image
 from relink.elf.symbols import read_symbols
+from relink.loader.target import find_target
+from relink.pipeline import Options, open_wheel, situation_of
+from relink.plan.hints import where_to_get
 from relink.plan.starting_profile import starting_profile
 from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
+from relink.providers.distribution import Distribution
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -205,3 +211,31 @@ def test_the_option_reaches_every_command_that_uses_a_profile(run: Run, works: W
     code, out, _ = run(wheel, "--prefix", works.prefix, "--dry-run", "--json", "--profile", path)
     assert code == 0
     assert "Ask Ann. (profile mine)" in out
+
+
+# Where a missing library is to be had
+
+
+@builds
+def test_explain_says_where_a_missing_library_is_to_be_had(run: Run, works: Works, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo/a.so": build(Library(needed=("librccl.so.1",)))}, tag=TAG)
+    code, out, _ = run("explain", wheel, "librccl*", "--prefix", works.prefix)
+    assert code == 0
+    assert "librccl.so.1  not found" in out
+    assert "librccl.so.1 is part of RCCL" in out
+    code, out, _ = run("verify", wheel)
+    assert code == 1
+    assert "librccl.so.1 is part of RCCL" in out
+
+
+def test_the_distribution_is_that_of_the_sysroot(works: Works, tmp_path: Path) -> None:
+    (tmp_path / "root" / "etc").mkdir(parents=True)
+    (tmp_path / "root" / "etc" / "os-release").write_text('NAME="Arch Linux"\nID=arch\n')
+    target = replace(find_target(), sysroot=str(tmp_path / "root"))
+    with ExitStack() as stack:
+        wheel = open_wheel(works.small(tmp_path), stack)
+        situation = situation_of(wheel, target, (), Options())
+    assert situation.distribution == Distribution("Arch Linux", "arch")
+    assert where_to_get(situation, "librccl.so.1") == (
+        "librccl.so.1 is part of RCCL; on Arch Linux: pacman -S rccl, if its release has this version."
+    )
