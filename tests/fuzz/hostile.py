@@ -63,6 +63,7 @@ MEMORY_CAP: Final = 3 << 30
 RESIDENT_CAP: Final = 256 << 20
 """Bytes that the process may have held at once, its modules included; the inputs are of some kilobytes."""
 SECONDS: Final = 10
+"""Of processor time for one input, and three times as many by the clock: the machine may have other work."""
 
 
 class Hang(BaseException):
@@ -366,6 +367,9 @@ def _alarm(*_: object) -> None:
     raise Hang(f"more than {SECONDS} s")
 
 
+_TIMERS = ((signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, 3))
+
+
 def attempt(scene: Scene, kind: Kind, data: bytes, outside: list[str]) -> bool:
     """Check one input; says whether it was accepted.
 
@@ -374,15 +378,17 @@ def attempt(scene: Scene, kind: Kind, data: bytes, outside: list[str]) -> bool:
     shutil.rmtree(scene.scratch, ignore_errors=True)
     scene.scratch.mkdir()
     # Another alarm for what no Python code interrupts.
-    faulthandler.dump_traceback_later(3 * SECONDS, exit=True)
-    signal.signal(signal.SIGALRM, _alarm)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    faulthandler.dump_traceback_later(6 * SECONDS, exit=True)
+    for timer, number, times in _TIMERS:
+        signal.signal(number, _alarm)
+        signal.setitimer(timer, times * SECONDS)
     try:
         kind.check(scene, data)
     except RelinkError:
         return False
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer, _, _ in _TIMERS:
+            signal.setitimer(timer, 0)
         faulthandler.cancel_dump_traceback_later()
         assert not outside, f"outside of the temporary directory: {outside}"
     return True

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,13 +52,20 @@ def test_some(works: Works, tmp_path: Path, kind: str, record_property: Property
     record_property(f"{COUNTED}hostile inputs", count)
 
 
+def batches() -> Iterator[tuple[str, int, int]]:
+    """What is tried on demand, in portions that several workers can share: kind, number of the first input, how many."""
+    for name, kind in KINDS.items():
+        count = round(LONG * kind.share)
+        for first in range(0, count, BATCH):
+            yield name, ORDINARY + first, min(BATCH, count - first)
+
+
 @pytest.mark.fuzz
-@pytest.mark.parametrize("kind", KINDS)
-def test_many(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
-    count = round(LONG * KINDS[kind].share)
-    for first in range(ORDINARY, ORDINARY + count, BATCH):
-        batch = min(BATCH, ORDINARY + count - first)
-        assert hunt(works, tmp_path / "scratch", kind, first, batch) == batch
+@pytest.mark.parametrize(("kind", "first", "count"), list(batches()))
+def test_many(
+    works: Works, tmp_path: Path, kind: str, first: int, count: int, record_property: Property
+) -> None:
+    assert hunt(works, tmp_path / "scratch", kind, first, count) == count
     record_property(f"{COUNTED}hostile inputs", count)
 
 
