@@ -31,15 +31,20 @@
 
       checks.${system}.compatibility =
         let
-          resolved = import ./nix/resolve.nix {
-            inherit (pkgs) lib stdenv;
-            inherit pkgs;
-            rocmPackages = { };
-          } { plan = ./nix/check-plan.json; };
-          file = builtins.head resolved.plan.coverage;
+          isa = import ./nix/isa.nix { inherit (pkgs) lib; };
+          target = name: version: {
+            target = name;
+            inherit version;
+          };
+          file.sets = [
+            [
+              (target "gfx1030" null)
+              (target "gfx11-generic" 1)
+            ]
+          ];
         in
-        assert resolved.covers file "gfx1103";
-        assert !(resolved.covers file "gfx1031");
+        assert isa.covers file "gfx1103";
+        assert !(isa.covers file "gfx1031");
         pkgs.runCommand "relink-compatibility" { } "touch $out";
 
       formatter.${system} = pkgs.nixfmt-tree;

@@ -19,7 +19,7 @@
 
 let
   p = if builtins.isAttrs plan then plan else builtins.fromJSON (builtins.readFile plan);
-  isa = builtins.fromJSON (builtins.readFile ./isa.json);
+  isa = import ./isa.nix { inherit lib; };
   fail = sentence: throw "relink: ${p.source.name}: ${sentence}";
   list = builtins.concatStringsSep ", ";
 
@@ -52,82 +52,14 @@ let
     else
       lib.getLib found;
 
-  # GPUs: the rules of relink/isa/target_id.py, with its table
+  # GPUs
 
-  parse =
-    text:
-    let
-      parts = lib.splitString ":" text;
-      feature =
-        part:
-        let
-          end = builtins.stringLength part - 1;
-        in
-        {
-          name = builtins.substring 0 end part;
-          value = builtins.substring end 1 part == "+";
-        };
-    in
-    {
-      processor = builtins.head parts;
-      features = builtins.listToAttrs (map feature (builtins.tail parts));
-    };
-  configurations =
-    agent:
-    builtins.foldl'
-      (
-        done: name:
-        builtins.concatMap (
-          one:
-          map (value: one // { ${name} = value; }) (
-            if agent.features ? ${name} then
-              [ agent.features.${name} ]
-            else
-              [
-                false
-                true
-              ]
-          )
-        ) done
-      )
-      [ { } ]
-      (
-        isa.processors.${agent.processor} or [
-          "sramecc"
-          "xnack"
-        ]
-      );
-  runs =
-    code: processor: configuration:
-    let
-      target = parse code.target;
-      joined = (isa.generics.${target.processor} or { }).${processor} or null;
-      agrees = name: (configuration.${name} or null) == target.features.${name};
-    in
-    target.processor == isa.spirv
-    || (
-      builtins.all agrees (builtins.attrNames target.features)
-      && (
-        target.processor == processor
-        || (joined != null && (code.version == null || code.version >= joined))
-      )
-    );
-  # A GPU needs code in every bundle; one that has it in some configurations only (xnack on, say) is let pass.
-  covers =
-    file: gpu:
-    let
-      agent = parse gpu;
-    in
-    builtins.any (
-      configuration:
-      builtins.all (builtins.any (code: runs code agent.processor configuration)) file.sets
-    ) (configurations agent);
   gpus =
     let
       wanted = if gpuTargets == null then rocmPackages.clr.localGpuTargets or [ ] else gpuTargets;
     in
     if wanted == null then [ ] else wanted;
-  lacking = gpu: builtins.filter (file: !covers file gpu) p.coverage;
+  lacking = gpu: builtins.filter (file: !isa.covers file gpu) p.coverage;
   uncovered = builtins.filter (gpu: lacking gpu != [ ]) gpus;
   targetsOf = file: lib.unique (map (code: code.target) (builtins.concatLists file.sets));
 
@@ -226,6 +158,6 @@ in
 assert checked;
 {
   plan = p;
-  inherit covers shell;
+  inherit shell;
   libraries = map lookUp (builtins.attrNames p.libraries);
 }

@@ -14,7 +14,7 @@ from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
 
 __all__ = ["SHIPPED", "package_nix", "shipped_directory", "write_package"]
 
-SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.json", "relink.sh")
+SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh")
 """The files of nix/ that a package needs."""
 
 

@@ -138,9 +138,9 @@ def test_compatibility_is_that_of_relink(nix: Nix) -> None:
     data = nix.root / "sets.json"
     data.write_text(json.dumps({"agents": agents, "files": [{"sets": [one]} for one in sets]}))
     found = nix.value(
-        f"let d = builtins.fromJSON (builtins.readFile {data}); pkgs = {nix.packages()}; r = import {ROOT}/nix/resolve.nix "
-        "{ inherit (pkgs) lib stdenv; inherit pkgs; rocmPackages = { }; } "
-        f"{{ plan = {ROOT}/nix/check-plan.json; }}; in map (a: map (f: r.covers f a) d.files) d.agents"
+        f"let d = builtins.fromJSON (builtins.readFile {data}); "
+        f"isa = import {ROOT}/nix/isa.nix {{ inherit ({nix.packages()}) lib; }}; "
+        "in map (a: map (f: isa.covers f a) d.files) d.agents"
     )
     assert found == expected
     assert {True, False} == {value for row in expected for value in row}
