@@ -98,12 +98,11 @@ class _Drawing:
         tree = Tree(Text.assemble((safe(file.path), "bold"), (_root_note(file), "dim")))
         self.drawn.add(self.member.root)
         self._branches(tree, self.member.root)
-        if self.pattern is None or tree.children:
-            for entry in file.needed if file.served else ():
-                if entry.action == "drop" and (
-                    self.pattern is None or matches_library(self.pattern, entry.soname)
-                ):
-                    tree.add(Text(safe(f"{entry.soname}  dropped: {'; '.join(entry.evidence)}"), style="red"))
+        for entry in file.needed if file.served else ():
+            if entry.action == "drop" and (
+                self.pattern is None or matches_library(self.pattern, entry.soname)
+            ):
+                tree.add(Text(safe(f"{entry.soname}  dropped: {'; '.join(entry.evidence)}"), style="red"))
         return tree
 
     def _branches(self, tree: Tree, requester: int) -> None:

@@ -64,6 +64,8 @@ def test_what_the_plan_changes_is_marked(scene: Scene) -> None:
     assert any(line.startswith("├── libdeep.so.1  ") and line.endswith("  added to NEEDED") for line in found)
     assert "│   └── libdeep.so.1  already loaded for a.so" in found
     assert found[-1].startswith("└── libtracer.so.4  dropped: no version record names it; ")
+    _, only = drawn(scene, "libtracer*")  # asked for alone it is told, too
+    assert only == found[-1]
 
 
 def test_what_is_missing_and_everything_that_was_tried(scene: Scene) -> None:
