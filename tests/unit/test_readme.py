@@ -72,3 +72,19 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
         r"`((?:relink|tests|profiles|nix|docs|examples|scripts|benchmarks)/[\w./*-]+)`", text
     ):
         assert list(ROOT.glob(path.rstrip("/").replace("NAME", "*"))), path
+
+
+def test_blocks_are_run_in_one_shell_until_one_fails(tmp_path: Path) -> None:
+    text = "```console\n$ x=1; \\\n  pwd\nold\n$ echo $x in 12 s\n```\n<!-- not run: why -->\n```console\n$ exit 3\n```\n"
+    asked = transcripts.commands(text + "```console\n$ false\n$ echo never\n```\n")
+    assert [command.text for command in asked] == ["x=1; \\\n  pwd", "echo $x in 12 s", "false", "echo never"]
+    assert asked[0].output == "old\n"
+    results = transcripts.run(asked, tmp_path, dict(os.environ))
+    assert results == [
+        transcripts.Result(0, f"{transcripts.HOME}\n"),
+        transcripts.Result(0, "1 in 9 s\n"),
+        transcripts.Result(1, ""),
+    ]
+    shown = transcripts.rewritten(text, asked[:2], results[:2])
+    assert shown.splitlines()[3:6] == [transcripts.HOME, "$ echo $x in 12 s", "1 in 9 s"]
+    assert shown.count("\n") == text.count("\n") + 1
