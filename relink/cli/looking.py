@@ -138,6 +138,7 @@ def isa(
         ),
     ],
     gpu: Gpus = [],
+    profile: ProfileName = None,
     scan: Annotated[
         bool,
         typer.Option("--scan", help="Search other data of each file too, for code that is loaded by hand."),
@@ -153,7 +154,7 @@ def isa(
     from relink.report import isa_text
 
     wanted = wanted_gpus(gpu)
-    found = [survey_of(path, scan=scan) for path in paths]
+    found = [survey_of(path, scan=scan, profile=profile) for path in paths]
     if as_json:
         print_json([item.to_json([one.target for one in wanted]) for item in found], several=len(paths) > 1)
     else:

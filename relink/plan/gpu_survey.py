@@ -12,12 +12,13 @@ __all__ = ["survey_of"]
 _SCAN = 256 << 20
 
 
-def survey_of(path: Path, *, scan: bool = False) -> Survey:
+def survey_of(path: Path, *, scan: bool = False, profile: str | None = None) -> Survey:
     """Return what a wheel, file or directory holds, for ``relink isa``; a wheel's profile says which members are variants.
 
     :param scan: also search up to 256 MiB of each file's other data for code that is loaded by hand (XLA).
+    :param profile: the name or the file of another profile than the wheel's own.
     :raises RelinkError: there is nothing of that name, or no wheel in a .whl.
     """
     distribution = path.name.partition("-")[0] if path.suffix == ".whl" else ""
-    profile = profile_for(distribution) if distribution else NO_PROFILE
-    return survey(path, variants=profile.variants, scan_limit=_SCAN if scan else 0)
+    known = profile_for(distribution, profile) if distribution else NO_PROFILE
+    return survey(path, variants=known.variants, scan_limit=_SCAN if scan else 0)

@@ -203,6 +203,7 @@ def test_the_option_reaches_every_command_that_uses_a_profile(run: Run, works: W
         ("verify", wheel),
         ("explain", wheel, "--prefix", works.prefix),
         ("nix", wheel),
+        ("isa", wheel),
     ):
         code, _, err = run(*words, "--profile", "torhc")
         assert (code, "did you mean torch?" in err) == (2, True), words
