@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from relink.report.html import html_page
 from relink.report.model import Report
 from tests.browser.conftest import Open
 from tests.real.conftest import fetch_prefix, fetch_wheel
-from tests.support.reports import sample_report
+from tests.support.reports import isa_block, sample_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -30,7 +31,11 @@ HOSTILE = (
 
 
 def sample() -> Report:
-    return sample_report(gone=80)
+    """One with a matrix that is wider than a phone."""
+    report = sample_report(gone=20)
+    block = isa_block()
+    block["matrix"] = {"pkg/root.so": {f"gfx{1000 + number}": "full" for number in range(30)}}
+    return replace(report, isa=block)
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +137,7 @@ def test_keyboard_scrolls_and_zooms_the_graph(opened: Open, page_file: Path) -> 
 
 def test_a_mouse_drags_the_graph_and_a_click_follows_a_node(opened: Open, page_file: Path) -> None:
     with opened(page_file, width=768) as page:
-        page.locator("#zoom-in").click(click_count=3)
+        page.get_by_role("button", name="Zoom in").click(click_count=3)
         graph = page.locator(".graph")
         graph.scroll_into_view_if_needed()
         place = graph.bounding_box()
@@ -198,9 +203,10 @@ def test_the_policy_stops_what_gets_in_all_the_same(opened: Open, page_file: Pat
 
 def test_printing_shows_what_is_closed(opened: Open, page_file: Path) -> None:
     with opened(page_file) as page:
+        assert not page.evaluate("document.querySelector('.findings.info li').checkVisibility()")
         page.emulate_media(media="print")
         assert page.locator("nav").is_hidden()
-        assert page.evaluate("document.querySelector('.findings.info li').getBoundingClientRect().height") > 0
+        assert page.evaluate("document.querySelector('.findings.info li').checkVisibility()")
 
 
 # The reports of real wheels
