@@ -1,8 +1,8 @@
 # For pip in a virtual environment instead of a package: ROCm in one place, relink on PATH.
-#   relink WHEEL --prefix $ROCM_CLOSURE -o dist --gc-root .venv/.relink/gcroots && pip install dist/*.whl
+#   relink WHEEL --prefix $ROCM -o dist --gc-root .venv/.relink/gcroots && pip install dist/*.whl
 {
   pkgs ? import <nixpkgs> { },
-  relink,
+  relink ? (import ../.. { inherit pkgs; }).relink,
 }:
 
 let
@@ -23,5 +23,5 @@ pkgs.mkShell {
     relink
     pkgs.python312
   ];
-  ROCM_CLOSURE = rocm;
+  ROCM = rocm;
 }

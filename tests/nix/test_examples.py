@@ -48,11 +48,11 @@ def test_the_package_and_the_flake(rocm: Nix, tmp_path: Path) -> None:
 
 
 def test_the_shell(rocm: Nix) -> None:
-    """Its join is what `relink --prefix $ROCM_CLOSURE` sees through."""
+    """Its join is what `relink --prefix $ROCM` sees through."""
     shell = (
         f"import {EXAMPLES}/shell.nix {{ pkgs = {rocm.packages()}; relink = {rocm.packages()}.patchelf; }}"
     )
-    joined = Path(rocm.value(f"(builtins.toString ({shell}).ROCM_CLOSURE)"))
+    joined = Path(rocm.value(f"(builtins.toString ({shell}).ROCM)"))
     rocm.build(shell)
     expected = {f"{path}/lib" for path in stores(rocm, *(f"rocmPackages.{name}" for name in NAMES))}
     assert {str(library.resolve().parent) for library in (joined / "lib").iterdir()} == expected
