@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -16,8 +17,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from rich.console import Console
 
 from relink import cli
+from relink.cli.bar import stage_bar
 from relink.errors import UsageError
 from relink.plan.findings import RULES
 from tests.support.works import OUTPUT, Works
@@ -446,16 +449,28 @@ def test_nothing_of_the_bar_in_a_pipe(works: Works, tmp_path: Path) -> None:
         assert ("\x1b[" in out) == bool(environment)
 
 
-@pytest.mark.parametrize(("columns", "amount"), [("80", "kB of "), ("40", " %")])
-def test_the_bar_says_how_far_it_is(works: Works, tmp_path: Path, columns: str, amount: str) -> None:
-    files: dict[str, bytes | Path] = {f"demo/{number}.so": works.library for number in range(40)}
-    shown = on_terminal(
-        works.wheel(tmp_path, files), "--prefix", works.prefix, "-o", tmp_path / "out", COLUMNS=columns
-    )
+def test_the_bar_keeps_to_a_narrow_terminal(works: Works, tmp_path: Path) -> None:
+    words: list[str | Path] = [works.small(tmp_path), "--prefix", works.prefix, "--dry-run"]
+    shown = on_terminal(*words, COLUMNS="40")
     assert "read 2/6" in shown
-    assert amount in shown
     visible = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    assert max(len(line) for line in re.split(r"[\r\n]+", visible)) <= int(columns)
+    assert max(len(line) for line in re.split(r"[\r\n]+", visible)) <= 40
+
+
+@pytest.mark.parametrize(("width", "amount"), [(80, "300.0 MB of 600.0 MB"), (40, "50 %")])
+def test_the_bar_says_how_far_it_is(width: int, amount: str) -> None:
+    shown = io.StringIO()
+    terminal = Console(file=shown, force_terminal=True, width=width, color_system=None)
+    with stage_bar(terminal, ("read", "write")) as (on_stage, on_bytes):
+        on_stage("read")
+        on_bytes(0, 600_000_000)
+        on_bytes(300_000_000, 600_000_000)
+    assert "read 1/2" in shown.getvalue()
+    assert amount in shown.getvalue()
+    with stage_bar(terminal, ("read", "write")) as (on_stage, _):
+        on_stage("write")
+    assert "write 2/2" in shown.getvalue()
+    assert shown.getvalue().count(amount) == shown.getvalue().partition("write")[0].count(amount)
 
 
 def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
