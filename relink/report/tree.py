@@ -193,7 +193,7 @@ class _Drawing:
 
 def _root_note(file: FilePlan) -> str:
     if not file.served:
-        return "  left as it is: not everything that it needs is there"
+        return "  left as it is: even with the prefixes in its search path something is missing"
     rpath = file.rpath
     if (rpath.before, rpath.kind_before) == (rpath.after, rpath.kind_after):
         return "" if file.changed else "  unchanged"

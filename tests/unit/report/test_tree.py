@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from relink.plan.layout import Layout
+from relink.profiles import Profile
 from relink.report import text
 from relink.report.tree import Explained, dependency_trees
 from tests.unit.plan.scenes import Scene
@@ -106,6 +107,18 @@ def test_members_that_others_need_are_drawn_below_them(scene: Scene) -> None:
     assert [line for line in found if not line.startswith((" ", "├", "│", "└"))] == ["demo/a.so  unchanged"]
     assert found[1] == "└── libown.so.1  $WHEEL/demo/libs/libown.so.1  RUNPATH entry $ORIGIN/libs"
     assert found[2].startswith("    └── libhip.so.1  ")
+
+
+def test_a_variant_that_stays_as_it_is(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.7")
+    scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
+    scene.member("demo/lib_rocm6.so", ["libhip.so.6"], USES.format("hip"))
+    found = drawn(scene)
+    assert (
+        found[0]
+        == "demo/lib_rocm6.so  left as it is: even with the prefixes in its search path something is missing"
+    )
+    assert found[1] == "└── libhip.so.6  not found"
 
 
 def test_a_circle_ends(scene: Scene) -> None:
