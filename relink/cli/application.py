@@ -96,6 +96,10 @@ def main(arguments: list[str] | None = None) -> None:
         raise
     except RelinkError as error:
         say(str(error))
+    except MemoryError:
+        say(
+            "there is not enough memory; no unfinished file was left behind. Free some, or raise the limit of this process"
+        )
     except Exception as error:
         if os.environ.get("RELINK_DEBUG"):
             raise

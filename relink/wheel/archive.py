@@ -21,7 +21,7 @@ from typing import Self
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from relink.errors import WheelError
+from relink.errors import RelinkError, WheelError
 from relink.wheel.directory import Limits, read_directory
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.splice import Compressed, Mark
@@ -189,13 +189,19 @@ class WheelArchive:
 
         :param told: how many bytes more have been read, each time.
         :raises WheelError: the content is not what the directory claims.
+        :raises RelinkError: there is not that much memory.
         """
         size = self.member(name).size
         if not size:
             self.read(name)
             return memoryview(bytearray())
         # Private: shared anonymous memory would be accounted as tmpfs and get no huge pages.
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError) as error:
+            raise RelinkError(
+                f"{self.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
+            ) from error
         with contextlib.suppress(OSError):  # half of the time goes into page faults otherwise
             memory.madvise(mmap.MADV_HUGEPAGE)
         view = memoryview(memory)

@@ -219,6 +219,37 @@ def test_patchelf_is_missing(
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 
+# Memory
+
+
+def test_a_file_larger_than_memory(works: Works, tmp_path: Path) -> None:
+    """RLIMIT_AS as a small machine: what is held whole does not fit."""
+    huge = tmp_path / "huge.so"
+    huge.write_bytes(works.library.read_bytes())
+    os.truncate(huge, 600 << 20)
+    wheel = works.wheel(tmp_path / "in", {"demo/a.so": huge})
+    huge.unlink()
+    other = works.wheel(tmp_path / "other", {"demo/a.so": works.library})
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (500 << 20, 500 << 20))
+
+    for words in (
+        [*command(works, wheel, tmp_path / "out")[3:]],
+        ["inspect", str(wheel)],
+        ["diff", str(wheel), str(other)],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "relink", *words, "--limit", "ratio=2000"],
+            preexec_fn=limit,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "memory" in refused(ended), words
+    assert not (tmp_path / "out").exists()
+
+
 # Two at once
 
 
