@@ -83,15 +83,14 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
     yield tag("p", tag("strong", word), f" {rest}", class_=f"verdict {kind}")
     changed = sum(file.changed for file in report.files)
     outside = [node for node in graph.nodes if node.file is None]
-    lost = sum(
-        node.path is None and node.origin == "missing" and bool(_asked(graph, node)) for node in outside
-    )
+    asked = {edge.end for edge in graph.edges if edge.change != "dropped"}
+    lost = sum(number in asked and node.origin == "missing" for number, node in enumerate(graph.nodes))
     counts: list[tuple[str, str, str]] = [
         (str(sum(found.level == level for found in report.findings)), title, level)
         for level, (title, _) in LEVELS.items()
     ]
     counts.append((f"{changed} of {len(report.files)}", "ELF files change", ""))
-    counts.append((str(len(outside) - lost), "libraries", ""))
+    counts.append((str(sum(node.path is not None for node in outside)), "libraries loaded", ""))
     counts.append((str(lost), "found nowhere", "error"))
     if isa is not None and isa.common.targets:
         counts.append((str(len(isa.common.targets)), "GPU architectures", ""))
@@ -105,11 +104,6 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
         for number, title, level in counts
     ]
     yield tag("dl", *items, class_="counts")
-
-
-def _asked(graph: Graph, node: object) -> bool:
-    number = next(index for index, item in enumerate(graph.nodes) if item is node)
-    return any(edge.end == number and edge.change != "dropped" for edge in graph.edges)
 
 
 def _verdict(report: Report, *, plan: bool) -> tuple[str, str, str]:

@@ -70,7 +70,7 @@ def test_the_verdict_and_the_counts() -> None:
         "warnings": "1",
         "notes": "1",
         "ELF files change": "1 of 3",
-        "libraries": "6",
+        "libraries loaded": "4",
         "found nowhere": "1",
         "GPU architectures": "1",
     }
