@@ -11,8 +11,9 @@ from contextlib import ExitStack
 
 from benchmarks.common import Skipped, directory
 from relink.loader.target import find_target
-from relink.pipeline import Options, open_wheel, plan_wheel
+from relink.pipeline import Options, plan_wheel
 from relink.providers.prefix import open_prefix
+from relink.reading import open_wheel
 
 _TIMES = 5
 

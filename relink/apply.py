@@ -10,61 +10,29 @@ import hashlib
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.elf.hollow import Cut, blank, find_cuts, kept, pages_in
+from relink.elf.hollow import Cut, kept
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_hollow
-from relink.errors import ElfError, PatchelfError
+from relink.errors import PatchelfError
 from relink.isa import BufferSource, DeviceCode, read_device_code, same_device_code
 from relink.plan.findings import Finding, finding
 from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan
+from relink.reading import Held
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import RecordEntry, check_digest, verify_member
 from relink.wheel.stream import CHUNK
 from relink.wheel.writer import Replacement
 
-__all__ = ["Held", "edit_files", "hold"]
+__all__ = ["edit_files"]
 
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A large member between reading and writing.
-
-    :ivar view: its bytes; unless `whole`, zeros at `cuts`, but for `stay`, which readers of device code looked at.
-    """
-
-    view: memoryview
-    cuts: tuple[Cut, ...]
-    stay: tuple[range, ...]
-    whole: bool
-
-
-def hold(content: memoryview, image: Image, noted: Iterable[range], *, whole: bool = False) -> Held | None:
-    """Give the memory of a member's cuts back, unless it is to be kept `whole`; None where it has no cuts.
-
-    :param content: from :meth:`WheelArchive.read_into`; the result keeps it.
-    :param noted: what must stay readable.
-    """
-    try:
-        cuts = find_cuts(content, image)
-    except ElfError:  # section headers that lead nowhere: the loader does not care, and patchelf will say so
-        return None
-    memory = content.obj
-    if not cuts or not isinstance(memory, mmap.mmap):
-        return None
-    stay = pages_in(cuts, noted)
-    if not whole:
-        blank(memory, cuts, stay)
-    return Held(content, cuts, stay, whole)
 
 
 def edit_files(

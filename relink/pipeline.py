@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from relink.apply import Held, edit_files, hold
+from relink.ahead import open_ahead
+from relink.apply import edit_files
 from relink.elf.hollow import Cut
-from relink.elf.image import Image, is_elf, machine_name, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
-from relink.errors import ElfError, ProviderError, UsageError
-from relink.isa import DeviceCode, NotedSource, read_device_code
+from relink.elf.image import machine_name
+from relink.errors import ProviderError, UsageError
 from relink.isa.wanted import Wanted, wanted_gpus
 from relink.loader.files import Files
 from relink.loader.target import Target, find_target
@@ -32,21 +31,17 @@ from relink.plan.words import some
 from relink.profiles import profile_for
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, runtime_of, store_path
-from relink.providers.platform import manylinux_tag, satisfies_tag
 from relink.providers.prefix import Provider, default_prefixes
+from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.directory import NO_LIMITS, Limits
-from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import (
-    RecordKind,
-    check_record,
     read_record,
-    signatures,
     verify_members,
 )
 from relink.wheel.writer import Addition, output_path, write_wheel
@@ -56,9 +51,7 @@ __all__ = [
     "PLAN_MEMBER",
     "Options",
     "Planned",
-    "Wheel",
     "open_providers",
-    "open_wheel",
     "plan_wheel",
     "relink",
     "situation_of",
@@ -68,7 +61,6 @@ __all__ = [
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"
 STORE_MEMBER = "relink-store-paths"
-OnBytes: TypeAlias = Callable[[int, int], None]
 LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
 
@@ -121,22 +113,6 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Wheel:
-    """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way.
-
-    :ivar codes: the device code in those members.
-    :ivar held: what is kept of the large ones.
-    """
-
-    archive: WheelArchive
-    images: Mapping[str, Image]
-    tables: Mapping[str, SymbolTable]
-    findings: tuple[Finding, ...]
-    codes: Mapping[str, DeviceCode] = field(default_factory=dict)
-    held: Mapping[str, Held] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Planned:
     """A plan with what it was made from, the name of the wheel that it leads to, and the GPUs that can run it."""
 
@@ -173,131 +149,6 @@ class Clock:
             yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
-
-
-@dataclass(slots=True)
-class _Count:
-    """Bytes that are done, told to a listener with how many there are in all."""
-
-    total: int
-    on_bytes: OnBytes
-    done: int = 0
-
-    def add(self, more: int) -> None:
-        self.done += more
-        self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
-
-
-def open_wheel(
-    path: Path,
-    stack: ExitStack,
-    target: Target | None = None,
-    limits: Limits | None = None,
-    on_bytes: OnBytes = lambda _done, _total: None,
-) -> Wheel:
-    """Read a wheel and the ELF members in it, one at a time; `stack` closes the file.
-
-    :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
-    :param limits: what it may ask of this machine.
-    :param on_bytes: told how many bytes of how many have been read, unpacked.
-    :raises WheelError: it is not a wheel that can be trusted.
-    """
-    archive = stack.enter_context(WheelArchive(path, limits=limits))
-    images: dict[str, Image] = {}
-    tables: dict[str, SymbolTable] = {}
-    codes: dict[str, DeviceCode] = {}
-    held: dict[str, Held] = {}
-    findings: list[Finding] = []
-    members = [
-        member
-        for name, member in archive.members.items()
-        if not member.is_directory and is_elf(archive.prefix(name, 4))
-    ]
-    # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
-    members.sort(key=lambda member: member.size)
-    count = _Count(sum(member.size for member in members), on_bytes)
-    for member in members:
-        name = member.name
-        content = archive.read_into(name, count.add)
-        try:
-            image = read_image(content, name)
-            other = target is not None and (image.header.machine, image.header.elf_class) != (
-                target.header.machine,
-                target.header.elf_class,
-            )
-            if other or not image.dynamic:
-                machine = machine_name(image.header.machine)
-                why = f"for {machine}, not this target" if other else "without a dynamic section"
-                findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
-                continue
-            images[name] = image
-            tables[name] = read_symbols(content)
-            if problems := tables[
-                name
-            ].problems:  # without its symbols nothing could be said about what it binds to
-                findings.append(finding("RLK506", name, f"damaged symbol tables ({some(problems)})"))
-            source = NotedSource(content)
-            codes[name] = read_device_code(source, name)
-            if kept := hold(content, image, source.noted, whole=member is members[-1]):
-                held[name] = kept
-        except ElfError as error:
-            findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
-        finally:
-            if name not in held:
-                content.release()
-    images = {name: images[name] for name in archive.members if name in images}
-    return Wheel(
-        archive,
-        images,
-        tables,
-        (*findings, *_record_findings(archive), *_tag_findings(archive, images, tables)),
-        codes,
-        held,
-    )
-
-
-def _record_findings(archive: WheelArchive) -> Iterator[Finding]:
-    name = f"{archive.dist_info}/RECORD"
-    entries, malformed = read_record(archive)
-    issues = [*malformed, *check_record(entries, archive.members, archive.dist_info)]
-    unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
-    if unhashed:
-        yield finding(
-            "RLK501",
-            name,
-            f"{len(unhashed)} of {len(archive.members)} files have no hash, {unhashed[0]} for one",
-        )
-    for issue in issues:
-        if issue.kind is not RecordKind.NO_HASH:
-            thing = f"{issue.path} " if issue.kind is not RecordKind.MALFORMED else ""
-            yield finding("RLK502", name, f"{thing}{issue.message}", level=issue.level)
-    for issue_text in check_metadata(
-        read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
-    ):
-        yield finding("RLK509", f"{archive.dist_info}/METADATA", issue_text)
-    for signature in signatures(archive.dist_info, archive.members):
-        yield finding("RLK503", signature, "left out of the output")
-
-
-def _tag_findings(
-    archive: WheelArchive, images: Mapping[str, Image], tables: Mapping[str, SymbolTable]
-) -> Iterator[Finding]:
-    versions = {
-        version.name
-        for table in tables.values()
-        for need in table.verneeds
-        for version in need.versions
-        if not version.weak
-    }
-    machine = next((image.header.machine for image in images.values()), None)
-    if machine is None:
-        return
-    found = manylinux_tag(versions, machine)
-    for claimed in archive.name.platform.split("."):
-        if not satisfies_tag(claimed, found, machine):
-            yield finding(
-                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {found}"
-            )
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
@@ -442,7 +293,7 @@ def _local_version(providers: Sequence[Provider], options: Options) -> tuple[str
 
 
 def relink(
-    path: Path,
+    source: Path | WheelArchive,
     options: Options,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
@@ -452,12 +303,15 @@ def relink(
     Nothing is written on a dry run, nor where a finding is an error, unless `force`. The output appears under its name only
     after the loader has confirmed it.
 
+    :param source: the wheel, which may have been opened already.
     :param on_stage: told the name of each stage when it begins.
     :param on_bytes: told, while files are read and while they are written, how many bytes of how many are done, unpacked.
     :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, or patchelf fails.
     """
     clock = Clock(on_stage, on_bytes)
     with ExitStack() as stack:
+        archive = source if isinstance(source, WheelArchive) else open_ahead(source, options.limits)
+        stack.enter_context(archive)
         with clock.stage("target"):
             gpus = wanted_gpus(options.gpus)
             target = find_target(
@@ -465,7 +319,7 @@ def relink(
             )
             providers = open_providers(options, target)
         with clock.stage("read"):
-            wheel = open_wheel(path, stack, target, options.limits, clock.on_bytes)
+            wheel = read_wheel(archive, target, clock.on_bytes)
         with clock.stage("plan"):
             planned = plan_wheel(wheel, target, providers, options, gpus)
         findings = planned.plan.findings
@@ -580,7 +434,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             )
             shutil.copyfile(archive.path, written)
         return _Written(archive.sha256())
-    count = _Count(sum(member.size for member in archive.members.values()), clock.on_bytes)
+    count = Count(sum(member.size for member in archive.members.values()), clock.on_bytes)
     with clock.stage("edit"):
         replacements, cuts, findings = edit_files(
             archive,

@@ -17,15 +17,7 @@ from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
-from relink.pipeline import (
-    PLAN_MEMBER,
-    Options,
-    open_providers,
-    open_wheel,
-    plan_wheel,
-    situation_of,
-    target_facts,
-)
+from relink.pipeline import PLAN_MEMBER, Options, open_providers, plan_wheel, situation_of, target_facts
 from relink.plan.decide import decide
 from relink.plan.findings import Finding, finding, select
 from relink.plan.hints import missing_remedy, where_to_get, with_hints
@@ -34,6 +26,7 @@ from relink.plan.starting_profile import starting_profile
 from relink.plan.strategy import Situation
 from relink.profiles import Profile
 from relink.providers.nix_store import loader_in, store_path
+from relink.reading import open_wheel
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.tree import Explained
 from relink.verify import LoaderMap, Verification, verify

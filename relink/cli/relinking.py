@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -40,6 +41,9 @@ from relink.cli.terminal import console, print_json, print_report, progress, say
 from relink.errors import RelinkError, UsageError
 from relink.plan.findings import has_errors
 from relink.report import text
+
+if TYPE_CHECKING:
+    from relink.wheel.archive import WheelArchive
 
 
 @app.command("run")
@@ -137,66 +141,75 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink import pipeline
-    from relink.report.model import to_json
+    from relink.ahead import open_ahead
     from relink.wheel.directory import parse_limits
 
-    options = pipeline.Options(
-        prefixes=tuple(prefix),
-        nix_closures=tuple(nix_closure),
-        gc_root=gc_root,
-        output_directory=output,
-        python=python,
-        interpreter=interpreter,
-        sysroot=sysroot,
-        allow_missing=tuple(allow_missing),
-        substitute=tuple(substitute),
-        assume_symbols=tuple(assume_symbols),
-        preload=tuple(preload),
-        profile=profile,
-        select=tuple(select),
-        ignore=tuple(ignore),
-        keep_version=keep_version,
-        local_version=local_version,
-        verify=not no_verify,
-        force=force,
-        gpus=tuple(gpu),
-        allow_isa_gap=allow_isa_gap,
-        dry_run=dry_run,
-        compress=compress.value,
-        jobs=jobs,
-        verify_record=not no_verify_record,
-        max_memory=max_memory << 20 if max_memory else None,
-        epoch=_source_date_epoch(),
-        limits=parse_limits(limit),
-        command=("relink", *sys.argv[1:]),
-    )
-    pages = [page_for(html, wheels, wheel) for wheel in wheels]
-    reports, failures = [], []
-    for wheel, page in zip(wheels, pages, strict=True):
-        try:
-            with progress(quiet or as_json) as (on_stage, on_bytes):
-                report = pipeline.relink(wheel, options, on_stage, on_bytes)
-        except RelinkError as error:
-            failures.append(error)
-            continue
-        reports.append(report)
-        if not as_json:
-            print_report(report, verbose=verbose, quiet=quiet)
-        if page is not None:
+    limits = parse_limits(limit)
+    sources: list[Path | WheelArchive] = [*wheels]
+    with ExitStack() as stack:
+        with suppress(RelinkError):  # which comes again when it is its turn
+            sources[0] = stack.enter_context(open_ahead(wheels[0], limits))
+
+        # Its largest file is inflated while this is imported.
+        from relink import pipeline
+        from relink.report.model import to_json
+
+        options = pipeline.Options(
+            prefixes=tuple(prefix),
+            nix_closures=tuple(nix_closure),
+            gc_root=gc_root,
+            output_directory=output,
+            python=python,
+            interpreter=interpreter,
+            sysroot=sysroot,
+            allow_missing=tuple(allow_missing),
+            substitute=tuple(substitute),
+            assume_symbols=tuple(assume_symbols),
+            preload=tuple(preload),
+            profile=profile,
+            select=tuple(select),
+            ignore=tuple(ignore),
+            keep_version=keep_version,
+            local_version=local_version,
+            verify=not no_verify,
+            force=force,
+            gpus=tuple(gpu),
+            allow_isa_gap=allow_isa_gap,
+            dry_run=dry_run,
+            compress=compress.value,
+            jobs=jobs,
+            verify_record=not no_verify_record,
+            max_memory=max_memory << 20 if max_memory else None,
+            epoch=_source_date_epoch(),
+            limits=limits,
+            command=("relink", *sys.argv[1:]),
+        )
+        pages = [page_for(html, wheels, wheel) for wheel in wheels]
+        reports, failures = [], []
+        for source, page in zip(sources, pages, strict=True):
             try:
-                write_page(report, page)
+                with progress(quiet or as_json) as (on_stage, on_bytes):
+                    report = pipeline.relink(source, options, on_stage, on_bytes)
             except RelinkError as error:
                 failures.append(error)
                 continue
-            if not (as_json or quiet):
-                text.show(console(), Text(f"report: {page}"))
-    if as_json:
-        print_json([to_json(report) for report in reports], several=len(wheels) > 1)
-    for failure in failures:
-        say(str(failure))
-    if failures or not all(report.ok for report in reports):
-        raise typer.Exit(2 if failures else 1)
+            reports.append(report)
+            if not as_json:
+                print_report(report, verbose=verbose, quiet=quiet)
+            if page is not None:
+                try:
+                    write_page(report, page)
+                except RelinkError as error:
+                    failures.append(error)
+                    continue
+                if not (as_json or quiet):
+                    text.show(console(), Text(f"report: {page}"))
+        if as_json:
+            print_json([to_json(report) for report in reports], several=len(wheels) > 1)
+        for failure in failures:
+            say(str(failure))
+        if failures or not all(report.ok for report in reports):
+            raise typer.Exit(2 if failures else 1)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from relink.elf.symbols import Export
 from relink.loader.binding import Bindings
@@ -80,19 +81,20 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
     needed = needed_by(closure)
     shared: dict[tuple[int, int], dict[str, None]] = {}
     for order in _scopes(closure, needed):
-        owners: dict[str, list[int]] = {}
-        for index in order:
+        places: dict[int, tuple[int, int]] = {}
+        for place, index in enumerate(order):
             item = closure.objects[index]
-            if item.identity[0] == "loader" or GLIBC_SONAMES & {item.name, item.image.soname or ""}:
+            if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
+                places.setdefault(id(tables.of(item)), (place, index))
+        for name, owners in tables.defined_twice():
+            if name in _COMMON:
                 continue
-            for name, exports in tables.of(item).exports.items():
-                others = owners.setdefault(name, [])
-                for other in others:
-                    if (other, index) not in shared or name not in shared[other, index]:
-                        theirs = tables.of(closure.objects[other]).exports[name]
-                        if name not in _COMMON and _mixes(name, theirs, exports):
-                            shared.setdefault((other, index), {})[name] = None
-                others.append(index)
+            both = sorted(
+                (*places[id(table)], table.exports[name]) for table in owners if id(table) in places
+            )
+            for (_, first, theirs), (_, second, exports) in combinations(both, 2):
+                if name not in shared.get((first, second), ()) and _mixes(name, theirs, exports):
+                    shared.setdefault((first, second), {})[name] = None
     mixed = {} if bindings is None else _mixed(shared, needed, bindings)
     found = [
         SharedSymbols(
@@ -102,7 +104,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
             tuple(sorted(symbols)[:_EXAMPLES]),
             mixed.get((first, second), 0),
         )
-        for (first, second), symbols in shared.items()
+        for (first, second), symbols in sorted(shared.items())
     ]
     return sorted(found, key=lambda pair: (-pair.mixed, -pair.count))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from relink.elf.image import map_file
 from relink.elf.symbols import SymbolTable, read_symbols
@@ -35,6 +35,10 @@ class Tables:
     def owners(self, name: str) -> Sequence[SymbolTable]:
         """Return the tables with definitions of a name, of all that :meth:`of` has returned so far, in no order."""
         return self._owners.get(name, ())
+
+    def defined_twice(self) -> Iterator[tuple[str, Sequence[SymbolTable]]]:
+        """Yield the names that several of these tables define."""
+        return ((name, owners) for name, owners in self._owners.items() if len(owners) > 1)
 
     def of(self, item: LoadedObject) -> SymbolTable:
         """Return the table of one loaded object; a file that cannot be read any more has an empty one."""

@@ -14,6 +14,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -60,6 +61,8 @@ class WheelArchive:
         self._sha256: str | None = None
         self._lock = threading.Lock()
         self._marks: dict[str, list[Mark]] = {}
+        self._ahead: dict[str, Future[memoryview]] = {}
+        self._closing = False
         self._fd = self._open_file()
         try:
             self._read_structure(filename or self.path.name, limits or Limits())
@@ -119,6 +122,8 @@ class WheelArchive:
 
     def close(self) -> None:
         """Close the file; nothing can be read after that. Closing twice is fine."""
+        self._closing = True
+        wait(self._ahead.values())  # the number of a closed file may be another's
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -181,6 +186,12 @@ class WheelArchive:
             raise WheelError(f"{self.path.name}: {name!r} has {size} bytes; at most {limit} are expected")
         return b"".join(self.chunks(name))
 
+    def read_ahead(self, name: str) -> None:
+        """Begin with :meth:`read_into` on a thread of its own, until that is asked for."""
+        pool = ThreadPoolExecutor(1, "relink-ahead")
+        self._ahead[name] = pool.submit(self._read_into, name)
+        pool.shutdown(wait=False)
+
     def read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
         """Return the whole content in one writable buffer of its own; nothing else holds a copy.
 
@@ -191,6 +202,14 @@ class WheelArchive:
         :raises WheelError: the content is not what the directory claims.
         :raises RelinkError: there is not that much memory.
         """
+        begun = self._ahead.pop(name, None)
+        if begun is None:
+            return self._read_into(name, told)
+        content = begun.result()
+        told(len(content))
+        return content
+
+    def _read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
         size = self.member(name).size
         if not size:
             self.read(name)
@@ -211,6 +230,8 @@ class WheelArchive:
             view[position : position + len(data)] = data
             position += len(data)
             told(len(data))
+            if self._closing:
+                raise ValueError(f"{self.path} has been closed")
         if marks:
             self._marks[name] = marks
         return view

@@ -23,8 +23,8 @@ from typing import Any
 from relink.elf.image import Image, map_file, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.loader.target import GLIBC_SONAMES, find_target
-from relink.pipeline import open_wheel
 from relink.providers.prefix import open_prefix
+from relink.reading import open_wheel
 from relink.wheel.record import check_record, read_record
 from tests.support.elf_builder import WEAK, Export, Import, Library, build
 from tests.support.wheels import make_wheel

@@ -20,8 +20,9 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
 from relink.errors import PatchelfError, WheelError
 from relink.isa import BufferSource, read_device_code
-from relink.pipeline import open_wheel, relink
+from relink.pipeline import relink
 from relink.queries import verify_wheel
+from relink.reading import open_wheel
 from relink.wheel import splice
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
@@ -232,8 +233,7 @@ def test_a_file_that_record_does_not_list_is_refused(
                 data = re.sub(rb"(?<=demo/fat.so,sha256=).{4}", b"AAAA", data)
             sink.writestr(entry, data)
     if whole:
-        monkeypatch.setattr(apply, "hold", lambda *_, **__: None)
-        monkeypatch.setattr("relink.pipeline.hold", lambda *_, **__: None)
+        monkeypatch.setattr("relink.reading.hold", lambda *_, **__: None)
     with pytest.raises(WheelError) as caught:
         relink(vendor, works.options(tmp_path / "out", force=True))
     assert "'demo/fat.so' is not the file that RECORD lists (sha256=" in str(caught.value)

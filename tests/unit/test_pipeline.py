@@ -25,9 +25,10 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.errors import PatchelfError, RelinkError, UsageError, WheelError
 from relink.loader.target import find_target
-from relink.pipeline import Options, open_providers, open_wheel, plan_wheel, relink
+from relink.pipeline import Options, open_providers, plan_wheel, relink
 from relink.plan.model import Plan
 from relink.queries import read_plan
+from relink.reading import open_wheel
 from relink.report.model import Report
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive

@@ -17,9 +17,10 @@ from relink.errors import TargetError
 from relink.loader.closure import Closure, trace
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
-from relink.pipeline import Options, open_wheel, relink, situation_of
+from relink.pipeline import Options, relink, situation_of
 from relink.plan.findings import Finding
 from relink.queries import verify_wheel
+from relink.reading import open_wheel
 from relink.verify import LoaderMap, Verification, dry_run, verify
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared

@@ -16,11 +16,12 @@ from relink import cli
 from relink.elf.image import read_image
 from relink.elf.symbols import read_symbols
 from relink.loader.target import find_target
-from relink.pipeline import Options, open_wheel, situation_of
+from relink.pipeline import Options, situation_of
 from relink.plan.hints import where_to_get
 from relink.plan.starting_profile import starting_profile
 from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
 from relink.providers.distribution import Distribution
+from relink.reading import open_wheel
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works

