@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from relink.report.html.graph import Edge, Graph, Node
-from relink.report.html.layered import Box, Layout, Route, lay_out
+from relink.report.html.layered import Box, Layout, Route, lay_out, passing
 from relink.report.html.markup import Html, tag
 from relink.report.html.words import node_words
 
-__all__ = ["MOST_NODES", "drawing"]
+__all__ = ["drawing"]
 
-MOST_NODES = 400  # the layout takes time with the square of it, and nobody reads such a drawing
-_MOST_EDGES = 4000
+_MOST_PASSING = (
+    4000  # layers that edges pass in all; the largest real graph seen has 163, and 4000 take half a second
+)
 _CHARACTER = 7.0  # pixels: the widest common monospace fonts have 0.602 em, and names are set at 11.5 px
 _LONGEST = 34  # characters of a name in a box; the rest is in the tooltip and in the table
 _HEIGHT = 40.0
@@ -21,14 +22,15 @@ def drawing(graph: Graph, anchors: list[str]) -> Html | None:
 
     :param anchors: for each node, the id of what its box links to.
     """
-    if not graph.nodes or len(graph.nodes) > MOST_NODES or len(graph.edges) > _MOST_EDGES:
+    drawn = [(edge.start, edge.end) for edge in graph.edges if not edge.implied]
+    if not graph.nodes or not graph.drawable or passing(len(graph.nodes), drawn) > _MOST_PASSING:
         return None
     labels = [_shortened(node.name) for node in graph.nodes]
     sizes = [
         (max(len(label) * _CHARACTER, len(_second(node)) * 6.2) + 22, _HEIGHT)
         for label, node in zip(labels, graph.nodes, strict=True)
     ]
-    layout = lay_out(sizes, [(edge.start, edge.end) for edge in graph.edges if not edge.implied])
+    layout = lay_out(sizes, drawn)
     implied = [_edge(layout, edge) for edge in graph.edges if edge.implied]
     plain = [_edge(layout, edge) for edge in graph.edges if not edge.implied]
     boxes = [

@@ -15,6 +15,7 @@ from relink.report.model import Report
 
 __all__ = ["Edge", "Graph", "Node", "graph_of"]
 
+_MOST_NODES, _MOST_EDGES = 400, 4000
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
 
 
@@ -57,10 +58,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The nodes, members first, and the edges, each once."""
+    """The nodes, members first, and the edges, each once.
+
+    :ivar drawable: it is not too large: reduction and layout take time with the square of it, and nobody reads such a drawing.
+    """
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    drawable: bool
 
 
 @dataclass(slots=True)
@@ -94,7 +99,7 @@ class _Building:
         known = self.changes.get((start, end))
         if known is None or known == "kept":
             self.changes[start, end] = change
-        if end not in self.nodes[start].needs:
+        if known is None:
             self.nodes[start].needs.append(end)
             self.nodes[end].needed_by.append(start)
 
@@ -132,9 +137,10 @@ def graph_of(report: Report) -> Graph:
                 end = built.enter(f"dropped {entry.soname}", Node(entry.soname, None, entry.origin))
                 built.nodes[end].dropped_from += 1
                 built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
-    kept = set(reduced(len(built.nodes), list(built.changes)))
+    drawable = len(built.nodes) <= _MOST_NODES and len(built.changes) <= _MOST_EDGES
+    kept = set(reduced(len(built.nodes), list(built.changes)) if drawable else built.changes)
     edges = tuple(Edge(*ends, change, ends not in kept) for ends, change in built.changes.items())
-    return Graph(tuple(built.nodes), edges)
+    return Graph(tuple(built.nodes), edges, drawable)
 
 
 def _loads(report: Report, members: dict[str, FilePlan]) -> Iterable[Load]:

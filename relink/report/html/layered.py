@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Box", "Layout", "Route", "lay_out", "reduced"]
+__all__ = ["Box", "Layout", "Route", "lay_out", "passing", "reduced"]
 
 _SWEEPS = 12  # of ordering and of alignment; more changes nothing that can be seen on graphs of 200 nodes
 _THIN = 8.0  # height of the place that a passing edge takes
@@ -67,6 +67,13 @@ def reduced(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int
                 kept.add((node, other))
                 below[node] |= {other} | below[other]
     return [edge for edge in edges if edge in kept]
+
+
+def passing(count: int, edges: Sequence[tuple[int, int]]) -> int:
+    """Return how many layers edges pass, all told: what :func:`lay_out` takes its time for."""
+    forward = _forward(count, edges)
+    layers = _layers(count, forward)
+    return sum(abs(layers[a] - layers[b]) for a, b in edges)
 
 
 def lay_out(

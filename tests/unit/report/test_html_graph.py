@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from relink.plan.model import Load
-from relink.report.html.drawing import MOST_NODES, drawing
+from relink.report.html import html_page
+from relink.report.html.drawing import drawing
 from relink.report.html.graph import Graph, Node, graph_of
 from relink.report.html.libraries import anchors_of
 from relink.report.html.words import node_words
@@ -101,7 +103,29 @@ def test_the_drawing_has_each_node_and_edge_once() -> None:
 
 def test_what_is_too_large_is_not_drawn() -> None:
     loads = tuple(
-        Load(ROOT, f"lib{number}.so", f"/p/lib{number}.so", None, "provider") for number in range(MOST_NODES)
+        Load(ROOT, f"lib{number}.so", f"/p/lib{number}.so", None, "provider") for number in range(400)
     )
     graph = graph_of(replace(REPORT, loads=loads))
+    assert drawing(graph, anchors_of(graph)) is None
+
+
+def test_a_report_that_is_far_too_large_still_gets_its_table() -> None:
+    names = [f"/p/lib{number}.so" for number in range(8000)]
+    chain = [
+        Load(before, name.rsplit("/", 1)[1], name, None, "provider")
+        for before, name in zip([ROOT, *names], names, strict=False)
+    ]
+    fan = [Load(ROOT, name.rsplit("/", 1)[1], name, None, "provider") for name in names]
+    page = html_page(replace(REPORT, loads=(*chain, *fan)))
+    assert "too many to be drawn" in page
+    assert page.count('class="origin provider"') >= len(names)
+
+
+def test_a_tangle_is_not_drawn() -> None:
+    chosen = random.Random(1)
+    names = [f"/p/lib{number}.so" for number in range(120)]
+    pairs = [(chosen.choice(names), chosen.choice(names)) for _ in range(600)]
+    loads = tuple(Load(a, b.rsplit("/", 1)[1], b, None, "provider") for a, b in pairs)
+    graph = graph_of(replace(REPORT, loads=loads))
+    assert graph.drawable
     assert drawing(graph, anchors_of(graph)) is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.report.html.layered import Layout, _crossings, _rising, lay_out, reduced
+from relink.report.html.layered import Layout, _crossings, _rising, lay_out, passing, reduced
 
 Edges = list[tuple[int, int]]
 
@@ -168,3 +168,8 @@ def test_rising(wanted: list[float]) -> None:
     assert sum(found) == pytest.approx(sum(wanted), abs=1e-6)
     if wanted == sorted(wanted):
         assert found == pytest.approx(wanted)
+
+
+def test_passing() -> None:
+    assert passing(5, [(0, 1), (1, 2), (0, 2), (3, 2), (2, 4)]) == 1 + 1 + 2 + 2 + 1
+    assert passing(200, reduced(200, rocm_like(200))) < 4000, "such a graph is drawn"
