@@ -7,7 +7,7 @@ from typing import Final
 
 from relink.elf.image import is_elf
 from relink.wheel.archive import WheelArchive
-from relink.wheel.directory import Limits
+from relink.wheel.limits import Limits
 
 __all__ = ["open_ahead"]
 

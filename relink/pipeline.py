@@ -38,7 +38,7 @@ from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
-from relink.wheel.directory import NO_LIMITS, Limits
+from relink.wheel.limits import NO_LIMITS, Limits
 from relink.wheel.naming import WheelName, relinked, renamed_directory
 from relink.wheel.record import (
     read_record,

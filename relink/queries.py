@@ -31,7 +31,7 @@ from relink.report.inspection import Inspection, elf_facts
 from relink.report.tree import Explained
 from relink.verify import LoaderMap, Verification, verify
 from relink.wheel.archive import WheelArchive
-from relink.wheel.directory import Limits
+from relink.wheel.limits import Limits
 
 __all__ = [
     "VerifiedWheel",

@@ -20,7 +20,7 @@ from relink.plan.findings import Finding, finding
 from relink.plan.words import some
 from relink.providers.platform import manylinux_tag, satisfies_tag
 from relink.wheel.archive import WheelArchive
-from relink.wheel.directory import Limits
+from relink.wheel.limits import Limits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import RecordKind, check_record, read_record, signatures
 

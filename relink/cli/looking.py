@@ -39,7 +39,7 @@ def inspect(
     """
     from relink import queries
     from relink.report import inspection
-    from relink.wheel.directory import parse_limits
+    from relink.wheel.limits import parse_limits
 
     limits = parse_limits(limit)
     found, failures = [], []
@@ -74,7 +74,7 @@ def diff(
     """
     from relink.diff import diff as compare
     from relink.report import diff_text
-    from relink.wheel.directory import parse_limits
+    from relink.wheel.limits import parse_limits
 
     found = compare(old, new, parse_limits(limit))
     if as_json:

@@ -78,7 +78,7 @@ def new(
     Example: relink profile new bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl -o bitsandbytes.toml
     """
     from relink import queries
-    from relink.wheel.directory import parse_limits
+    from relink.wheel.limits import parse_limits
 
     content = queries.new_profile(wheel, parse_limits(limit))
     if output is None:

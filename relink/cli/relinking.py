@@ -142,7 +142,7 @@ def run(
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
     from relink.ahead import open_ahead
-    from relink.wheel.directory import parse_limits
+    from relink.wheel.limits import parse_limits
 
     limits = parse_limits(limit)
     sources: list[Path | WheelArchive] = [*wheels]

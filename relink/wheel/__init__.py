@@ -7,7 +7,7 @@
 
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import atomic_file, remove_stale, working_directory
-from relink.wheel.directory import Limits
+from relink.wheel.limits import Limits
 from relink.wheel.metadata import (
     Metadata,
     WheelInfo,

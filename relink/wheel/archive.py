@@ -23,7 +23,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
-from relink.wheel.directory import Limits, read_directory
+from relink.wheel.directory import read_directory
+from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.splice import Compressed, Mark
 from relink.wheel.stream import CHUNK, MemberStream, content, raw_content

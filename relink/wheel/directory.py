@@ -7,19 +7,19 @@ different tools, so it is refused. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 
 from __future__ import annotations
 
-import re
 import stat
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from relink.errors import UsageError, WheelError
+from relink.errors import WheelError
 from relink.wheel import zipformat as z
+from relink.wheel.limits import Limits
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
-__all__ = ["NO_LIMITS", "Limits", "parse_limits", "read_directory"]
+__all__ = ["read_directory"]
 
 #: ``read(offset, length)`` gives exactly ``length`` bytes or raises WheelError.
 Reader = Callable[[int, int], bytes]
@@ -28,56 +28,7 @@ _UNIX = frozenset({3, 19})  # 4.4.2: UNIX, OS X
 _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8
 _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
 _DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
-_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 _TELL_AT_MOST = 100  # a hostile wheel has room for millions of defects; nobody reads that many
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a wheel may ask of this machine before anything is inflated. Sizes in bytes.
-
-    :param members: entries in the archive.
-    :param directory_size: bytes of the central directory, which is held in memory.
-    :param member_size: one member, inflated.
-    :param total_size: all members, inflated.
-    :param ratio: inflated size of all members to the size of the file. Vendor wheels reach 14; only asked
-        of wheels that inflate to more than ``ratio_from`` bytes.
-    :param ratio_from: see ``ratio``.
-    """
-
-    members: int = 500_000
-    directory_size: int = 256 << 20
-    member_size: int = 32 << 30
-    total_size: int = 128 << 30
-    ratio: float = 250.0
-    ratio_from: int = 256 << 20
-
-
-NO_LIMITS = Limits(*(1 << 62 for _ in fields(Limits)))
-"""For a wheel that relink has written itself: it may have a little more of everything than the one that was allowed."""
-
-
-def parse_limits(texts: Iterable[str]) -> Limits:
-    """Read limits from ``NAME=N`` as on the command line: ``members=1000``, ``total-size=200G``, ``ratio=500``.
-
-    :raises UsageError: there is no such limit, or N is not a number; names all of them.
-    """
-    names = [entry.name.replace("_", "-") for entry in fields(Limits)]
-    values: dict[str, float] = {}
-    issues: list[str] = []
-    for text in texts:
-        name, _, number = text.partition("=")
-        match = _NUMBER.fullmatch(number)
-        if name not in names or match is None:
-            issues.append(
-                f"{text}: write it like members=1000 or total-size=200G; there are {', '.join(names)}"
-            )
-            continue
-        exact = float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
-        values[name.replace("-", "_")] = exact if name == "ratio" else int(exact)
-    if issues:
-        raise UsageError("--limit: not a limit", issues)
-    return Limits(**values)  # type: ignore[arg-type]
 
 
 class _End(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 
 from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.directory import Limits
+from relink.wheel.limits import Limits
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, deflate, good_entries, write_raw
 
 Tamper = Callable[[RawZip], None]

@@ -1,0 +1,61 @@
+"""What a wheel may ask of this machine, and how a user says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from relink.errors import UsageError
+
+__all__ = ["NO_LIMITS", "Limits", "parse_limits"]
+
+_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a wheel may ask of this machine before anything is inflated. Sizes in bytes.
+
+    :param members: entries in the archive.
+    :param directory_size: bytes of the central directory, which is held in memory.
+    :param member_size: one member, inflated.
+    :param total_size: all members, inflated.
+    :param ratio: inflated size of all members to the size of the file. Vendor wheels reach 14; only asked
+        of wheels that inflate to more than ``ratio_from`` bytes.
+    :param ratio_from: see ``ratio``.
+    """
+
+    members: int = 500_000
+    directory_size: int = 256 << 20
+    member_size: int = 32 << 30
+    total_size: int = 128 << 30
+    ratio: float = 250.0
+    ratio_from: int = 256 << 20
+
+
+NO_LIMITS = Limits(*(1 << 62 for _ in fields(Limits)))
+"""For a wheel that relink has written itself: it may have a little more of everything than the one that was allowed."""
+
+
+def parse_limits(texts: Iterable[str]) -> Limits:
+    """Read limits from ``NAME=N`` as on the command line: ``members=1000``, ``total-size=200G``, ``ratio=500``.
+
+    :raises UsageError: there is no such limit, or N is not a number; names all of them.
+    """
+    names = [entry.name.replace("_", "-") for entry in fields(Limits)]
+    values: dict[str, float] = {}
+    issues: list[str] = []
+    for text in texts:
+        name, _, number = text.partition("=")
+        match = _NUMBER.fullmatch(number)
+        if name not in names or match is None:
+            issues.append(
+                f"{text}: write it like members=1000 or total-size=200G; there are {', '.join(names)}"
+            )
+            continue
+        exact = float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
+        values[name.replace("-", "_")] = exact if name == "ratio" else int(exact)
+    if issues:
+        raise UsageError("--limit: not a limit", issues)
+    return Limits(**values)  # type: ignore[arg-type]
