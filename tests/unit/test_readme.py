@@ -88,3 +88,15 @@ def test_blocks_are_run_in_one_shell_until_one_fails(tmp_path: Path) -> None:
     shown = transcripts.rewritten(text, asked[:2], results[:2])
     assert shown.splitlines()[3:6] == [transcripts.HOME, "$ echo $x in 12 s", "1 in 9 s"]
     assert shown.count("\n") == text.count("\n") + 1
+
+
+def test_every_room_is_in_the_plan_of_the_house() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rooms = [
+        path
+        for path in (ROOT / "relink").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    ]
+    for room in rooms:
+        if room.stem not in ("__init__", "__main__", "errors"):
+            assert f"`relink/{room.name}" in text, room
