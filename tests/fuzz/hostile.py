@@ -34,6 +34,7 @@ from relink.elf.image import read_image, read_sections
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import RelinkError
 from relink.isa import BufferSource, coverage_of, read_device_code
+from relink.isa.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.closure import LoadedObject
 from relink.loader.files import Candidate, Files
@@ -194,10 +195,17 @@ def check_prefix(scene: Scene, data: bytes) -> None:
     report_json(pipeline.relink(scene.works.small(scene.scratch / "w"), options))
 
 
-def check_bundle(_: Scene, data: bytes) -> None:
+def check_bundle(scene: Scene, data: bytes) -> None:
     code = read_device_code(BufferSource(data), "x", scan_limit=1 << 16)
     json.dumps(coverage_of(code).to_json())
     assert len(code.problems) <= 100
+    # As `relink isa` meets it: a library, or a file of kernels, in a directory and in a wheel.
+    name = "libx.so" if data[:4] == b"\x7fELF" and len(data) % 2 else "x.hsaco"
+    (scene.scratch / "lib").mkdir()
+    (scene.scratch / "lib" / name).write_bytes(data)
+    json.dumps(survey(scene.scratch, scan_limit=1 << 16).to_json())
+    if len(data) % 4 == 0:
+        json.dumps(survey(scene.works.wheel(scene.scratch, {f"demo/{name}": data})).to_json())
 
 
 # Data
