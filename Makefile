@@ -24,7 +24,7 @@ docs: $(READY)
 	$(BIN)/python scripts/make_docs.py
 
 fuzz: $(READY)
-	$(BIN)/pytest -m fuzz -n $(JOBS) tests/fuzz
+	$(BIN)/pytest -m fuzz -n $(JOBS) --dist worksteal tests/fuzz
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -24,23 +24,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
 from relink import pipeline, queries
 from relink.diff import diff
 from relink.elf.image import read_image, read_sections
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbols import read_symbols
 from relink.errors import RelinkError
 from relink.isa import BufferSource, coverage_of, read_device_code
 from relink.isa.survey import survey
 from relink.loader.cache import parse_cache
-from relink.loader.closure import LoadedObject
-from relink.loader.files import Candidate, Files
-from relink.loader.tables import Tables, file_of
 from relink.loader.target import find_target
-from relink.plan.dlopen import DlopenKnowledge
 from relink.plan.model import from_json, to_json
 from relink.profiles import read_profile
 from relink.report import inspection, text
@@ -54,6 +50,7 @@ from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Scene
+from tests.fuzz.watch import remember, watched
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 from tests.unit.wheel.build import DIST_INFO, FILENAME, METADATA, WHEEL
@@ -298,77 +295,6 @@ def scene_of(works: Path, scratch: Path) -> Scene:
         cache.read_bytes()[: 1 << 16] if cache.exists() else b"glibc-ld.so.cache1.1"
     )
     return Scene(built, scratch / "here", target, (vendor, Path(report.output.path)))
-
-
-def remember(scratch: Path) -> None:
-    """Read Python, the C library and the prefix once and not for every input, which would take most of the time."""
-    seen: dict[str, Candidate] = {}
-    tables: dict[tuple[object, ...], SymbolTable] = {}
-    dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
-    open_anew, table_anew, strings_anew = Files._open, Tables.of, DlopenKnowledge._strings
-
-    def known(path: str) -> bool:
-        return path.startswith("/") and not path.startswith(f"{scratch}/")
-
-    def open_once(self: Files, path: str) -> Candidate:
-        if not known(path) or self.root != "/":
-            return open_anew(self, path)
-        if path not in seen:
-            seen[path] = open_anew(self, path)
-        return seen[path]
-
-    def table_once(self: Tables, item: LoadedObject) -> SymbolTable:
-        key = file_of(item)
-        if not known(item.path) or key[0] == "member":
-            return table_anew(self, item)
-        if key not in tables:
-            tables[key] = table_anew(self, item)
-        return tables[key]
-
-    def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:
-        key = file_of(item)
-        if not known(item.path) or key[0] == "member":
-            return strings_anew(self, item)
-        if key not in dlopened:
-            dlopened[key] = strings_anew(self, item)
-        return dlopened[key]
-
-    Files._open, Tables.of, DlopenKnowledge._strings = open_once, table_once, strings_once  # type: ignore[method-assign]
-
-
-_WRITES = frozenset({"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod",
-                     "os.chown", "os.truncate", "os.utime"})  # fmt: skip
-
-
-@contextmanager
-def watched(allowed: Path) -> Iterator[list[str]]:
-    """Collect every path outside of `allowed` that is opened for writing, made, renamed or removed in this process."""
-    outside: list[str] = []
-    inside = os.path.realpath(allowed)
-    active = True
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if not active or (event != "open" and event not in _WRITES):
-            return
-        if event == "open":
-            flags = arguments[2]
-            if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
-                return
-        paths = {"os.rename": arguments[:2], "os.link": arguments[1:2], "os.symlink": arguments[1:2]}
-        for path in paths.get(event, arguments[:1]):
-            if not isinstance(path, str | bytes | os.PathLike):
-                continue
-            absolute = os.path.abspath(os.fsdecode(path))
-            # rmtree works with names relative to a directory that is open.
-            relative = event in _WRITES and not os.path.isabs(os.fsdecode(path))
-            if absolute != os.devnull and not relative and f"{absolute}/".find(f"{inside}/") != 0:
-                outside.append(f"{event} {absolute}")
-
-    sys.addaudithook(hook)
-    try:
-        yield outside
-    finally:
-        active = False
 
 
 def _alarm(*_: object) -> None:

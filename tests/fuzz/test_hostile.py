@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.conftest import COUNTED
-from tests.fuzz.hostile import KINDS, attempt, scene_of, watched
+from tests.fuzz.hostile import KINDS, attempt, scene_of
+from tests.fuzz.watch import watched
 from tests.support.works import Works
 
 ORDINARY = 2_000

@@ -1,0 +1,88 @@
+"""What makes a hunt see and run fast: a hook that sees every file that is written, and a memory of what never changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from relink.elf.symbols import SymbolTable
+from relink.loader.closure import LoadedObject
+from relink.loader.files import Candidate, Files
+from relink.loader.tables import Tables, file_of
+from relink.plan.dlopen import DlopenKnowledge
+
+__all__ = ["remember", "watched"]
+
+_WRITES = frozenset({"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod",
+                     "os.chown", "os.truncate", "os.utime"})  # fmt: skip
+
+
+@contextmanager
+def watched(allowed: Path) -> Iterator[list[str]]:
+    """Collect every path outside of `allowed` that is opened for writing, made, renamed or removed in this process."""
+    outside: list[str] = []
+    inside = os.path.realpath(allowed)
+    active = True
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if not active or (event != "open" and event not in _WRITES):
+            return
+        if event == "open":
+            flags = arguments[2]
+            if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+                return
+        paths = {"os.rename": arguments[:2], "os.link": arguments[1:2], "os.symlink": arguments[1:2]}
+        for path in paths.get(event, arguments[:1]):
+            if not isinstance(path, str | bytes | os.PathLike):
+                continue
+            absolute = os.path.abspath(os.fsdecode(path))
+            # rmtree works with names relative to a directory that is open.
+            relative = event in _WRITES and not os.path.isabs(os.fsdecode(path))
+            if absolute != os.devnull and not relative and f"{absolute}/".find(f"{inside}/") != 0:
+                outside.append(f"{event} {absolute}")
+
+    sys.addaudithook(hook)
+    try:
+        yield outside
+    finally:
+        active = False
+
+
+def remember(scratch: Path) -> None:
+    """Read Python, the C library and the prefix once and not for every input, which would take most of the time."""
+    seen: dict[str, Candidate] = {}
+    tables: dict[tuple[object, ...], SymbolTable] = {}
+    dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
+    open_anew, table_anew, strings_anew = Files._open, Tables.of, DlopenKnowledge._strings
+
+    def known(path: str) -> bool:
+        return path.startswith("/") and not path.startswith(f"{scratch}/")
+
+    def open_once(self: Files, path: str) -> Candidate:
+        if not known(path) or self.root != "/":
+            return open_anew(self, path)
+        if path not in seen:
+            seen[path] = open_anew(self, path)
+        return seen[path]
+
+    def table_once(self: Tables, item: LoadedObject) -> SymbolTable:
+        key = file_of(item)
+        if not known(item.path) or key[0] == "member":
+            return table_anew(self, item)
+        if key not in tables:
+            tables[key] = table_anew(self, item)
+        return tables[key]
+
+    def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:
+        key = file_of(item)
+        if not known(item.path) or key[0] == "member":
+            return strings_anew(self, item)
+        if key not in dlopened:
+            dlopened[key] = strings_anew(self, item)
+        return dlopened[key]
+
+    Files._open, Tables.of, DlopenKnowledge._strings = open_once, table_once, strings_once  # type: ignore[method-assign]
