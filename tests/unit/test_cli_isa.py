@@ -141,7 +141,7 @@ def test_the_main_command_without_a_gpu_tells_which_are_covered(
 
 
 def test_a_library_that_the_prefix_dlopens_counts(run: Run, rocm: Path, tmp_path: Path) -> None:
-    named = 'const char name[] = "librocsolver.so.0";'
+    named = 'void *dlopen(const char *, int); void *f(void) { return dlopen("librocsolver.so.0", 1); }'
     shared(rocm / "lib" / "libfoo.so.1", named, flags=["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
     made = fat(tmp_path / "build" / "a.so", raw(entries_of("gfx1030", "gfx906")), "libfoo.so.1")
     wheel = make_wheel(tmp_path / "dist", {"demo/a.so": made})

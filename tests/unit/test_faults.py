@@ -204,7 +204,7 @@ def test_patience_goes_by_the_size_of_the_file(
     real = patchelf.find_patchelf().path
     put(tmp_path / "bin", monkeypatch, f'sleep 1; exec {real} "$@"')
     monkeypatch.setattr(patchelf, "_TIMEOUT", 0.5)
-    with pytest.raises(PatchelfError, match="did not end within 1 s"):
+    with pytest.raises(PatchelfError, match=r"did not end within 0\.5\d* s and was stopped"):
         relink(wheel, works.options(tmp_path / "out"))
     monkeypatch.setattr(patchelf, "_BYTES_A_SECOND", 1 << 16)
     assert relink(wheel, works.options(tmp_path / "out")).output is not None
