@@ -24,11 +24,10 @@ LEAST: Final = 32 << 20
 """Bytes of a stretch below which deflating it anew costs less than looking for its blocks."""
 
 _WINDOW: Final = 32 << 10  # RFC 1951, 2: how far back a block may refer
-_LAG: Final = (
-    128 << 10
-)  # bytes that an inflater may have decoded and not handed out yet; isal's buffer has 64 KiB
+# Bytes that an inflater may have decoded and not handed out yet: hardly any where it had room for more.
+_LAG: Final = 16 << 10
 _SEARCHED: Final = 1 << 19  # bytes of compressed data in which a block's beginning must be found
-_STEP: Final = 16 << 10
+_STEP: Final = 8 << 10
 _HEADER: Final = 1 << 10  # more bytes than the longest header of a block
 _PIECE: Final = 1 << 18
 _OUTPUT: Final = 1 << 20

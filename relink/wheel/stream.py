@@ -16,7 +16,7 @@ __all__ = ["CHUNK", "MemberStream", "content", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
-_COMPRESSED_CHUNK: Final = 1 << 15
+_COMPRESSED_CHUNK: Final = 1 << 14
 
 Reader = Callable[[int, int], bytes]
 
@@ -59,7 +59,7 @@ def _inflated(read: Reader, member: Member, marks: list[Mark] | None) -> Iterato
         pending = inflater.unconsumed_tail
         if data:
             left -= len(data)
-            if marks is not None:
+            if marks is not None and len(data) < CHUNK:  # else the inflater may hold back some
                 marks.append((fed - len(pending), member.size - left))
             yield data
             if left < 0:

@@ -132,7 +132,7 @@ BROKEN: list[tuple[str, Entry, str]] = [
         "after the end of the compressed",
     ),
     (
-        # The stream ends where a buffer of the reader's does (32 KiB).
+        # The stream ends where a buffer of the reader's does (16 KiB).
         "trailing behind a full buffer",
         Entry(b"demo_pkg/x", BIG[:131_062], compressed=_stored_blocks(BIG[:131_062]) + b"!"),
         "after the end of the compressed",
