@@ -32,6 +32,7 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
+_LAG = 2 * _AHEAD  # pieces that may be in use yet
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -139,7 +140,11 @@ def _pieces(
 
 
 def _slices(view: memoryview) -> Iterator[memoryview]:
+    """Yield a member that is held whole, once: memory that has been written goes back."""
+    memory = view.obj
     for start in range(0, len(view), CHUNK):
+        if isinstance(memory, mmap.mmap) and start >= _LAG * CHUNK:
+            memory.madvise(mmap.MADV_DONTNEED, start - _LAG * CHUNK, CHUNK)
         yield view[start : start + CHUNK]
 
 

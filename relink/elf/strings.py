@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 
 from relink.elf.image import Buffer, Image, read_sections
@@ -33,6 +34,9 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
             # An overlap on both sides, so that a string across the border of two pieces is seen whole once.
             low = max(section.offset, start - _LONGEST)
             piece = bytes(buffer[low : min(end, start + _CHUNK + _LONGEST)])
+            if isinstance(buffer, mmap.mmap):  # what has been looked at need not stay in memory
+                page = low // mmap.PAGESIZE * mmap.PAGESIZE
+                buffer.madvise(mmap.MADV_DONTNEED, page, min(end, start + _CHUNK) - page)
             if low == section.offset:
                 piece = b"\0" + piece  # a string may stand right at the start
             found |= dict.fromkeys(_names(piece))

@@ -339,18 +339,24 @@ class _Ahead:
             self._free += size
 
     def _begin(self) -> None:
-        """Begin with what comes later; a member counts with its size before it is deflated, which it hardly exceeds."""
-        for job in self._later:
+        """Begin with what comes later, the largest first: it takes longest."""
+        for job in sorted(self._later, key=lambda job: -(job.size or 0)):
             # One thread is the one that asks.
             if len(self._packing) >= self._threads - 1:
                 break
             if job.header.name in self._packing or job.content is None:
                 continue
-            size = content_size(job.content, job.size)
+            size = _packed_size(job, job.content)
             if size <= self._free:
                 self._free -= size
                 packing = self._pool.submit(self._writer.pack, job.header, job.content, job.size, job.spans)
                 self._packing[job.header.name] = (size, packing)
+
+
+def _packed_size(job: _Job, content: Content) -> int:
+    """Return the bytes that a member takes deflated, which are hardly more than its own; those of its spans are known."""
+    spared = sum(span.stop - span.start - (span.last - span.first) // 8 for span in job.spans)
+    return content_size(content, job.size) - spared
 
 
 @contextlib.contextmanager
