@@ -1,0 +1,167 @@
+"""How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the number of members.
+
+Synthetic wheels of compiled libraries with made-up device code, half of which does not compress. RELINK_BENCH_DIR names a
+directory with room for two of the largest (10 GB); the system's temporary directory if it is not set.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from benchmarks.common import Skipped
+from benchmarks.relink import Cost, measured
+from relink.wheel.zipformat import DEFLATED
+from relink.wheel.zipwriter import Header, ZipWriter
+from tests.support.cc import shared
+
+_MIB: Final = 1 << 20
+_LARGEST: Final = 512  # MiB of one member
+_SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
+_MOMENT: Final = (2026, 1, 1, 0, 0, 0)
+_DIST_INFO: Final = "demo-1.0.dist-info"
+_TAG: Final = "py3-none-manylinux_2_17_x86_64"
+_FILES: Final = {
+    "METADATA": b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
+    "WHEEL": f"Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: false\nTag: {_TAG}\n".encode(),
+}
+_SOURCE: Final = """
+extern int hip(void); int g(void) { return hip() + 1; }
+__asm__(".section .hip_fatbin,\\"aw\\",@progbits\\n.p2align 12\\n.incbin \\"PAYLOAD\\"\\n.previous\\n");
+"""
+
+
+def _write(wheel: Path, files: Mapping[str, Path | bytes]) -> None:
+    """Write a wheel of these files, level 1."""
+    rows: list[str] = []
+    with wheel.open("wb") as file:
+        writer = ZipWriter(file, 1)
+        for name, content in (*files.items(), *((f"{_DIST_INFO}/{k}", v) for k, v in _FILES.items())):
+            digest, size = writer.add(Header(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
+            text = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+            rows.append(f"{name},sha256={text},{size}\n")
+        record = f"{_DIST_INFO}/RECORD"
+        text = "".join((*rows, f"{record},,\n"))
+        writer.add(Header(record, DEFLATED, _MOMENT, 0o100644 << 16, 3), text.encode())
+        writer.finish()
+
+
+def _payload(path: Path, mib: int) -> Path:
+    rng = random.Random(mib)
+    with path.open("wb") as file:
+        for _ in range(mib):
+            file.write(rng.randbytes(_MIB // 2) + bytes(_MIB // 2))
+    return path
+
+
+def _library(place: Path, prefix: Path, mib: int) -> Path:
+    source = _SOURCE.replace("PAYLOAD", str(_payload(place / "payload", mib)))
+    made = shared(place / f"a{mib}.so", source, needed=[prefix / "lib" / "libhip.so.7"])
+    (place / "payload").unlink()
+    return made
+
+
+def _prefix(place: Path) -> Path:
+    (place / "rocm" / "lib").mkdir(parents=True)
+    shared(place / "rocm" / "lib" / "libhip.so.7", "int hip(void) { return 41; }")
+    return place / "rocm"
+
+
+def _relink(wheel: Path, prefix: Path, place: Path) -> Cost:
+    out = place / "out"
+    cost = measured(
+        [[sys.executable, "-m", "relink", str(wheel), "--prefix", str(prefix), "-o", str(out)]], place
+    )
+    shutil.rmtree(out)
+    return cost
+
+
+def _place() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="relink-growth-", dir=os.environ.get("RELINK_BENCH_DIR"))
+
+
+def _row(what: str, wheel: Path, cost: Cost, base: Cost) -> str:
+    return (
+        f"  {what:24} {wheel.stat().st_size / 1e6:10.0f}   {cost.wall:7.2f}   {cost.processor:12.2f}   "
+        f"{cost.processor / base.processor:8.1f}   {cost.memory / 1e6:8.0f}"
+    )
+
+
+_HEAD: Final = f"  {'':24} wheel, MB   wall, s   processor, s   of first    peak MB"
+
+
+def changed_bytes() -> Iterator[str]:
+    """ELF files of 512 MiB at most, all of which change."""
+    yield _HEAD
+    with _place() as temporary:
+        place = Path(temporary)
+        prefix = _prefix(place)
+        base = None
+        for mib in _SIZES:
+            need = mib * _MIB * 3
+            if shutil.disk_usage(place).free < need:
+                raise Skipped(f"{place} has no room for {need >> 30} GiB; name another by RELINK_BENCH_DIR")
+            count = -(-mib // _LARGEST)
+            library = _library(place, prefix, mib // count)
+            wheel = place / f"demo-1.0-{_TAG}.whl"
+            _write(wheel, {f"demo/a{number}.so": library for number in range(count)})
+            library.unlink()
+            cost = _relink(wheel, prefix, place)
+            base = base or cost
+            yield _row(f"{mib} MiB in {count} files", wheel, cost, base)
+            wheel.unlink()
+
+
+def untouched_bytes() -> Iterator[str]:
+    """One ELF file of 16 MiB that changes, beside data that does not."""
+    yield _HEAD
+    with _place() as temporary:
+        place = Path(temporary)
+        prefix = _prefix(place)
+        library = _library(place, prefix, 16)
+        base = None
+        for mib in (0, *_SIZES):
+            count = -(-mib // _LARGEST)
+            data = _payload(place / "data", mib // count) if count else None
+            wheel = place / f"demo-1.0-{_TAG}.whl"
+            files = {f"demo/{number}.bin": data for number in range(count) if data}
+            _write(wheel, {"demo/a.so": library, **files})
+            cost = _relink(wheel, prefix, place)
+            base = base or cost
+            yield _row(f"{mib} MiB beside", wheel, cost, base)
+            wheel.unlink()
+
+
+def members() -> Iterator[str]:
+    """One small ELF file among so many modules."""
+    yield _HEAD
+    with _place() as temporary:
+        place = Path(temporary)
+        prefix = _prefix(place)
+        library = _library(place, prefix, 1)
+        base = None
+        for count in (10, 1000, 10_000):
+            wheel = place / f"demo-1.0-{_TAG}.whl"
+            text = hashlib.sha256(b"x").hexdigest()
+            _write(
+                wheel,
+                {
+                    "demo/a.so": library,
+                    **{f"demo/m{number}.py": f"x = '{text}{number}'\n".encode() for number in range(count)},
+                },
+            )
+            cost = _relink(wheel, prefix, place)
+            base = base or cost
+            yield _row(f"{count} members", wheel, cost, base)
+            wheel.unlink()
+
+
+BENCHMARKS = (changed_bytes, untouched_bytes, members)
