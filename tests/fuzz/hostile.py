@@ -51,6 +51,7 @@ from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Scene
 from tests.fuzz.watch import remember, watched
+from tests.support.memory import peak
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 from tests.unit.wheel.build import DIST_INFO, FILENAME, METADATA, WHEEL
@@ -353,16 +354,16 @@ def run(scene: Scene, name: str, first: int, count: int) -> int:
                 sys.stdout.write(f"{name} {number}:\n{traceback.format_exc()}\n")
                 if failed >= 10:
                     break
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    if peak > RESIDENT_CAP:
+    held = peak()
+    if held > RESIDENT_CAP:
         failed += 1
-        sys.stdout.write(f"{name}: {peak >> 20} MiB were held at once\n")
+        sys.stdout.write(f"{name}: {held >> 20} MiB were held at once\n")
     counted = {
         "kind": name,
         "ran": number + 1 - first,
         "accepted": accepted,
         "failed": failed,
-        "mib": peak >> 20,
+        "mib": held >> 20,
     }
     sys.stdout.write(f"{json.dumps(counted)}\n")
     return failed

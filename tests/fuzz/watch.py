@@ -75,7 +75,7 @@ def remember(scratch: Path) -> None:
             return table_anew(self, item)
         if key not in tables:
             tables[key] = table_anew(self, item)
-        return tables[key]
+        return self._noted(tables[key])
 
     def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:
         key = file_of(item)
