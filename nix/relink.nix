@@ -6,7 +6,6 @@
   auditwheel,
   isal,
   packaging,
-  pyelftools,
   rich,
   typer,
   wheel,
@@ -27,7 +26,6 @@ buildPythonApplication {
     auditwheel
     isal
     packaging
-    pyelftools
     rich
     typer
     wheel

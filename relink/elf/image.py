@@ -1,23 +1,19 @@
 """One ELF file as facts: header, segments and dynamic section, read through program headers alone.
 
 Section headers are optional in a file that is run (gABI, "Object Files"), and stripped or hardened libraries come without
-them; so nothing here depends on them, except :func:`read_sections`, which is for checks that need section names. Headers are
-pyelftools' work; the dynamic array and its strings are read in :mod:`relink.elf.dynamic`, once for facts and for symbols.
+them; so nothing here depends on them, except :func:`read_sections`, which is for checks that need section names. The dynamic
+array and its strings are read in :mod:`relink.elf.dynamic`, once for facts and for symbols.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any, cast
-
-from elftools.common.exceptions import ELFError as _PyelftoolsError
-from elftools.elf.elffile import ELFFile
+from typing import Any
 
 from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.errors import ElfError
@@ -216,61 +212,11 @@ def read_header(head: bytes, path: str) -> Header:
     return Header(elf_class, order == "<", head[7], head[8], kind, machine)
 
 
-class _Stream(io.RawIOBase):
-    """A seekable file over a buffer without copying it, which is what pyelftools wants to read from."""
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self._size = len(buffer)
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._size if size is None or size < 0 else min(self._size, self._position + size)
-        data = bytes(self._buffer[self._position : end])
-        self._position += len(data)
-        return data
-
-
-# pyelftools signals damage by whatever its parser stumbles over; these are the ones seen in fuzzing.
-_DAMAGE = (
-    _PyelftoolsError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    AssertionError,
-    RecursionError,
-    MemoryError,
-    struct.error,
-)
+_DAMAGE = (ValueError, IndexError, OverflowError, struct.error)
 
 
 def _damage(path: str, what: str, error: BaseException) -> ElfError:
     return ElfError(f"{path}: damaged {what} ({str(error) or type(error).__name__})")
-
-
-def _open(buffer: Buffer, path: str) -> ELFFile:
-    read_header(bytes(buffer[:_HEADER_SIZE]), path)  # cheap and with a clear message
-    try:
-        return ELFFile(cast("IO[bytes]", _Stream(buffer)))
-    except _DAMAGE as error:
-        raise _damage(path, "ELF header", error) from error
 
 
 def read_image(buffer: Buffer, path: str) -> Image:
@@ -322,9 +268,9 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
     )
     layout = struct.Struct(order + ("IIQQQQQQ" if wide else "8I"))
     if count and size != layout.size:
-        raise _PyelftoolsError(f"program headers of {size} bytes instead of {layout.size}")
+        raise ValueError(f"program headers of {size} bytes instead of {layout.size}")
     if count > _MAX_SEGMENTS or start + count * size > len(buffer):
-        raise _PyelftoolsError(f"{count} program headers at {start:#x} do not fit into the file")
+        raise ValueError(f"{count} program headers at {start:#x} do not fit into the file")
     for entry in layout.iter_unpack(bytes(buffer[start : start + count * size])):
         kind, flags, offset, address, _, file_size, memory_size, align = (
             entry if wide else (entry[0], entry[6], *entry[1:6], entry[7])
@@ -415,7 +361,6 @@ def _parse_dlopen_note(payload: bytes) -> Iterator[DlopenNote]:
 def read_sections(buffer: Buffer, path: str) -> tuple[Section, ...]:
     """Read the section headers; a file without any gives ``()``.
 
-    Not by pyelftools: it takes seconds for a hostile file's 65,535.
 
     :raises ElfError: the table points outside of the file.
     """

@@ -197,7 +197,6 @@ let
     "numpy"
     "packaging"
     "protobuf"
-    "pyelftools"
     "rich"
     "sympy"
     "torch"

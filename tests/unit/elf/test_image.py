@@ -7,12 +7,15 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +31,7 @@ from relink.elf.image import (
 )
 from relink.elf.symbols import read_symbols
 from relink.errors import ElfError
+from relink.loader.target import find_target
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Export, Library, build
 
@@ -342,11 +346,37 @@ def test_every_class_and_byte_order(layout: Layout, machine: int, name: str) -> 
 
 @pytest.mark.parametrize("kind", [0x70000003, 0x6474E554, 0x6FFFFFF0, 0xFFFFFFFF])
 def test_segments_of_any_type_keep_their_number(kind: int) -> None:
-    """pyelftools has words for some of them, and other words for other machines."""
     for machine in (62, 8, 40, 183, 243):
         more = Layout().segment(kind, 4, 0, 0, 0)
         image = read_image(craft(Layout(), machine, ENTRIES, STRINGS, more=(more,)), "x")
         assert image.segments[-1].type == kind
+
+
+def system_files() -> list[Path]:
+    libc = Path(find_target().libc_directory)
+    found = [Path(sys.executable).resolve(), *sorted(libc.glob("lib[cmpz]*.so.*"))[:12]]
+    return [path for path in found if path.is_file()]
+
+
+@pytest.mark.parametrize("path", system_files(), ids=lambda path: path.name)
+def test_headers_are_what_pyelftools_reads(path: Path) -> None:
+    data = path.read_bytes()
+    image, sections = read_image(data, path.name), read_sections(data, path.name)
+    with path.open("rb") as file:
+        other = ELFFile(file)
+        names = ("p_flags", "p_offset", "p_vaddr", "p_filesz", "p_memsz", "p_align")
+        assert [
+            (one.flags, one.offset, one.address, one.file_size, one.memory_size, one.align)
+            for one in image.segments
+        ] == [tuple(segment[name] for name in names) for segment in other.iter_segments()]
+        assert [(one.name, one.address, one.offset, one.flags) for one in sections] == [
+            (section.name, section["sh_addr"], section["sh_offset"], section["sh_flags"])
+            for section in other.iter_sections()
+        ]
+        dynamic = other.get_section_by_name(".dynamic")
+        assert isinstance(dynamic, DynamicSection)
+        needed = [vars(tag)["needed"] for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
+        assert list(image.needed) == needed
 
 
 def test_without_a_dynamic_section() -> None:
