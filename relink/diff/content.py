@@ -105,6 +105,18 @@ def same_content(before: WheelArchive, after: WheelArchive, old: str, new: str) 
     return next(compared(streams(before, after, old, new), Ranges()), None) is None
 
 
+def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Cut a stream anew, at whole pages: of a page that is written to, the rest is copied as it is at that moment."""
+    pending = bytearray()
+    for data in chunks:
+        pending += data
+        while len(pending) >= _CHUNK:
+            yield bytes(pending[:_CHUNK])
+            del pending[:_CHUNK]
+    if pending:
+        yield bytes(pending)
+
+
 @contextlib.contextmanager
 def both(
     before: WheelArchive, after: WheelArchive, names: tuple[str, str], ranges: Ranges
@@ -127,13 +139,13 @@ def both(
 
     def kept() -> Iterator[bytes]:
         at = 0
-        for data in before.chunks(names[0]):
+        for data in _pieces(before.chunks(names[0])):
             first[at : at + len(data)] = data
             at += len(data)
             yield data
 
     with first, second:
-        for at, data in compared(in_step(kept(), after.chunks(names[1])), ranges):
+        for at, data in compared(in_step(kept(), _pieces(after.chunks(names[1]))), ranges):
             second[at : at + len(data)] = data
         with memoryview(first) as a, memoryview(second) as b, a[: sizes[0]] as old, b[: sizes[1]] as new:
             yield old, new

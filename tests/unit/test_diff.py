@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import struct
 import subprocess
@@ -16,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from relink.diff import diff
-from relink.diff.content import Ranges, compared
+from relink.diff.content import Ranges, both, compared
 from relink.diff.elf import changes, named
 from relink.elf.hollow import find_cuts
 from relink.elf.image import read_image, read_sections
 from relink.errors import WheelError
 from relink.pipeline import relink
 from relink.report.diff_text import WheelDiff, to_json, to_text
+from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, VENDOR_PATH, Works
@@ -377,6 +379,27 @@ def test_unreadable(pair: tuple[Path, Path], tmp_path: Path) -> None:
     bad.write_bytes(data)
     with pytest.raises(WheelError, match=r"demo/a\.so"):
         diff(pair[0], bad)
+
+
+def test_both_contents_are_whole_whatever_pieces_they_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share the pages that are the same, and a piece may end in the middle of one that is not."""
+    monkeypatch.setattr("relink.wheel.stream._COMPRESSED_CHUNK", 5000)
+    before = random.Random(1).randbytes(300_000) * 5
+    after = bytearray(before)
+    for at in range(100, len(after), 50_001):
+        after[at] ^= 1
+    one = make_wheel(tmp_path / "1", {"demo/data": before}, tag=TAG)
+    two = make_wheel(tmp_path / "2", {"demo/data": bytes(after)}, tag=TAG)
+    with (
+        WheelArchive(one) as first,
+        WheelArchive(two) as second,
+        both(first, second, ("demo/data", "demo/data"), ranges := Ranges()) as (old, new),
+    ):
+        assert bytes(old) == before
+        assert bytes(new) == after
+    assert ranges.differing == len(range(100, len(after), 50_001))
 
 
 def test_memory_is_that_of_one_file(tmp_path: Path) -> None:
