@@ -29,6 +29,8 @@ _LAG: Final = 16 << 10
 _SEARCHED: Final = 1 << 19  # bytes of compressed data in which a block's beginning must be found
 _STEP: Final = 8 << 10
 _HEADER: Final = 1 << 10  # more bytes than the longest header of a block
+_PATIENCE: Final = 64 << 20
+_TRIED: Final = 32 << 10  # bytes that could be inflated while one candidate is tried in vain
 _PIECE: Final = 1 << 18
 _OUTPUT: Final = 1 << 20
 _ZEROS: Final = bytes(_WINDOW)
@@ -86,14 +88,22 @@ def find_spans(data: Compressed, stretches: Iterable[range]) -> tuple[Span, ...]
     for stretch in stretches:
         if len(stretch) < LEAST:
             continue
-        begin = _first(data, stretch.start + _WINDOW if stretch.start else 0)
-        end = _last(data, stretch.stop) if begin else None
+        patience = _Patience(2 * data.size + _PATIENCE)
+        begin = _first(data, stretch.start + _WINDOW if stretch.start else 0, patience)
+        end = _last(data, stretch.stop, patience) if begin else None
         if begin and end and begin[1] < end[1]:
             found.append(Span(begin[1], end[1], begin[0], end[0], data))
     return tuple(found)
 
 
-def _first(data: Compressed, lowest: int) -> tuple[int, int] | None:
+@dataclass(slots=True)
+class _Patience:
+    """What a search may cost, in bytes that are inflated: data can be made to look like headers everywhere."""
+
+    left: int
+
+
+def _first(data: Compressed, lowest: int, patience: _Patience) -> tuple[int, int] | None:
     """Return (bit, content) of the first block whose content begins at `lowest` or later."""
     if lowest == 0:
         return 0, 0
@@ -101,7 +111,9 @@ def _first(data: Compressed, lowest: int) -> tuple[int, int] | None:
     from_byte = data.marks[place - 1][0] if place else 0
     known = 0, 0
     for bit in _candidates(data, from_byte, from_byte + _SEARCHED):
-        length = _length(data, known[0], bit)
+        length = _length(data, known[0], bit, patience)
+        if patience.left < 0:
+            return None
         if length is None:
             continue
         known = bit, known[1] + length
@@ -110,14 +122,16 @@ def _first(data: Compressed, lowest: int) -> tuple[int, int] | None:
     return None
 
 
-def _last(data: Compressed, highest: int) -> tuple[int, int] | None:
+def _last(data: Compressed, highest: int, patience: _Patience) -> tuple[int, int] | None:
     """Return (bit, content) of the last block whose content begins at `highest` or before."""
     place = bisect_left(data.marks, highest, key=lambda mark: mark[1])
     stop = data.marks[place][0] if place < len(data.marks) else data.length
     known: tuple[int, int] | None = None
     for end in range(stop, max(0, stop - _SEARCHED), -_STEP):
         for bit in reversed([*_candidates(data, max(0, end - _STEP), end)]):
-            length = _length(data, bit, known[0] if known else None)
+            length = _length(data, bit, known[0] if known else None, patience)
+            if patience.left < 0:
+                return None
             if length is None:
                 continue
             known = bit, (known[1] if known else data.size) - length
@@ -126,23 +140,29 @@ def _last(data: Compressed, highest: int) -> tuple[int, int] | None:
     return None
 
 
-def _length(data: Compressed, first: int, last: int | None) -> int | None:
+def _length(data: Compressed, first: int, last: int | None, patience: _Patience) -> int | None:
     """Return how many bytes of content the blocks from bit `first` to `last` have (None: to the end of the data).
 
-    None if no block begins at one of these. Of content before `first` nothing is known, so zeros stand for it.
+    None if no block begins at one of these, or patience is at its end. Of content before `first` nothing is known: zeros stand
+    for it.
     """
     inflater = isal_zlib.decompressobj(-15, _ZEROS)
     length = 0
+    patience.left -= _TRIED
     try:
         for piece in _bits(data, first, last):
             feed = piece
             while feed or inflater.unconsumed_tail:
-                length += len(inflater.decompress(inflater.unconsumed_tail or feed, _OUTPUT))
+                more = len(inflater.decompress(inflater.unconsumed_tail or feed, _OUTPUT))
+                length += more
+                patience.left -= more
                 feed = b""
+                if patience.left < 0:
+                    return None
                 if inflater.eof:
                     break
-        while not inflater.eof and (more := inflater.decompress(b"", _OUTPUT)):
-            length += len(more)
+        while not inflater.eof and (more := len(inflater.decompress(b"", _OUTPUT))):
+            length += more
     except _InflateError:
         return None
     return length if inflater.eof and not inflater.unused_data else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from unittest.mock import Mock
 
 import pytest
 from isal import isal_zlib
@@ -95,7 +96,7 @@ def test_every_place_in_a_byte() -> None:
     data = compressed(stream, len(old))
     blocks = [(0, 0)]
     for bit in splice._candidates(data, 0, len(stream)):
-        if (length := splice._length(data, blocks[-1][0], bit)) is not None:
+        if (length := splice._length(data, blocks[-1][0], bit, splice._Patience(1 << 40))) is not None:
             blocks.append((bit, blocks[-1][1] + length))
     late = len(blocks) // 2
     firsts = {bit % 8: (bit, start) for bit, start in blocks[:late] if start >= 32 * KIB}
@@ -152,6 +153,19 @@ def test_where_blocks_cannot_be_told_there_are_none() -> None:
     old = made(2, 800 * KIB)
     data = compressed(deflate(old, 6, zlib.Z_FIXED), len(old))
     assert find_spans(data, [range(100 * KIB, 700 * KIB)]) == ()
+
+
+@pytest.mark.parametrize("find", [splice._first, splice._last])
+def test_what_looks_like_headers_everywhere_ends_the_search(
+    find: Callable[[Compressed, int, splice._Patience], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Content full of what a stored block's length looks like, in stored blocks."""
+    old = b"\0\1\0\xfe\xff" * (3 << 20) + random.Random(1).randbytes(1 << 20)
+    data = compressed(deflate(old, 0), len(old), 32 * KIB)
+    tried = Mock(wraps=splice._length)
+    monkeypatch.setattr(splice, "_length", tried)
+    assert find(data, 14 << 20, splice._Patience(1 << 20)) is None
+    assert 0 < tried.call_count <= 33
 
 
 def test_a_stream_of_isal() -> None:
