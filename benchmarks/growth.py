@@ -1,21 +1,21 @@
 """How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the number of members.
 
 Synthetic wheels of compiled libraries with made-up device code, half of which does not compress. RELINK_BENCH_DIR names a
-directory with room for two of the largest (10 GB); the system's temporary directory if it is not set.
+directory with room for two of the largest (14 GiB); the system's temporary directory if it is not set.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from benchmarks.common import Skipped
 from benchmarks.relink import Cost, measured
@@ -24,6 +24,7 @@ from relink.wheel.zipwriter import Header, ZipWriter
 from tests.support.cc import shared
 
 _MIB: Final = 1 << 20
+_ROOM: Final = 14 << 30  # bytes
 _LARGEST: Final = 512  # MiB of one member
 _SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
 _MOMENT: Final = (2026, 1, 1, 0, 0, 0)
@@ -84,84 +85,65 @@ def _relink(wheel: Path, prefix: Path, place: Path) -> Cost:
     return cost
 
 
-def _place() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="relink-growth-", dir=os.environ.get("RELINK_BENCH_DIR"))
+Files: TypeAlias = Mapping[str, Path | bytes]
 
 
-def _row(what: str, wheel: Path, cost: Cost, base: Cost) -> str:
-    return (
-        f"  {what:24} {wheel.stat().st_size / 1e6:10.0f}   {cost.wall:7.2f}   {cost.processor:12.2f}   "
-        f"{cost.processor / base.processor:8.1f}   {cost.memory / 1e6:8.0f}"
-    )
+def _series(cases: Iterable[tuple[str, Callable[[Path, Path], Files]]]) -> Iterator[str]:
+    """Relink one wheel after the other.
 
-
-_HEAD: Final = f"  {'':24} wheel, MB   wall, s   processor, s   of first    peak MB"
+    :param cases: what it is, and what makes its files, of a directory for them and the prefix.
+    """
+    yield f"  {'':24} wheel, MB   wall, s   processor, s   of first    peak MB"
+    base = None
+    with tempfile.TemporaryDirectory(prefix="relink-growth-", dir=os.environ.get("RELINK_BENCH_DIR")) as top:
+        place = Path(top)
+        prefix = _prefix(place)
+        for what, files in cases:
+            if shutil.disk_usage(place).free < _ROOM:
+                raise Skipped(f"{place} has no room for {_ROOM >> 30} GiB; name another by RELINK_BENCH_DIR")
+            wheel = place / f"demo-1.0-{_TAG}.whl"
+            _write(wheel, files(place, prefix))
+            cost = _relink(wheel, prefix, place)
+            base = base or cost
+            yield (
+                f"  {what:24} {wheel.stat().st_size / 1e6:10.0f}   {cost.wall:7.2f}   {cost.processor:12.2f}   "
+                f"{cost.processor / base.processor:8.1f}   {cost.memory / 1e6:8.0f}"
+            )
 
 
 def changed_bytes() -> Iterator[str]:
     """ELF files of 512 MiB at most, all of which change."""
-    yield _HEAD
-    with _place() as temporary:
-        place = Path(temporary)
-        prefix = _prefix(place)
-        base = None
-        for mib in _SIZES:
-            need = mib * _MIB * 3
-            if shutil.disk_usage(place).free < need:
-                raise Skipped(f"{place} has no room for {need >> 30} GiB; name another by RELINK_BENCH_DIR")
-            count = -(-mib // _LARGEST)
-            library = _library(place, prefix, mib // count)
-            wheel = place / f"demo-1.0-{_TAG}.whl"
-            _write(wheel, {f"demo/a{number}.so": library for number in range(count)})
-            library.unlink()
-            cost = _relink(wheel, prefix, place)
-            base = base or cost
-            yield _row(f"{mib} MiB in {count} files", wheel, cost, base)
-            wheel.unlink()
+
+    def files(mib: int, place: Path, prefix: Path) -> Files:
+        count = -(-mib // _LARGEST)
+        library = _library(place, prefix, mib // count)
+        return {f"demo/a{number}.so": library for number in range(count)}
+
+    yield from _series((f"{mib} MiB change", partial(files, mib)) for mib in _SIZES)
 
 
 def untouched_bytes() -> Iterator[str]:
     """One ELF file of 16 MiB that changes, beside data that does not."""
-    yield _HEAD
-    with _place() as temporary:
-        place = Path(temporary)
-        prefix = _prefix(place)
-        library = _library(place, prefix, 16)
-        base = None
-        for mib in (0, *_SIZES):
-            count = -(-mib // _LARGEST)
-            data = _payload(place / "data", mib // count) if count else None
-            wheel = place / f"demo-1.0-{_TAG}.whl"
-            files = {f"demo/{number}.bin": data for number in range(count) if data}
-            _write(wheel, {"demo/a.so": library, **files})
-            cost = _relink(wheel, prefix, place)
-            base = base or cost
-            yield _row(f"{mib} MiB beside", wheel, cost, base)
-            wheel.unlink()
+
+    def files(mib: int, place: Path, prefix: Path) -> Files:
+        count = -(-mib // _LARGEST)
+        data = _payload(place / "data", mib // max(count, 1))
+        return {
+            "demo/a.so": _library(place, prefix, 16),
+            **{f"demo/{number}.bin": data for number in range(count)},
+        }
+
+    yield from _series((f"{mib} MiB beside", partial(files, mib)) for mib in (0, *_SIZES))
 
 
 def members() -> Iterator[str]:
     """One small ELF file among so many modules."""
-    yield _HEAD
-    with _place() as temporary:
-        place = Path(temporary)
-        prefix = _prefix(place)
-        library = _library(place, prefix, 1)
-        base = None
-        for count in (10, 1000, 10_000):
-            wheel = place / f"demo-1.0-{_TAG}.whl"
-            text = hashlib.sha256(b"x").hexdigest()
-            _write(
-                wheel,
-                {
-                    "demo/a.so": library,
-                    **{f"demo/m{number}.py": f"x = '{text}{number}'\n".encode() for number in range(count)},
-                },
-            )
-            cost = _relink(wheel, prefix, place)
-            base = base or cost
-            yield _row(f"{count} members", wheel, cost, base)
-            wheel.unlink()
+
+    def files(count: int, place: Path, prefix: Path) -> Files:
+        modules = {f"demo/m{number}.py": f"x = {number}\n".encode() * 9 for number in range(count)}
+        return {"demo/a.so": _library(place, prefix, 1), **modules}
+
+    yield from _series((f"{count} members", partial(files, count)) for count in (10, 1000, 10_000))
 
 
 BENCHMARKS = (changed_bytes, untouched_bytes, members)
