@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from relink.elf.image import is_elf
+from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 
@@ -23,6 +24,10 @@ def open_ahead(path: Path, limits: Limits | None = None) -> WheelArchive:
     archive = WheelArchive(path, limits=limits)
     members = sorted(archive.members.values(), key=lambda member: member.size, reverse=True)
     others = members[1].size if len(members) > 1 else 0
-    if members[0].size >= max(_WORTH, _SHARE * others) and is_elf(archive.prefix(members[0].name, 4)):
-        archive.read_ahead(members[0].name)
+    try:
+        if members[0].size >= max(_WORTH, _SHARE * others) and is_elf(archive.prefix(members[0].name, 4)):
+            archive.read_ahead(members[0].name)
+    except WheelError:
+        archive.close()
+        raise
     return archive

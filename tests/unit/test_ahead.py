@@ -1,0 +1,64 @@
+"""The largest file is read while the rest is prepared: only where it pays, and nothing is left open or running."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from relink import ahead
+from relink.errors import WheelError
+from tests.support.wheels import make_wheel
+
+ELF = b"\x7fELF" + random.Random(1).randbytes(1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_WORTH", 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("files", "begun"),
+    [
+        ({"demo/a.so": ELF, "demo/b": b"x"}, ["demo/a.so"]),
+        ({"demo/a.so": ELF, "demo/b.so": ELF[: 1 << 18]}, []),
+        ({"demo/a.bin": b"x" + ELF}, []),
+        ({"demo/a.so": ELF[:1000]}, []),
+    ],
+    ids=["far larger", "others large", "not ELF", "small"],
+)
+def test_what_is_begun(tmp_path: Path, files: dict[str, bytes], begun: list[str]) -> None:
+    with ahead.open_ahead(make_wheel(tmp_path, files)) as archive:
+        assert [*archive._ahead] == begun
+        for name, content in files.items():
+            assert bytes(archive.read_into(name)) == content
+            assert bytes(archive.read_into(name)) == content
+        assert not archive._ahead
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("relink-ahead")]
+
+
+def test_closing_ends_it(tmp_path: Path) -> None:
+    archive = ahead.open_ahead(make_wheel(tmp_path, {"demo/a.so": ELF * 50}))
+    (reading,) = archive._ahead.values()
+    archive.close()
+    assert reading.done()
+    with pytest.raises(ValueError, match="has been closed"):
+        archive.read("demo/a.so")
+
+
+def test_damage_at_its_beginning_leaves_nothing_open(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo/a.so": ELF})
+    with zipfile.ZipFile(wheel) as archive:
+        place = archive.getinfo("demo/a.so").header_offset + 30 + len("demo/a.so")
+    with wheel.open("r+b") as file:
+        file.seek(place)
+        file.write(b"\xff" * 64)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(WheelError, match=r"demo/a\.so"):
+        ahead.open_ahead(wheel)
+    assert os.listdir("/proc/self/fd") == before
