@@ -203,12 +203,15 @@ class Prover:
         yield from dlopen_findings(situation, closures, self.knowledge)
 
     def _open_symbols(self, open_symbols: Mapping[str, Mapping[Unbound, Closure]]) -> Iterator[Finding]:
+        nearest: dict[int, Closest] = {}
         for path, lost in open_symbols.items():
             parts = []
             for item, closure in list(lost.items())[:_MAX_SHOWN]:
                 name = f"{item.name}@{item.version}" if item.version else item.name
                 blamed = f" of {item.file}" if item.file else ""
-                found = Closest(closure, self.tables).of(item)
+                if id(closure) not in nearest:
+                    nearest[id(closure)] = Closest(closure, self.tables)
+                found = nearest[id(closure)].of(item)
                 near = f" (near: {', '.join(found)})" if found else ""
                 parts.append(f"{name}{blamed}{near}")
             more = f" and {len(lost) - _MAX_SHOWN} more" if len(lost) > _MAX_SHOWN else ""

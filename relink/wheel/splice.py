@@ -36,6 +36,7 @@ _OUTPUT: Final = 1 << 20
 _ZEROS: Final = bytes(_WINDOW)
 _END: Final = 0b011, 10  # an empty block of fixed codes that is the last: 1, 01, and seven zeros for its end
 _EMPTY: Final = 0b010, 10  # the same, but not the last
+_STORED: Final = 0, 3  # a stored block's three bits, behind which it begins at a byte
 _LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)  # RFC 1951, 3.2.7
 
 _InflateError = cast("type[Exception]", isal_zlib.error)
@@ -169,31 +170,34 @@ def _length(data: Compressed, first: int, last: int | None, patience: _Patience)
 
 
 def _bits(data: Compressed, first: int, last: int | None) -> Iterator[bytes]:
-    """Yield a stream of the blocks from bit `first` to `last` and an end, or to the data's own end.
+    """Yield a stream of the blocks from bit `first` to `last` and an end, or to the data's own end."""
+    yield from _taken(
+        data, first, 8 * data.length if last is None else last, (0, 0) if last is None else _END
+    )
 
-    Bits keep their place in a byte, since stored blocks begin at a byte's beginning: empty blocks fill up to it.
+
+def _taken(data: Compressed, first: int, last: int, end: tuple[int, int]) -> Iterator[bytes]:
+    """Yield the bits from `first` to `last`, and those of `end` behind them, up to a byte's end.
+
+    They keep their place in a byte, since stored blocks begin at a byte's beginning: empty blocks fill up to it.
     """
     number, count = _filling(first % 8)
-    at, stop = first // 8, data.length if last is None else last // 8
-    left = last % 8 if last is not None else 0
-    if count % 8 and at < stop:
-        number |= data.read(at, 1)[0] >> count % 8 << count
-        at, count = at + 1, count + 8 - count % 8
-        yield number.to_bytes(count // 8, "little")
-        number = count = 0
-    elif not count % 8:
+    at, stop, left = first // 8, last // 8, last % 8
+    if at < stop:
+        if count % 8:
+            number |= data.read(at, 1)[0] >> count % 8 << count
+            at, count = at + 1, count + 8 - count % 8
         yield number.to_bytes(count // 8, "little")
         number = count = 0
     while at < stop:
         piece = data.read(at, min(_PIECE, stop - at))
         at += len(piece)
         yield piece
-    if last is not None:
-        if left > count % 8:  # else there is nothing between first and last
-            number |= (data.read(stop, 1)[0] & (1 << left) - 1) >> count % 8 << count
-            count += left - count % 8
-        number, count = number | _END[0] << count, count + _END[1]
-        yield number.to_bytes(-(-count // 8), "little")
+    if left > count % 8:  # else there is nothing between first and last
+        number |= (data.read(stop, 1)[0] & (1 << left) - 1) >> count % 8 << count
+        count += left - count % 8
+    number, count = number | end[0] << count, count + end[1]
+    yield number.to_bytes(-(-count // 8), "little")
 
 
 def _candidates(data: Compressed, start: int, stop: int) -> Iterator[int]:
@@ -373,17 +377,6 @@ class Joiner:
         if span.start:
             self._write(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
         self._deflater = self._new()
-        number, count = _filling(span.first % 8)
-        at, stop = span.first // 8, span.last // 8
-        if count % 8:
-            number |= span.data.read(at, 1)[0] >> count % 8 << count
-            at, count = at + 1, count + 8 - count % 8
-        self._write(number.to_bytes(count // 8, "little"))
-        while at < stop:
-            piece = span.data.read(at, min(_PIECE, stop - at))
-            at += len(piece)
+        for piece in _taken(span.data, span.first, span.last, _STORED):
             self._write(piece)
-        left = span.last % 8
-        last = span.data.read(stop, 1)[0] & ((1 << left) - 1) if left else 0
-        # A stored block without content: three zeros, the rest of the byte, no bytes and the complement of that.
-        self._write(last.to_bytes(-(-(left + 3) // 8), "little") + b"\0\0\xff\xff")
+        self._write(b"\0\0\xff\xff")  # no bytes, and the complement of that
