@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from relink.nix.attributes import EXTRA
 from relink.nix.model import Base, CodeSet, CodeTarget, File, Package
 from relink.plan.findings import Finding, finding
 from relink.plan.layout import Layout
+from relink.plan.members import reached
 from relink.profiles import Profile
 from relink.rocm import rocm_facts
 from relink.wheel.archive import WheelArchive
@@ -153,17 +153,11 @@ def _coverage(subject: Subject, served: Iterable[str]) -> Iterable[CodeSet]:
 
 def _open_symbols(subject: Subject) -> set[str]:
     """Imports that another member of the wheel supplies without being NEEDED: the package loads it before, globally."""
-    by_name = {image.soname or posixpath.basename(member): member for member, image in subject.images.items()}
+    near = reached(subject.images)
     found: set[str] = set()
     for member, table in subject.tables.items():
-        reached, waiting = {member}, [member]
-        while waiting:
-            for soname in subject.images[waiting.pop()].needed:
-                if (other := by_name.get(soname)) and other not in reached:
-                    reached.add(other)
-                    waiting.append(other)
         imports = {item.name for item in table.imports}
-        for other in subject.tables.keys() - reached:
+        for other in subject.tables.keys() - near[member]:
             found |= imports & subject.tables[other].exports.keys()
     return found
 

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
+from relink.plan.members import reached
 from relink.plan.words import some
 from relink.profiles import load_schema
 
@@ -127,19 +128,12 @@ def _suppliers(
     images: Mapping[str, Image], tables: Mapping[str, SymbolTable]
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Members that export what another imports without needing them, by name; each with one that does, and the symbols."""
-    by_name = {image.soname or posixpath.basename(member): member for member, image in images.items()}
+    near = reached(images)
     for member, table in tables.items():
-        reached, waiting = {member}, [member]
-        while waiting:
-            for soname in images[waiting.pop()].needed:
-                other = by_name.get(soname)
-                if other is not None and other not in reached:
-                    reached.add(other)
-                    waiting.append(other)
-        own = {symbol for item in reached for symbol in tables[item].exports}
+        own = {symbol for item in near[member] for symbol in tables[item].exports}
         wanted = {item.name for item in table.imports if item.binding != "weak"} - own
         for other in tables:
-            names = sorted(wanted & tables[other].exports.keys()) if other not in reached else []
+            names = sorted(wanted & tables[other].exports.keys()) if other not in near[member] else []
             if names:
                 yield other, (member, names)
 

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,33 +22,13 @@ from relink import cli
 from relink.cli.bar import stage_bar
 from relink.errors import UsageError
 from relink.plan.findings import RULES
+from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
 
 COMMANDS = tuple(
     command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
 )
 SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """relink with these words, in this process: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)  # the default output directory
-    for name in ("FORCE_COLOR", "RELINK_DEBUG", "SOURCE_DATE_EPOCH", "ROCM_PATH", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-    def go(*words: str | Path) -> tuple[int, str, str]:
-        arguments = [str(word) for word in words]
-        monkeypatch.setattr(sys, "argv", ["relink", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        code = end.value.code
-        captured = capsys.readouterr()
-        return (code if isinstance(code, int) else 0), captured.out, captured.err
-
-    return go
 
 
 def process(*words: str | Path, **environment: str) -> subprocess.Popen[str]:

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from relink import cli
 from relink.plan.model import Plan
 from relink.plan.model import to_json as plan_json
 from relink.report.html import html_page
 from relink.report.model import to_json
+from tests.support.command import Run
 from tests.support.reports import Page, sample_report
 from tests.support.works import OUTPUT, Works
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    for name in ("FORCE_COLOR", "RELINK_DEBUG", "SOURCE_DATE_EPOCH", "ROCM_PATH", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-    def go(*words: str | Path) -> tuple[int, str, str]:
-        arguments = [str(word) for word in words]
-        monkeypatch.setattr(sys, "argv", ["relink", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        code = end.value.code
-        captured = capsys.readouterr()
-        return (code if isinstance(code, int) else 0), captured.out, captured.err
-
-    return go
 
 
 def verdict(path: Path) -> str:
