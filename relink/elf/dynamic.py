@@ -11,15 +11,17 @@ import mmap
 import struct
 import sys
 from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from relink.errors import ElfError
 
-__all__ = ["HASHED", "RELOCATED", "Buffer", "Memory", "Row", "Strings", "symbol_rows"]
+__all__ = ["HASHED", "RELOCATED", "Buffer", "Columns", "Memory", "Strings", "symbol_columns"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of one ELF file: a member inflated into memory, or a mapped file."""
-Row: TypeAlias = tuple[int, int, int, int, int]  # st_name, st_info, st_other, st_shndx, st_value
 
 # Tags of the dynamic array (elf/elf.h).
 DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_SYMENT = 2, 4, 5, 6, 7, 8, 10, 11
@@ -32,6 +34,8 @@ _TABLES: Final = frozenset(
 HASHED, RELOCATED = 1, 2  # flags of a symbol: the hash table has it, a relocation names it
 
 _MAX_DYNAMIC: Final = 1 << 16  # entries; real ones have under a hundred
+_MOST_STRINGS: Final = 4  # for each symbol; bytes of names for each byte of the string table
+_AND_ITS_END: Final = (1).__add__
 _MAX_CHAIN: Final = 1 << 20  # symbols in one bucket of a GNU hash table
 
 
@@ -114,8 +118,12 @@ class Memory:
 
     def words(self, address: int, count: int, kind: str = "I") -> array[int]:
         """Return `count` integers at `address`, fewer if the segment ends."""
+        data = self.read(address, count * array(kind).itemsize)
+        return self.numbers(kind, data)
+
+    def numbers(self, kind: str, data: bytes) -> array[int]:
+        """Return the integers in `data`, without what is left at its end."""
         numbers = array(kind)
-        data = self.read(address, count * numbers.itemsize)
         numbers.frombytes(data[: len(data) // numbers.itemsize * numbers.itemsize])
         if (self.endian == "<") != (sys.byteorder == "little"):
             numbers.byteswap()
@@ -131,6 +139,7 @@ class Strings:
         if size is None or size > room:
             memory.problem("DT_STRSZ is missing, or reaches outside of the file or into the next table")
         data = memory.read(address, room if size is None else min(size, room))
+        self._memory = memory
         if not data.endswith(b"\0"):
             memory.problem("the string table is empty or does not end in a zero byte")
             data += b"\0"
@@ -143,16 +152,70 @@ class Strings:
         end = self.text.find("\0", offset, offset + longest + 1)
         return None if end < 0 else self.proper(self.text[offset:end])
 
+    def names(self, offsets: Sequence[int]) -> tuple[list[str], int]:
+        """Return the strings at `offsets`, and how many of these lie outside of the table, whose strings are empty.
+
+        Where strings overlap far beyond the size of the table, it becomes a problem, and the rest is empty, too.
+        """
+        known: dict[int, str] = {}
+        # A table of nothing but zeros has a string a byte.
+        if self.text.count("\0") <= _MOST_STRINGS * (len(offsets) + 1024):
+            texts = self.text.split("\0")[:-1]
+            begins = accumulate(map(_AND_ITS_END, map(len, texts)), initial=0)
+            known = dict(zip(begins, texts if self.ascii else map(self.proper, texts), strict=False))
+        names = [*map(known.get, offsets)]
+        outside = 0
+        left = _MOST_STRINGS * len(self.text) + (1 << 20)
+        # A linker lets one name be the tail of another; a hostile table could have nothing but long tails.
+        for place in [place for place, name in enumerate(names) if name is None]:
+            start = offsets[place]
+            end = self.text.find("\0", start)
+            outside += end < 0
+            left -= max(0, end - start)
+            if left < 0:
+                self._memory.problem(
+                    "the symbols' names overlap far beyond the size of the string table: the rest is left out"
+                )
+                break
+            names[place] = self.proper(self.text[start:end])
+        return [name or "" for name in names], outside
+
     def proper(self, text: str) -> str:
         """Return a slice of `text` as the UTF-8 that it most likely is."""
         return text if self.ascii else text.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def symbol_rows(memory: Memory) -> tuple[list[Row], list[int], bytes]:
-    """Return the symbols (the null symbol first), the order to take them in, and for each the flags HASHED and RELOCATED.
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The symbol table by columns (st_name, st_info, …), which is what makes it quick to go through: the null symbol first.
 
-    An empty order is that of the table. The flags are in the order of the table.
+    :ivar flags: HASHED, RELOCATED.
     """
+
+    names: array[int]
+    infos: bytes
+    others: bytes
+    sections: array[int]
+    values: array[int]
+    flags: bytes
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def taken(self, order: Sequence[int]) -> Columns:
+        """Return the symbols at these places, in this order."""
+        return Columns(
+            array("I", map(self.names.__getitem__, order)),
+            bytes(map(self.infos.__getitem__, order)),
+            bytes(map(self.others.__getitem__, order)),
+            array("H", map(self.sections.__getitem__, order)),
+            array(self.values.typecode, map(self.values.__getitem__, order)),
+            bytes(map(self.flags.__getitem__, order)),
+        )
+
+
+def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
+    """Return the symbols, and the order to take them in; an empty order is that of the table."""
     size = 24 if memory.wide else 16
     if (declared := memory.dynamic.get(DT_SYMENT, 0)) != size:
         memory.problem(f"DT_SYMENT is {declared}, not {size}")
@@ -172,23 +235,26 @@ def symbol_rows(memory: Memory) -> tuple[list[Row], list[int], bytes]:
     if count > limit:
         memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
     data = memory.read(memory.dynamic[DT_SYMTAB], min(count, limit) * size)
-    data = data[: len(data) // size * size]
-    rows: list[Row]
-    if memory.wide:
-        rows = list(struct.iter_unpack(memory.endian + "IBBHQ8x", data))
-    else:
-        rows32 = struct.iter_unpack(memory.endian + "II4xBBH", data)
-        rows = [(name, info, other, section, value) for name, value, info, other, section in rows32]
+    count = len(data) // size
     order: list[int] = []
     if gnu or not sysv:
-        flags = bytearray(min(first, len(rows))).ljust(len(rows), bytes((HASHED,)))
+        flags = bytearray(min(first, count)).ljust(count, bytes((HASHED,)))
     else:
-        order, flags = _chains(memory, *sysv[1:], len(rows))
+        order, flags = _chains(memory, *sysv[1:], count)
         order += [i for i, hashed in enumerate(flags) if not hashed]
     for i in relocated:
-        if i < len(rows):
+        if i < count:
             flags[i] |= RELOCATED
-    return rows, order, bytes(flags)
+    return _columns(memory, data[: count * size], bytes(flags)), order
+
+
+def _columns(memory: Memory, data: bytes, flags: bytes) -> Columns:
+    """Take a table of symbols apart. Elf64_Sym: name info other shndx value size; Elf32_Sym: name value size info other shndx."""
+    names, sections = memory.numbers("I", data), memory.numbers("H", data)
+    if memory.wide:
+        values = memory.numbers("Q", data)
+        return Columns(names[::6], data[4::24], data[5::24], sections[3::12], values[1::3], flags)
+    return Columns(names[::4], data[12::16], data[13::16], sections[7::8], names[1::4], flags)
 
 
 def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:

@@ -5,16 +5,18 @@ The rules are glibc's: ``elf/dl-lookup.c`` (`check_match`, `do_lookup_x`: which 
 ``elf/dl-version.c`` (`_dl_check_map_versions`: how versions are numbered). Damaged tables become entries of
 :attr:`SymbolTable.problems`; what can still be read is given.
 
-Speed matters (a ROCm closure has 100,000 symbols): equal facts share one :class:`Export`, so that indexing a symbol
-costs one unpacked row, one string and one dictionary entry. Nothing keeps hold of the buffer: an mmap may be closed
+Speed matters (a ROCm closure has 100,000 symbols): the table is gone through by columns, and symbols that look alike share
+one :class:`Export`. Nothing keeps hold of the buffer: an mmap may be closed
 afterwards.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 from relink.elf.dynamic import (
@@ -26,10 +28,10 @@ from relink.elf.dynamic import (
     HASHED,
     RELOCATED,
     Buffer,
+    Columns,
     Memory,
-    Row,
     Strings,
-    symbol_rows,
+    symbol_columns,
 )
 from relink.elf.versions import (
     VERSYM_HIDDEN,
@@ -73,7 +75,6 @@ _BINDS_LOCAL: Final = (1, 2)  # internal, hidden: dl_symbol_visibility_binds_loc
 _ABS, _TLS = 0xFFF1, 6  # SHN_ABS; STT_TLS, whose values start at zero
 _DT_SYMBOLIC, _DT_DEBUG, _DT_FLAGS, _DF_SYMBOLIC = 16, 21, 30, 2
 _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/elf.h)
-_MAX_COPIED: Final = 1 << 16  # bytes of a name
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
 
 
@@ -196,7 +197,7 @@ def _read(memory: Memory) -> SymbolTable:
     verneeds = version_needs(memory, strings)
     verdefs = version_defs(memory, strings)
     records, highest = _records(verneeds, verdefs)
-    symbols, order, flags = symbol_rows(memory)
+    symbols, order = symbol_columns(memory)
     address = dynamic.get(DT_VERSYM, 0)
     versyms = memory.words(address, len(symbols), "H") if address else array("H")
     has_versym = bool(versyms)
@@ -204,21 +205,21 @@ def _read(memory: Memory) -> SymbolTable:
         memory.problem(f"DT_VERSYM has {len(versyms)} entries for {len(symbols)} symbols")
     if highest and not address:
         memory.problem("there are version records but no DT_VERSYM")
-    if beyond := sum((number & ~VERSYM_HIDDEN) > max(highest, 1) for number in versyms):
+    most = max(highest, 1)
+    strange = {number for number in {*versyms} if number & ~VERSYM_HIDDEN > most}
+    if beyond := sum(map(versyms.count, strange)):
         memory.problem(f"{beyond} symbols have a version number above the highest record, {highest}")
     versyms = versyms if highest else array("H")
     versyms.extend([1] * (len(symbols) - len(versyms)))
-    if order:
-        symbols = [symbols[i] for i in order]
-        versyms = array("H", [versyms[i] for i in order])
-        flags = bytes([flags[i] for i in order])
-
     copied = _copied(memory)
-    if copied and order:
+    if order:
+        symbols = symbols.taken(order)
+        versyms = array("H", map(versyms.__getitem__, order))
         copied = {place for place, i in enumerate(order) if i in copied}
-    imports, exports, rejected, references = _sort(
-        memory, strings, zip(symbols, versyms, flags, strict=True), records
-    )
+    names, outside = strings.names(symbols.names)
+    if outside:
+        memory.problem(f"{outside} symbols have names outside of the string table")
+    imports, exports, rejected, references = _sort(names, symbols, versyms, records)
     return SymbolTable(
         imports=imports,
         exports=exports,
@@ -229,8 +230,10 @@ def _read(memory: Memory) -> SymbolTable:
         count=len(symbols),
         problems=tuple(memory.problems),
         references=references,
-        copies=_copies(
-            strings, records, [(symbols[i], versyms[i]) for i in sorted(copied) if i < len(symbols)]
+        copies=tuple(
+            _import(names[i], symbols.infos[i], versyms[i], records)
+            for i in sorted(copied)
+            if i < len(symbols) and names[i]
         ),
         symbolic=_DT_SYMBOLIC in dynamic or bool(dynamic.get(_DT_FLAGS, 0) & _DF_SYMBOLIC),
     )
@@ -246,18 +249,6 @@ def _copied(memory: Memory) -> set[int]:
     size = min(dynamic.get(DT_RELASZ, 0), memory.room(dynamic[DT_RELA]))
     infos = set(memory.words(dynamic[DT_RELA], size // width, letter)[1::3])
     return {info >> shift for info in infos if info & ((1 << shift) - 1) == kind}
-
-
-def _copies(strings: Strings, records: _Records, rows: Iterable[tuple[Row, int]]) -> tuple[Import, ...]:
-    """Make imports of the symbols that are copied."""
-    found = []
-    for (start, info, *_), versym in rows:
-        name = strings.get(start, _MAX_COPIED)
-        if name:
-            version, file = records.get(versym & ~VERSYM_HIDDEN, (None, None))
-            binding, kind = _BINDINGS.get(info >> 4, "other"), _TYPES.get(info & 15, "other")
-            found.append(Import(name, version, file, binding, kind, versym & ~VERSYM_HIDDEN))
-    return tuple(found)
 
 
 def _records(verneeds: Iterable[VersionNeed], verdefs: Iterable[VersionDef]) -> tuple[_Records, int]:
@@ -280,70 +271,109 @@ def _records(verneeds: Iterable[VersionNeed], verdefs: Iterable[VersionDef]) -> 
     return records, highest
 
 
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """What becomes of all symbols that look alike."""
+
+    imported: bool
+    referred: bool
+    exported: bool
+    rejected: bool
+    definition: tuple[Export]
+
+
+class _Facts(dict[tuple[int, int, int, bool, int, int], _Fact]):
+    """By what a symbol's row says of it but its name: (info, other, section, whether it has a value, version number, flags)."""
+
+    def __init__(self, records: _Records) -> None:
+        super().__init__()
+        self._records = records
+
+    def __missing__(self, row: tuple[int, int, int, bool, int, int]) -> _Fact:
+        info, other, section, valued, versym, flags = row
+        outside = info >> 4 != 0 and other & 3 not in _BINDS_LOCAL
+        # Undefined and yet with a value: an executable's own PLT entry.
+        defined = section != 0 or (valued and bool(flags & HASHED))
+        exported = (
+            bool(flags & HASHED)
+            and (valued or section == _ABS or info & 15 == _TLS)
+            and info >> 4 in _CANDIDATE_BINDINGS
+            and info & 15 in _CANDIDATE_TYPES
+            and other & 3 not in _BINDS_LOCAL
+        )
+        fact = self[row] = _Fact(
+            imported=not section and outside,
+            referred=section != 0 and outside and bool(flags & RELOCATED),
+            exported=defined and exported,
+            rejected=defined and not exported,
+            definition=(_export(info, other, versym, self._records, undefined=not section),),
+        )
+        return fact
+
+
 def _sort(
-    memory: Memory,
-    strings: Strings,
-    symbols: Iterable[tuple[Row, int, int]],
-    records: _Records,
+    names: Sequence[str], symbols: Columns, versyms: Sequence[int], records: _Records
 ) -> tuple[
     tuple[Import, ...],
     dict[str, tuple[Export, ...]],
     dict[str, tuple[Export, ...]],
     tuple[tuple[str, str | None], ...],
 ]:
-    """Sort `symbols` (row, version number with the hidden bit, flags) into imports, exports, what is neither, references."""
-    text, plain, proper = strings.text, strings.ascii, strings.proper
-    find = text.find
-    budget = 4 * len(text) + (
-        1 << 20
-    )  # names share text by their tails only: this bounds what a hostile table costs
-    cut = 0
-    imports: list[Import] = []
-    exports: dict[str, tuple[Export, ...]] = {}
-    rejected: dict[str, tuple[Export, ...]] = {}
-    references: list[tuple[str, str | None]] = []
-    known: dict[int, tuple[bool, tuple[Export]]] = {}
-    for (start, info, other, section, value), versym, flags in symbols:
-        end = find("\0", start)
-        if end <= start:
-            cut += end < 0
-            continue
-        name = text[start:end] if plain else proper(text[start:end])
-        budget -= end - start
-        if budget < 0:
-            memory.problem(
-                "the symbols' names overlap far beyond the size of the string table: the rest is left out"
-            )
-            break
-        if not section:
-            if info >> 4 and other & 3 not in _BINDS_LOCAL:
-                index = versym & ~VERSYM_HIDDEN
-                version, file = records.get(index, (None, None))
-                binding, kind = _BINDINGS.get(info >> 4, "other"), _TYPES.get(info & 15, "other")
-                imports.append(Import(name, version, file, binding, kind, index, flags > 1))
-            if not value or not flags & HASHED:
-                continue
-        elif flags & RELOCATED and info >> 4 and other & 3 not in _BINDS_LOCAL:
-            references.append((name, records.get(versym & ~VERSYM_HIDDEN, (None, None))[0]))
-        hashed = flags & HASHED
-        valued = value != 0 or section == _ABS or info & 15 == _TLS
-        key = versym << 16 | info << 8 | (other & 3) << 3 | hashed << 2 | valued << 1 | (not section)
-        if (fact := known.get(key)) is None:
-            good = (
-                info >> 4 in _CANDIDATE_BINDINGS
-                and info & 15 in _CANDIDATE_TYPES
-                and other & 3 not in _BINDS_LOCAL
-            )
-            export = _export(info, other, versym, records, undefined=not section)
-            fact = known[key] = bool(hashed and valued and good), (export,)
-        target = exports if fact[0] else rejected
-        if name in target:
-            target[name] += fact[1]
-        else:
-            target[name] = fact[1]
-    if cut:
-        memory.problem(f"{cut} symbols have names outside of the string table")
-    return tuple(imports), exports, rejected, tuple(references)
+    """Sort `symbols` into imports, exports, what is neither, and references.
+
+    :param versyms: their version numbers, with the hidden bit.
+    """
+    rows = zip(
+        symbols.infos,
+        symbols.others,
+        symbols.sections,
+        map(bool, symbols.values),
+        versyms,
+        symbols.flags,
+        strict=True,
+    )
+    facts = [*map(_Facts(records).__getitem__, rows)]
+    definitions = [*zip(names, map(attrgetter("definition"), facts), strict=True)]
+    imports = tuple(
+        _import(names[i], symbols.infos[i], versyms[i], records, relocated=bool(symbols.flags[i] & RELOCATED))
+        for i in compress(range(len(facts)), map(attrgetter("imported"), facts))
+        if names[i]
+    )
+    references = tuple(
+        (name, definition[0].version)
+        for name, definition in compress(definitions, map(attrgetter("referred"), facts))
+        if name
+    )
+    exports = _by_name(compress(definitions, map(attrgetter("exported"), facts)))
+    rejected = _by_name(compress(definitions, map(attrgetter("rejected"), facts)))
+    return imports, exports, rejected, references
+
+
+def _by_name(definitions: Iterable[tuple[str, tuple[Export]]]) -> dict[str, tuple[Export, ...]]:
+    """Gather the definitions of each name, in order; what has no name is left out."""
+    every = [*definitions]
+    found: dict[str, tuple[Export, ...]] = dict(every)
+    if len(found) < len(every):  # some names are there in several versions
+        lists: dict[str, list[Export]] = {}
+        for name, definition in every:
+            lists.setdefault(name, []).extend(definition)
+        found = {name: tuple(exports) for name, exports in lists.items()}
+    found.pop("", None)
+    return found
+
+
+def _import(name: str, info: int, versym: int, records: _Records, *, relocated: bool = True) -> Import:
+    index = versym & ~VERSYM_HIDDEN
+    version, file = records.get(index, (None, None))
+    return Import(
+        name,
+        version,
+        file,
+        _BINDINGS.get(info >> 4, "other"),
+        _TYPES.get(info & 15, "other"),
+        index,
+        relocated,
+    )
 
 
 def _export(info: int, other: int, versym: int, records: _Records, *, undefined: bool) -> Export:

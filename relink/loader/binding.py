@@ -144,9 +144,16 @@ def bind(
         table, path, own = process.table(index), closure.objects[index].path, process.own[index]
         exact = {item.index for need in table.verneeds for item in need.versions if item.hidden}
         find = scope.find
-        for item in table.imports:
-            if not item.relocated:
-                continue
+        settled = process.settled(index)
+        walked = [*settled.walked]
+        for owner, places in settled.imports:
+            there = scope.index(owner)
+            if there is None or there not in own:
+                walked += places
+            else:
+                imports = (table.imports[place] for place in places)
+                bound.update({(index, item.name, item.version): there for item in imports})
+        for item in (table.imports[place] for place in sorted(walked)):
             name, version, file = item.name, item.version, item.file
             found, reason = find(name, version, file, exact=bool(exact) and item.index in exact)
             if found is not None:
@@ -165,7 +172,7 @@ def bind(
                     bound[index, item.name, item.version] = found
                 elif item.binding != "weak" or reason != "undefined":
                     open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
-        for name, version in table.references:
+        for name, version in settled.references if scope.index(table) == index else table.references:
             found, reason = find(name, version, None)
             if found == index:
                 continue

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables, breadth_first, names, needed_by
+from relink.loader.tables import Settled, Tables, breadth_first, names, needed_by
 
 __all__ = ["Process", "Reason", "Scope"]
 
@@ -36,6 +36,11 @@ class Scope:
 
     def __post_init__(self) -> None:
         self._places = {id(table): place for place, (_, table) in reversed([*enumerate(self.order)])}
+
+    def index(self, table: SymbolTable) -> int | None:
+        """Return the first object with this table, or None where none is in the scope."""
+        place = self._places.get(id(table))
+        return None if place is None else self.order[place][0]
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
@@ -117,6 +122,10 @@ class Process:
         if table is None:
             table = self._cached[index] = self._tables.of(self.closure.objects[index])
         return table
+
+    def settled(self, index: int) -> Settled:
+        """Return which look-ups of an object need no walk."""
+        return self._tables.settled(self.table(index))
 
     def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
         """Return a scope of these objects, with what is known to be unique."""

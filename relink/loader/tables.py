@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from relink.elf.image import map_file
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbols import SymbolTable, match, read_symbols
 from relink.errors import ElfError
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
 
-__all__ = ["Tables", "breadth_first", "file_of", "names", "needed_by"]
+__all__ = ["Settled", "Tables", "breadth_first", "file_of", "names", "needed_by"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What of a table's look-ups needs no walk through a scope, since one table alone has the name, in the right version.
+
+    :ivar imports: by that table, the places in `SymbolTable.imports`.
+    :ivar walked: the places of the others, but for those that no relocation names.
+    :ivar references: the references that may lead to another object.
+    """
+
+    imports: tuple[tuple[SymbolTable, tuple[int, ...]], ...]
+    walked: tuple[int, ...]
+    references: tuple[tuple[str, str | None], ...]
 
 
 class Tables:
@@ -23,13 +38,16 @@ class Tables:
         self._files = files
         self._members = members
         self._read: dict[tuple[object, ...], SymbolTable] = {}
-        self._listed: set[int] = set()
-        self._owners: dict[str, list[SymbolTable]] = {}
+        self._listed: dict[int, SymbolTable] = {}  # by id, which stays its own since the table is kept
+        self._owners: dict[str, tuple[SymbolTable, ...]] = {}
+        self._twice: set[str] = set()
+        self._settled: dict[int, tuple[int, Settled]] = {}
 
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return the same for other files of members; what was read of everything else is not read again."""
         other = Tables(files, members)
-        other._read, other._listed, other._owners = self._read, self._listed, self._owners
+        other._read, other._listed, other._settled = self._read, self._listed, self._settled
+        other._owners, other._twice = self._owners, self._twice
         return other
 
     def owners(self, name: str) -> Sequence[SymbolTable]:
@@ -38,7 +56,42 @@ class Tables:
 
     def defined_twice(self) -> Iterator[tuple[str, Sequence[SymbolTable]]]:
         """Yield the names that several of these tables define."""
-        return ((name, owners) for name, owners in self._owners.items() if len(owners) > 1)
+        return ((name, self._owners[name]) for name in self._twice)
+
+    def settled(self, table: SymbolTable) -> Settled:
+        """Return what :meth:`owners` alone tells of a table's look-ups."""
+        count, settled = self._settled.get(id(table), (0, None))
+        if settled is None or count != len(self._listed):
+            settled = self._settle(table)
+            self._settled[id(table)] = len(self._listed), settled
+        return settled
+
+    def _settle(self, table: SymbolTable) -> Settled:
+        imports: dict[int, list[int]] = {}
+        walked = []
+        exact = {item.index for need in table.verneeds for item in need.versions if item.hidden}
+        for place, item in enumerate(table.imports):
+            if not item.relocated:
+                continue
+            owner = self._sole(item.name, item.version, exact=item.index in exact)
+            # A library without versions that a version record names ends the process (elf/dl-lookup.c, check_match).
+            if owner is None or (item.version is not None and not (owner.verneeds or owner.verdefs)):
+                walked.append(place)
+            else:
+                imports.setdefault(id(owner), []).append(place)
+        return Settled(
+            tuple((self._listed[owner], tuple(places)) for owner, places in imports.items()),
+            tuple(walked),
+            tuple(symbol for symbol in table.references if self._sole(*symbol) is not table),
+        )
+
+    def _sole(self, name: str, version: str | None, *, exact: bool = False) -> SymbolTable | None:
+        """Return the table that alone has a name, if a look-up takes it there; what is unique in a process may be elsewhere."""
+        owners = self._owners.get(name, ())
+        if len(owners) != 1:
+            return None
+        export = match(owners[0].exports[name], version, exact=exact)
+        return None if export is None or export.binding == "unique" else owners[0]
 
     def of(self, item: LoadedObject) -> SymbolTable:
         """Return the table of one loaded object; a file that cannot be read any more has an empty one."""
@@ -56,11 +109,13 @@ class Tables:
         return self._noted(table)
 
     def _noted(self, table: SymbolTable) -> SymbolTable:
-        """List the table under the names that it defines, which keeps it, so its id stays its own."""
+        """List the table under the names that it defines."""
         if id(table) not in self._listed:
-            self._listed.add(id(table))
-            for name in table.exports:
-                self._owners.setdefault(name, []).append(table)
+            self._listed[id(table)] = table
+            shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
+            self._owners.update(dict.fromkeys(table.exports, (table,)))
+            self._owners.update({name: (*others, table) for name, others in shared.items()})
+            self._twice.update(shared)
         return table
 
 
