@@ -1,7 +1,12 @@
-"""Opening a wheel so that its largest file is inflated while everything else is being prepared."""
+"""Work that needs no interpreter, begun while something else is done that does: inflating the largest file, and hashing it."""
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +15,10 @@ from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 
-__all__ = ["open_ahead"]
+__all__ = ["hashed_ahead", "open_ahead"]
 
 _WORTH: Final = 32 << 20  # bytes
+_PIECE: Final = 16 << 20
 _SHARE: Final = 8  # what is read meanwhile takes at most so little of the memory that the largest takes
 
 
@@ -31,3 +37,23 @@ def open_ahead(path: Path, limits: Limits | None = None) -> WheelArchive:
         archive.close()
         raise
     return archive
+
+
+@contextmanager
+def hashed_ahead(contents: Mapping[str, tuple[str, memoryview]]) -> Iterator[Mapping[str, Future[bytes]]]:
+    """Begin to hash contents, by name each with its algorithm; gives the digests to come. At the end none is waited for."""
+    stop = threading.Event()
+
+    def one(algorithm: str, view: memoryview) -> bytes:
+        digest = hashlib.new(algorithm, usedforsecurity=False)
+        for start in range(0, len(view), _PIECE):
+            if stop.is_set():
+                break
+            digest.update(view[start : start + _PIECE])
+        return digest.digest()
+
+    with ThreadPoolExecutor(1, "relink-record") as pool:
+        try:
+            yield {name: pool.submit(one, *content) for name, content in contents.items()}
+        finally:
+            stop.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,7 +32,6 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
-_LAG = 2 * _AHEAD  # pieces that may be in use yet
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -43,12 +42,14 @@ def edit_files(
     codes: Mapping[str, DeviceCode],
     held: Mapping[str, Held],
     listed: Mapping[str, RecordEntry],
+    digests: Mapping[str, Future[bytes]],
     directory: Path,
     told: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[str, Replacement], dict[str, tuple[Cut, ...]], list[Finding]]:
     """Edit every file that its plan changes; returns new content, the cuts it came by, and findings, by member.
 
     :param listed: what RECORD says of the files; it is compared when the content goes by, since nobody can afterwards.
+    :param digests: of what is held whole, by the algorithm in `listed` (:func:`relink.ahead.hashed_ahead`).
     :param directory: for what patchelf works on; must exist as long as the content is read.
     :param told: how many bytes of the new content have been read, each time; on any thread.
     :raises PatchelfError: an edit failed, or its result does not hold up.
@@ -69,7 +70,17 @@ def edit_files(
     results = [one(number, file) for number, file in enumerate(changed)]
     replacements = {
         file.path: Replacement(
-            _counted(_pieces(archive, file.path, edited, listed.get(file.path), held.get(file.path)), told),
+            _counted(
+                _pieces(
+                    archive,
+                    file.path,
+                    edited,
+                    held.get(file.path),
+                    listed.get(file.path),
+                    digests.get(file.path),
+                ),
+                told,
+            ),
             len(edited.view),
             edited.cuts,
         )
@@ -111,7 +122,12 @@ def _edited(
 
 
 def _pieces(
-    archive: WheelArchive, name: str, edited: Edited, listed: RecordEntry | None, held: Held | None
+    archive: WheelArchive,
+    name: str,
+    edited: Edited,
+    held: Held | None,
+    listed: RecordEntry | None,
+    digest: Future[bytes] | None,
 ) -> Iterator[memoryview]:
     """Yield the edited file: its cuts from the file as it was, in the archive if it is not held whole; the rest from memory."""
     with memoryview(edited.view) as view:
@@ -120,10 +136,16 @@ def _pieces(
                 verify_member(archive, listed)
             yield view
             return
+        before: Iterator[Chunk]
+        if held and held.whole:
+            if listed and digest:
+                check_digest(archive, listed, digest.result())
+            before = _slices(held.view)
+        else:
+            before = _ahead(_against_record(archive, archive.chunks(name), listed))
         position = 0
         rest = list(kept(edited.cuts, len(view)))
-        before = _slices(held.view) if held and held.whole else archive.chunks(name)
-        for chunk in _ahead(_against_record(archive, before, listed)):
+        for chunk in before:
             start, end = position, position + len(chunk)
             while position < end:
                 part = rest[0]
@@ -143,9 +165,9 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
     """Yield a member that is held whole, once: memory that has been written goes back."""
     memory = view.obj
     for start in range(0, len(view), CHUNK):
-        if isinstance(memory, mmap.mmap) and start >= _LAG * CHUNK:
-            memory.madvise(mmap.MADV_DONTNEED, start - _LAG * CHUNK, CHUNK)
         yield view[start : start + CHUNK]
+        if isinstance(memory, mmap.mmap) and start + CHUNK <= len(view):
+            memory.madvise(mmap.MADV_DONTNEED, start, CHUNK)
 
 
 def _against_record(

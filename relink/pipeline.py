@@ -7,12 +7,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from relink.ahead import open_ahead
+from relink.ahead import hashed_ahead, open_ahead
 from relink.apply import edit_files
 from relink.elf.hollow import Cut
 from relink.elf.image import machine_name
@@ -35,15 +36,13 @@ from relink.providers.prefix import Provider, default_prefixes
 from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
-from relink.verify import verify
+from relink.verify import laid_out, sink, verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.limits import NO_LIMITS, Limits
 from relink.wheel.naming import WheelName, relinked, renamed_directory
-from relink.wheel.record import (
-    read_record,
-    verify_members,
-)
+from relink.wheel.readback import Sink
+from relink.wheel.record import RecordEntry, read_record, verify_members
 from relink.wheel.writer import Addition, output_path, write_wheel
 
 __all__ = [
@@ -130,6 +129,48 @@ class _Written:
     sha256: str
     findings: tuple[Finding, ...] = ()
     cuts: Mapping[str, Sequence[Cut]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What the vendor's RECORD says of the files, if it is to be held against them; digests of some of these are on their way."""
+
+    entries: Mapping[str, RecordEntry]
+    digests: Mapping[str, Future[bytes]]
+
+
+class _Proof:
+    """What the real loader will be asked about: the ELF members by their names in the output, laid out while it is written.
+
+    The directory X-VERSION.data is called by the new version there.
+    """
+
+    layout: Layout | None = None
+
+    def __init__(self, archive: WheelArchive, planned: Planned) -> None:
+        situation = planned.decisions.situation
+        self._planned = planned
+        self._names = {name: output_path(archive, planned.output, name) for name in situation.images}
+        images = {self._names[name]: image for name, image in situation.images.items()}
+        self.situation = replace(situation, images=images)
+
+    def sinks(self, cuts: Mapping[str, Sequence[Cut]]) -> dict[str, Sink]:
+        """Return, by name in the output, what lays changed members out; `cuts` has them by their names in the input."""
+        if self.layout is None:
+            return {}
+        names = {self._names[name]: found for name, found in cuts.items()}
+        return {name: sink(self.situation, self.layout, name, found) for name, found in names.items()}
+
+    def verify(self, archive: WheelArchive, cuts: Mapping[str, Sequence[Cut]]) -> tuple[Finding, ...]:
+        """Ask the loader about the members of the output that have changed."""
+        return verify(
+            archive,
+            [self._names[file.path] for file in self._planned.plan.files if file.changed],
+            self.situation,
+            {self._names[name]: found for name, found in cuts.items()},
+            self._planned.decisions.tables,
+            self.layout,
+        ).findings
 
 
 @dataclass(slots=True)
@@ -320,12 +361,19 @@ def relink(
             providers = open_providers(options, target)
         with clock.stage("read"):
             wheel = read_wheel(archive, target, clock.on_bytes)
+        listed = {entry.path: entry for entry in read_record(archive)[0] if options.verify_record}
+        whole = {
+            name: (entry.algorithm, held.view)
+            for name, held in wheel.held.items()
+            if held.whole and (entry := listed.get(name)) and entry.algorithm and entry.digest
+        }
+        digests = stack.enter_context(hashed_ahead({} if options.dry_run else whole))
         with clock.stage("plan"):
             planned = plan_wheel(wheel, target, providers, options, gpus)
         findings = planned.plan.findings
         output = None
         if not options.dry_run and (options.force or not has_errors(findings)):
-            output, more = _write(wheel, planned, options, clock)
+            output, more = _write(wheel, planned, options, clock, _Listed(listed, digests))
             known = {found.code for found in findings if found.level == "error"}
             more = tuple(found for found in more if found.code not in known)
             if output is not None:
@@ -366,7 +414,7 @@ def _rooted(plan: Plan, output: str, options: Options) -> tuple[Finding, ...]:
 
 
 def _write(
-    wheel: Wheel, planned: Planned, options: Options, clock: Clock
+    wheel: Wheel, planned: Planned, options: Options, clock: Clock, record: _Listed
 ) -> tuple[OutputFacts | None, tuple[Finding, ...]]:
     """Write the output beside its final name, verify it there, and give it the name."""
     directory = options.output_directory
@@ -385,16 +433,21 @@ def _write(
                 f"{directory}: cannot be written to ({error.strerror}); name another by --output"
             ) from error
         written = temporary / planned.plan.output
+        proof = _Proof(wheel.archive, planned)
+        if options.verify and not planned.plan.empty:
+            with suppress(OSError):  # verification will say what keeps files from being laid out
+                proof.layout = stack.enter_context(laid_out(proof.situation))
         try:
-            result = _write_to(written, wheel, planned, options, clock)
+            result = _write_to(written, wheel, planned, options, clock, record, proof)
         except OSError as error:
             raise UsageError(
                 f"{final}: cannot be written ({error.strerror}); name another directory by --output"
             ) from error
         findings = result.findings
         if options.verify:
-            with clock.stage("verify"):
-                findings += _verify(written, wheel, planned, result.cuts)
+            cuts = {name: held.cuts for name, held in wheel.held.items()} | dict(result.cuts)
+            with clock.stage("verify"), WheelArchive(written, limits=NO_LIMITS) as archive:
+                findings += proof.verify(archive, cuts)
         if has_errors(select(findings, (), options.ignore)) and not options.force:
             return None, findings
         if not in_place:
@@ -414,27 +467,37 @@ def _is_input(final: Path, wheel: Path) -> bool:
         return False
 
 
-def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, clock: Clock) -> _Written:
+def _write_to(
+    written: Path,
+    wheel: Wheel,
+    planned: Planned,
+    options: Options,
+    clock: Clock,
+    record: _Listed,
+    proof: _Proof,
+) -> _Written:
     """Write the wheel.
 
     A plan that changes nothing gives the input itself.
     """
     archive, plan = wheel.archive, planned.plan
-    listed = {entry.path: entry for entry in read_record(archive)[0]}
     if plan.empty:
         with clock.stage("write"):
             verify_members(
                 archive,
                 [
                     entry
-                    for entry in listed.values()
-                    if options.verify_record and entry.path in archive.members and entry.digest
+                    for entry in record.entries.values()
+                    if entry.path in archive.members and entry.digest
                 ],
                 options.jobs,
             )
             shutil.copyfile(archive.path, written)
         return _Written(archive.sha256())
-    count = Count(sum(member.size for member in archive.members.values()), clock.on_bytes)
+    sizes = {name: member.size for name, member in archive.members.items()}
+    # What changes goes by twice: it is written, and read back.
+    again = sum(sizes[file.path] for file in plan.files if file.changed)
+    count = Count(sum(sizes.values()) + again, clock.on_bytes)
     with clock.stage("edit"):
         replacements, cuts, findings = edit_files(
             archive,
@@ -442,15 +505,14 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             wheel.images,
             wheel.codes,
             wheel.held,
-            listed if options.verify_record else {},
+            record.entries,
+            record.digests,
             written.parent,
             count.add,
         )
     with clock.stage("write"):
         name = planned.output
         dist_info = renamed_directory(archive.dist_info, name)
-        if not options.verify:  # what nobody reads back is not taken over deflated
-            replacements = {path: replace(new, same=()) for path, new in replacements.items()}
         result = write_wheel(
             archive,
             written.parent,
@@ -469,6 +531,7 @@ def _write_to(written: Path, wheel: Wheel, planned: Planned, options: Options, c
             verify=options.verify_record,
             jobs=options.jobs,
             max_memory=options.max_memory,
+            sinks=proof.sinks(cuts),
             told=count.add,
         )
     return _Written(result.sha256, tuple(findings), cuts)
@@ -490,24 +553,3 @@ def _old_store_member(archive: WheelArchive, plan: Plan) -> frozenset[str]:
 def json_bytes(data: dict[str, Any]) -> bytes:
     """Return JSON data as it is written into the wheel."""
     return json.dumps(data, indent=1).encode() + b"\n"
-
-
-def _verify(
-    path: Path, wheel: Wheel, planned: Planned, edited: Mapping[str, Sequence[Cut]]
-) -> tuple[Finding, ...]:
-    situation = planned.decisions.situation
-    # The directory X-VERSION.data is called by the new version in the output.
-    names = {member: output_path(wheel.archive, planned.output, member) for member in situation.images}
-    situation = replace(
-        situation, images={names[member]: image for member, image in situation.images.items()}
-    )
-    cuts = {member: held.cuts for member, held in wheel.held.items()} | dict(edited)
-    changed = [names[file.path] for file in planned.plan.files if file.changed]
-    with WheelArchive(path, limits=NO_LIMITS) as archive:
-        return verify(
-            archive,
-            changed,
-            situation,
-            {names[member]: found for member, found in cuts.items()},
-            planned.decisions.tables,
-        ).findings

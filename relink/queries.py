@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relink.dryrun import LoaderMap
 from relink.elf.strings import library_names
 from relink.errors import TargetError, UsageError
 from relink.isa.wanted import wanted_gpus
@@ -29,7 +30,7 @@ from relink.providers.nix_store import loader_in, store_path
 from relink.reading import open_wheel
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.tree import Explained
-from relink.verify import LoaderMap, Verification, verify
+from relink.verify import Verification, verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -79,16 +80,18 @@ class Wheel:
 
 @dataclass(slots=True)
 class Count:
-    """Bytes that are done, told to a listener with how many there are in all."""
+    """Bytes that are done, told to a listener with how many there are in all; on any thread."""
 
     total: int
     on_bytes: OnBytes
     done: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, more: int) -> None:
         """Tell of `more` that are done."""
-        self.done += more
-        self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
+        with self._lock:
+            self.done += more
+            self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
 
 
 def open_wheel(

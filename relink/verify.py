@@ -1,69 +1,40 @@
-"""Proof: the target's real loader, in dry-run mode, on what was written. No initialiser runs, and no GPU is needed.
-
-glibc's loader with LD_TRACE_LOADED_OBJECTS maps everything that a load would map and prints it; with LD_WARN and LD_BIND_NOW it
-also says which symbols and versions stay open (ld.so(8)). What it prints must be what the simulation predicts.
-"""
+"""Proof: what the target's real loader says of what was written (:mod:`relink.dryrun`) must be what the simulation predicts."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
+from relink.dryrun import LoaderMap, dry_runs
 from relink.elf.hollow import Cut
 from relink.elf.image import map_file
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
-from relink.loader.binding import Tables, bind
+from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure, trace
 from relink.loader.files import Files, resolve_inside
 from relink.loader.search import Environment
-from relink.loader.target import Target
 from relink.plan.findings import Finding, finding
 from relink.plan.layout import Layout
 from relink.plan.strategy import Situation, own_libc
 from relink.plan.words import some
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
+from relink.wheel.readback import Sink
 
-__all__ = ["LoaderMap", "Verification", "dry_run", "verify"]
+__all__ = ["Verification", "laid_out", "sink", "verify"]
 
-_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
-_LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _UNDEFINED = re.compile(
     r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
 )
-_MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
 _VERSION = re.compile(
     r"(?:^|: )(?P<supplier>[^:]+): version `(?P<version>.+?)' not found \(required by (?P<requester>.+)\)$"
 )
-_DIED = "error while loading shared libraries: "
-_NOT_MAPPED = "failed to map segment from shared object"
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderMap:
-    """What the loader printed.
-
-    :ivar objects: (name asked for, path) in load order, without the program, the loader itself and the kernel's vdso.
-    :ivar missing: names that it did not find.
-    :ivar problems: everything else it said: open symbols and versions, or what it died of.
-    :ivar died: whether it gave up, or was killed, before it had mapped everything.
-    """
-
-    objects: tuple[tuple[str, str], ...]
-    missing: tuple[str, ...]
-    problems: tuple[str, ...]
-    died: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,90 +45,6 @@ class Verification:
     findings: tuple[Finding, ...]
 
 
-def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> LoaderMap:
-    """Ask the target's loader what starting `program` would map. Paths are as the target sees them.
-
-    :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
-    """
-    command = [target.interpreter, program]
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
-    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
-    preload = ":".join(preloads)
-    if preload:
-        asked["LD_PRELOAD"] = preload
-    if target.sysroot != "/":
-        command, asked = _inside(target.sysroot, asked, command), {}
-    try:
-        run = subprocess.run(
-            command,
-            env=clean | asked,
-            cwd="/",
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TargetError(f"{target.interpreter}: the loader could not be asked ({error})") from error
-    errors = run.stderr.strip()
-    if target.sysroot != "/" and errors.startswith(("chroot: ", "unshare: ")):
-        raise TargetError(f"{target.sysroot}: cannot be entered ({errors[:400]}); verify inside of it")
-    if run.returncode < 0:
-        return LoaderMap((), (), (f"killed by signal {-run.returncode}", *errors.splitlines()), died=True)
-    if run.returncode not in (0, 1, 127):
-        raise TargetError(f"{target.interpreter}: the loader ended with {run.returncode}: {errors[:400]}")
-    if _NOT_MAPPED in errors:
-        raise TargetError(
-            f"the loader may not map files here ({errors[:400]}); set TMPDIR to where programs may be run"
-        )
-    return _parse(run.stdout, run.stderr, target)
-
-
-_ENTER = """
-import json, os, sys
-root, environment, *command = sys.argv[1:]
-try:
-    os.chroot(root)
-    os.chdir("/")
-    os.execve(command[0], command, os.environ | json.loads(environment))
-except OSError as error:
-    sys.exit(f"chroot: {error}")
-"""
-
-
-def _inside(sysroot: str, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
-    """Return the command that runs `command` with `sysroot` as its root directory.
-
-    What the loader is asked goes by `environment`, which must not hold before: the way in has a loader of its own.
-    """
-    enter = [sys.executable, "-I", "-S", "-c", _ENTER, sysroot, json.dumps(dict(environment)), *command]
-    if os.geteuid() == 0:
-        return enter
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        raise TargetError(f"{sysroot}: only root can enter a sysroot here (there is no unshare)")
-    return [unshare, "--map-root-user", *enter]
-
-
-def _parse(output: str, errors: str, target: Target) -> LoaderMap:
-    objects: list[tuple[str, str]] = []
-    missing: list[str] = []
-    problems = [line.strip() for line in errors.splitlines() if line.strip()]
-    for line in output.splitlines():
-        if match := _MISSING.match(line):
-            missing.append(match["name"])
-        elif match := _LINE.match(line):
-            name, path = match["name"] or match["path"], match["path"]
-            vdso = "/" not in path
-            if not vdso and target.interpreter not in (path, name):
-                objects.append((name, path))
-        elif line.strip() and line.strip() != "statically linked":
-            problems.append(line.strip())
-    died = any(_DIED in line for line in problems)
-    return LoaderMap(tuple(objects), tuple(missing), tuple(problems), died)
-
-
 def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
     """Return what the loader should print for a closure: the scope without the program and the loader."""
     objects = [closure.objects[index] for index in closure.scope]
@@ -166,10 +53,11 @@ def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
 
 def verify(
     archive: WheelArchive,
-    members: Iterable[str],
+    members: Collection[str],
     situation: Situation,
     cuts: Mapping[str, Sequence[Cut]] | None = None,
     known: Tables | None = None,
+    layout: Layout | None = None,
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
@@ -181,20 +69,31 @@ def verify(
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
+    :param layout: where some members are laid out already (:func:`laid_out`, :func:`sink`).
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
+    if not members:
+        return Verification(maps, ())
     try:
-        with _laid_out(archive, situation, cuts or {}) as layout:
+        with ExitStack() as stack:
+            layout = layout or stack.enter_context(laid_out(situation))
+            for name in situation.images:
+                if not _file(situation, layout, name).exists():
+                    _extract(archive.chunks(name), situation, layout, name, (cuts or {}).get(name, ()))
             planned = {layout.path_of(name): image for name, image in situation.images.items()}
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
             symbols = _symbols(situation)
             tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
-            for member in members:
-                found = _ask(situation, member)
+            scenarios = [_scenario(situation, member) for member in members]
+            answers = stack.enter_context(dry_runs(situation.target, scenarios))
+            for member, scenario in zip(members, scenarios, strict=True):
+                closure = trace(Environment(situation.target, situation.files), *scenario)
+                bindings = bind(closure, tables)
+                found = next(answers)
                 maps[member] = _shown(found, layout)
-                findings += _compare(situation, member, found)
-                findings += _compare_symbols(situation, member, found, tables)
+                findings += _compare(situation, member, closure, found)
+                findings += _compare_symbols(situation, member, bindings, found)
                 findings += _complaints(situation, member, found)
     except (TargetError, OSError) as error:
         findings.append(finding("RLK602", archive.path.name, str(error)))
@@ -202,36 +101,53 @@ def verify(
 
 
 @contextmanager
-def _laid_out(
-    archive: WheelArchive, situation: Situation, cuts: Mapping[str, Sequence[Cut]]
-) -> Iterator[Layout]:
-    """Extract the ELF members below a temporary directory, which lies inside of the sysroot."""
+def laid_out(situation: Situation) -> Iterator[Layout]:
+    """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
+
+    :raises OSError: there is no room for it.
+    """
     sysroot = situation.target.sysroot
     with working_directory(Path(_place(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        layout = Layout(root, situation.layout.python)
-        for member, image in situation.images.items():
-            path = Path(resolve_inside(sysroot, layout.path_of(member)))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as sink:
-                _extract(archive.chunks(member), sink, cuts.get(member, ()))
-            path.chmod(0o755 if image.interpreter else 0o644)
-        yield layout
+        yield Layout(root, situation.layout.python)
 
 
-def _extract(chunks: Iterable[bytes], sink: BinaryIO, cuts: Sequence[Cut]) -> None:
+def sink(situation: Situation, layout: Layout, member: str, cuts: Sequence[Cut]) -> Sink:
+    """Return what lays a member out whose content is read anyway. What cannot be is left to :func:`verify`, which says why."""
+
+    def take(chunks: Iterable[bytes]) -> None:
+        try:
+            _extract(chunks, situation, layout, member, cuts)
+        except OSError:
+            with suppress(OSError):
+                _file(situation, layout, member).unlink(missing_ok=True)
+
+    return take
+
+
+def _file(situation: Situation, layout: Layout, member: str) -> Path:
+    return Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
+
+
+def _extract(
+    chunks: Iterable[bytes], situation: Situation, layout: Layout, member: str, cuts: Sequence[Cut]
+) -> None:
     """Write a file with holes in place of its cuts."""
-    end = 0
-    for chunk in chunks:
-        start, end = end, end + len(chunk)
-        at = start
-        for cut in cuts:
-            if start < cut.stop and cut.start < end:
-                sink.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
-                at = min(end, cut.stop)
-                sink.seek(at)
-        sink.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
+    path = _file(situation, layout, member)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        end = 0
+        for chunk in chunks:
+            start, end = end, end + len(chunk)
+            at = start
+            for cut in cuts:
+                if start < cut.stop and cut.start < end:
+                    file.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
+                    at = min(end, cut.stop)
+                    file.seek(at)
+            file.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
+    path.chmod(0o755 if situation.images[member].interpreter else 0o644)
 
 
 def _place(sysroot: str) -> str:
@@ -262,11 +178,6 @@ def _can_be_preloaded(path: str) -> bool:
     return not {" ", ":"} & {*path}
 
 
-def _ask(situation: Situation, member: str) -> LoaderMap:
-    program, preloads = _scenario(situation, member)
-    return dry_run(situation.target, program, preloads)
-
-
 def _shown(found: LoaderMap, layout: Layout) -> LoaderMap:
     """The map without the temporary directory, which is gone when it is read."""
     return replace(
@@ -276,9 +187,7 @@ def _shown(found: LoaderMap, layout: Layout) -> LoaderMap:
     )
 
 
-def _compare(situation: Situation, member: str, found: LoaderMap) -> Iterator[Finding]:
-    program, preloads = _scenario(situation, member)
-    closure = trace(Environment(situation.target, situation.files), program, preloads)
+def _compare(situation: Situation, member: str, closure: Closure, found: LoaderMap) -> Iterator[Finding]:
     # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
     expected = predicted(closure) if closure.objects[0].image.needed else ()
     expected_missing = tuple(edge.soname for edge in closure.missing)
@@ -307,13 +216,11 @@ def _symbols(situation: Situation) -> dict[str, SymbolTable]:
 
 
 def _compare_symbols(
-    situation: Situation, member: str, found: LoaderMap, tables: Tables
+    situation: Situation, member: str, bindings: Bindings, found: LoaderMap
 ) -> Iterator[Finding]:
     """Compare the symbols that the loader leaves open with those that binding predicts."""
     if found.died or found.missing:
         return  # it says nothing of symbols then, or too much
-    program, preloads = _scenario(situation, member)
-    bindings = bind(trace(Environment(situation.target, situation.files), program, preloads), tables)
     outside = [item for item in bindings.explained if item.target is None]
     predicted_open = {(item.path, item.name, item.version) for item in bindings.unbound}
     predicted_open |= {(item.path, item.name, item.version) for item in outside}

@@ -13,9 +13,9 @@ from rich.text import Text
 from relink.plan.findings import RULES, Finding, Rule
 
 if TYPE_CHECKING:  # names in annotations only; a command that prints need not load the whole road
+    from relink.dryrun import LoaderMap
     from relink.plan.model import FilePlan, NeededDecision
     from relink.report.model import Report
-    from relink.verify import LoaderMap
 
 __all__ = [
     "findings_text",

@@ -20,10 +20,10 @@ from relink.wheel.atomic import atomic_file
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.paths import collisions, name_defect
+from relink.wheel.readback import Sink, read_back
 from relink.wheel.record import (
     RecordEntry,
     default_jobs,
-    hashed,
     read_record,
     render_record,
     signatures,
@@ -39,7 +39,7 @@ __all__ = ["Addition", "Replacement", "WrittenWheel", "output_path", "write_whee
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
 _UNIX: Final = 3
-_READ_BACK: Final = 1 << 20
+_PIECE: Final = 1 << 20
 _AHEAD: Final = 256 << 20
 
 
@@ -241,6 +241,7 @@ def write_wheel(
     known: Mapping[str, RecordEntry] | None = None,
     jobs: int | None = None,
     max_memory: int | None = None,
+    sinks: Mapping[str, Sink] | None = None,
     told: Callable[[int], object] = lambda _: None,
 ) -> WrittenWheel:
     """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
@@ -263,7 +264,8 @@ def write_wheel(
     :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
-    :param told: how many bytes of copied members, unpacked, are in the output, each time.
+    :param sinks: by path in the output, what wants to have the content of changed and added members as it is read back.
+    :param told: how many bytes, unpacked, of copied members are in the output, or of others have been read back, each time.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -286,7 +288,6 @@ def write_wheel(
         stack.enter_context(_told(target))
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, level)
-        new: dict[str, RecordEntry] = {}
         fresh = [job for job in planned if job.content is not None]
         packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, jobs or default_jobs()))
         for job in planned:
@@ -294,8 +295,16 @@ def write_wheel(
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
                 told(job.source.size)
             else:
-                path = job.header.name
-                new[path] = hashed(path, *packing.add(job))
+                packing.add(job)
+        file.flush()
+        written = {member.name: member for member in writer.members}
+        new = read_back(
+            file.fileno(),
+            [written[job.header.name] for job in fresh],
+            sinks or {},
+            jobs or default_jobs(),
+            told,
+        )
         rows |= verified(verification)
         lines = tuple(
             replace(rows[job.source.name], path=job.header.name) if job.source else new[job.header.name]
@@ -304,7 +313,7 @@ def write_wheel(
         )
         _write_record(archive, writer, name, lines, moment)
         size = writer.finish()
-        sha256 = _read_back(file)
+        sha256 = _sha256(file)
     return WrittenWheel(target, sha256, size, lines, dropped)
 
 
@@ -313,7 +322,7 @@ class _Ahead:
 
     def __init__(self, writer: ZipWriter, fresh: list[_Job], memory: int, threads: int) -> None:
         self._writer = writer
-        self._later = fresh
+        self._later = [*fresh]
         self._free = memory
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "relink-deflate")
@@ -325,16 +334,17 @@ class _Ahead:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, job: _Job) -> tuple[bytes, int]:
+    def add(self, job: _Job) -> None:
         """Add the next member: as it was deflated ahead, or in one pass to the file."""
         content = b"" if job.content is None else job.content
         self._later.remove(job)
         self._begin()
         size, packed = self._packing.pop(job.header.name, (0, None))
         if packed is None:
-            return self._writer.add(job.header, content, job.size, job.spans)
+            self._writer.add(job.header, content, job.size, job.spans)
+            return
         try:
-            return self._writer.add_packed(job.header, packed.result())
+            self._writer.add_packed(job.header, packed.result())
         finally:
             self._free += size
 
@@ -388,11 +398,11 @@ def _write_record(
         writer.add(replace(header, date_time=moment, method=z.DEFLATED), data)
 
 
-def _read_back(file: BinaryIO) -> str:
-    """SHA-256 of what was written; local headers were patched, so it cannot be computed on the way."""
+def _sha256(file: BinaryIO) -> str:
+    """SHA-256 of the whole file; local headers were patched, so it cannot be computed on the way."""
     file.flush()
     file.seek(0)
     digest = hashlib.sha256()
-    while data := file.read(_READ_BACK):
+    while data := file.read(_PIECE):
         digest.update(data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Writing a ZIP file: members copied as they are, or deflated and hashed in one pass.
+"""Writing a ZIP file: members copied as they are, or deflated in one pass.
 
 The bytes depend on nothing but what is asked for: no extra fields but ZIP64's own, no data descriptors, no
 comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
@@ -6,12 +6,10 @@ comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, runtime_checkable
@@ -63,21 +61,9 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """A member that is in the file: what the central directory needs to know."""
-
-    header: Header
-    crc: int
-    compressed_size: int
-    size: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class Packed:
     """A member's content as it goes into the file, ``parts`` joined, and what its headers say of it."""
 
-    sha256: bytes
     crc: int
     compressed_size: int
     size: int
@@ -108,7 +94,7 @@ def _needs_zip64(method: int, compressed_size: int, size: int) -> bool:
     return max(compressed_size, _at_most(method, size)) >= z.ZIP64_LIMIT
 
 
-def _version(header: Header, *, zip64: bool) -> int:
+def _version(header: Header | Member, *, zip64: bool) -> int:
     """Version needed to extract (4.4.3), times ten."""
     return 45 if zip64 else 20 if header.method == z.DEFLATED or header.name.endswith("/") else 10
 
@@ -132,24 +118,23 @@ def _local(header: Header, crc: int, compressed_size: int, size: int) -> bytes:
     return fixed + name + extra
 
 
-def _central(entry: _Written) -> bytes:
+def _central(entry: Member) -> bytes:
     """The central directory's entry (4.3.12)."""
-    header = entry.header
-    name, flags = _encoded(header.name)
-    date, time = z.dos_time(header.date_time)
-    big_size = _needs_zip64(header.method, entry.compressed_size, entry.size)
-    big_offset = entry.offset >= z.ZIP64_LIMIT
+    name, flags = _encoded(entry.name)
+    date, time = z.dos_time(entry.date_time)
+    big_size = _needs_zip64(entry.method, entry.compressed_size, entry.size)
+    big_offset = entry.header_offset >= z.ZIP64_LIMIT
     values = [entry.size, entry.compressed_size] if big_size else []
-    values += [entry.offset] if big_offset else []
+    values += [entry.header_offset] if big_offset else []
     extra = struct.pack(f"<2H{len(values)}Q", z.EXTRA_ZIP64, 8 * len(values), *values) if values else b""
-    version = _version(header, zip64=bool(values))
+    version = _version(entry, zip64=bool(values))
     return (
         z.CENTRAL.pack(
             z.CENTRAL_SIGNATURE,
-            header.create_system << 8 | max(version, 20),
+            entry.create_system << 8 | max(version, 20),
             version,
             flags,
-            header.method,
+            entry.method,
             time,
             date,
             entry.crc,
@@ -160,8 +145,8 @@ def _central(entry: _Written) -> bytes:
             0,  # comment
             0,  # disk
             0,  # internal attributes
-            header.external_attributes,
-            z.MARK32 if big_offset else entry.offset,
+            entry.external_attributes,
+            z.MARK32 if big_offset else entry.header_offset,
         )
         + name
         + extra
@@ -234,11 +219,10 @@ def _pack(
     spans: Sequence[Span],
     write: Callable[[Buffer], object],
 ) -> Packed:
-    """Deflate (what is in no span) or store ``content`` to ``write``, hashing all of it beside that.
+    """Deflate (what is in no span) or store ``content`` to ``write``.
 
     :raises RelinkError: the content does not have the size that was announced.
     """
-    sha256 = hashlib.sha256()
     crc = seen = compressed = 0
 
     def put(data: Buffer) -> None:
@@ -247,26 +231,20 @@ def _pack(
         compressed += len(data)
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if header.method == z.DEFLATED else None
-    # Hashing takes less than deflating, beside it on another core.
-    with ThreadPoolExecutor(1, "relink-hash") as hasher:
-        for block in _blocks(content):
-            hashing = hasher.submit(sha256.update, block)
-            try:
-                crc = isal_zlib.crc32(block, crc)
-                if joiner:
-                    joiner.add(block)
-                else:
-                    put(block)
-                seen += len(block)
-            finally:
-                hashing.result()
+    for block in _blocks(content):
+        crc = isal_zlib.crc32(block, crc)
+        if joiner:
+            joiner.add(block)
+        else:
+            put(block)
+        seen += len(block)
     if joiner:
         joiner.finish()
     if seen != announced:
         raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
     if compressed > _at_most(header.method, seen):
         raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
-    return Packed(sha256.digest(), crc, compressed, seen)
+    return Packed(crc, compressed, seen)
 
 
 class ZipWriter:
@@ -281,47 +259,47 @@ class ZipWriter:
         self._file = file
         self._level = level
         self._offset = 0
-        self._entries: list[_Written] = []
+        self._members: list[Member] = []
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """What has been written, in order."""
+        return tuple(self._members)
 
     def copy(self, header: Header, member: Member, raw: Iterable[bytes]) -> None:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
-        offset = self._offset
-        self._write(_local(header, member.crc, member.compressed_size, member.size))
-        for data in raw:
-            self._write(data)
-        self._entries.append(_Written(header, member.crc, member.compressed_size, member.size, offset))
+        self.add_packed(header, Packed(member.crc, member.compressed_size, member.size), raw)
 
     def add(
         self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
-    ) -> tuple[bytes, int]:
+    ) -> None:
         """Add a member with new content, deflated or stored as ``header.method`` says.
 
         Memory does not depend on the content's size.
 
         :param size: of the content in bytes; needed for pieces only.
         :param spans: stretches of the content that are taken over deflated.
-        :return: the content's SHA-256 and size.
         :raises RelinkError: the content does not have the size that was announced.
         """
         announced = content_size(content, size)
         offset = self._offset
         # A first header with what is known: it is as long as the right one, which replaces it.
         self._write(_local(header, 0, 0, announced))
-        facts = _pack(header, content, announced, self._level, spans, self._write)
+        start = self._offset
+        packed = _pack(header, content, announced, self._level, spans, self._write)
         self._file.seek(offset)
-        self._file.write(_local(header, facts.crc, facts.compressed_size, facts.size))
+        self._file.write(_local(header, packed.crc, packed.compressed_size, packed.size))
         self._file.seek(self._offset)
-        self._entries.append(_Written(header, facts.crc, facts.compressed_size, facts.size, offset))
-        return facts.sha256, facts.size
+        self._note(header, packed, offset, start)
 
-    def add_packed(self, header: Header, packed: Packed) -> tuple[bytes, int]:
+    def add_packed(self, header: Header, packed: Packed, parts: Iterable[bytes] | None = None) -> None:
         """Add what :meth:`pack` made; the same bytes as by :meth:`add`."""
         offset = self._offset
         self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
-        for data in packed.parts:
+        start = self._offset
+        for data in packed.parts if parts is None else parts:
             self._write(data)
-        self._entries.append(_Written(header, packed.crc, packed.compressed_size, packed.size, offset))
-        return packed.sha256, packed.size
+        self._note(header, packed, offset, start)
 
     def pack(
         self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
@@ -329,16 +307,35 @@ class ZipWriter:
         """Do the work of :meth:`add` in memory; may be called from any thread."""
         parts: list[bytes] = []
         announced = content_size(content, size)
-        facts = _pack(header, content, announced, self._level, spans, lambda data: parts.append(bytes(data)))
-        return replace(facts, parts=tuple(parts))
+        packed = _pack(header, content, announced, self._level, spans, lambda data: parts.append(bytes(data)))
+        return replace(packed, parts=tuple(parts))
+
+    def _note(self, header: Header, packed: Packed, offset: int, start: int) -> None:
+        self._members.append(
+            Member(
+                name=header.name,
+                method=header.method,
+                flags=_encoded(header.name)[1],
+                crc=packed.crc,
+                compressed_size=packed.compressed_size,
+                size=packed.size,
+                header_offset=offset,
+                data_offset=start,
+                mode=header.external_attributes >> 16,
+                date_time=header.date_time,
+                external_attributes=header.external_attributes,
+                create_system=header.create_system,
+                is_directory=header.name.endswith("/"),
+            )
+        )
 
     def finish(self) -> int:
         """Write the central directory and the end records; return the file's size in bytes."""
         start = self._offset
-        for entry in self._entries:
-            self._write(_central(entry))
+        for member in self._members:
+            self._write(_central(member))
         size = self._offset - start
-        count = len(self._entries)
+        count = len(self._members)
         if count >= z.ZIP64_COUNT or size >= z.ZIP64_LIMIT or start >= z.ZIP64_LIMIT:
             at = self._offset
             rest = z.END64.size - 12

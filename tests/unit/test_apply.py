@@ -18,7 +18,7 @@ import pytest
 from relink import apply
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
-from relink.errors import PatchelfError, WheelError
+from relink.errors import PatchelfError, RelinkError, WheelError
 from relink.isa import BufferSource, read_device_code
 from relink.pipeline import relink
 from relink.queries import verify_wheel
@@ -189,17 +189,16 @@ def raw_middle(wheel: Path) -> bytes:
     return data[len(data) // 2 :][:1000]
 
 
-@pytest.mark.parametrize("verify", [True, False])
 def test_what_is_taken_over_is_what_is_read_back(
-    vendor: Path, works: Works, tmp_path: Path, least: int, verify: bool
+    vendor: Path, works: Works, tmp_path: Path, least: int
 ) -> None:
-    assert relink(vendor, works.options(tmp_path / "out", verify=verify)).ok
+    assert relink(vendor, works.options(tmp_path / "out")).ok
     output = tmp_path / "out" / OUTPUT
     with WheelArchive(output) as archive:
         data = b"".join(archive.raw("demo/fat.so"))
-    assert (raw_middle(vendor) in data) == (verify and least == 1 << 20)
+    assert (raw_middle(vendor) in data) == (least == 1 << 20)
     again = tmp_path / "again"
-    relink(vendor, works.options(again, verify=verify, jobs=3))
+    relink(vendor, works.options(again, verify=False, jobs=3))
     assert (again / OUTPUT).read_bytes() == output.read_bytes()
 
 
@@ -214,8 +213,8 @@ def test_what_was_taken_over_wrongly_is_not_let_out(
         return (replace(span, last=span.last - 800),)
 
     monkeypatch.setattr("relink.wheel.writer.find_spans", shifted)
-    with pytest.raises(WheelError, match=r"demo/fat\.so"):
-        relink(vendor, works.options(tmp_path / "out"))
+    with pytest.raises(RelinkError, match=r"demo/fat\.so.*the disk does not give back"):
+        relink(vendor, works.options(tmp_path / "out", verify=False))
     assert os.listdir(tmp_path / "out") == []
 
 

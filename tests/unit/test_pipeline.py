@@ -391,7 +391,13 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
 
 
 @pytest.mark.parametrize(
-    "place", ["relink.verify.dry_run", "relink.apply.apply_edit", "relink.wheel.writer._read_back"]
+    "place",
+    [
+        "relink.dryrun._parse",
+        "relink.apply.apply_edit",
+        "relink.wheel.writer.read_back",
+        "relink.verify._extract",
+    ],
 )
 def test_interrupted_in_the_middle_of_a_stage(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -598,8 +604,9 @@ def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
     assert reading[-1] == (sum(elf), sum(elf))
     assert len(reading) >= len(elf)
     writing = [(done, total) for stage, done, total in heard if stage == "write"]
-    assert {total for _, total in writing} == {sum(sizes.values())}
-    assert writing[-1][0] > 0.9 * sum(sizes.values())
+    (total,) = {total for _, total in writing}
+    assert sum(sizes.values()) < total <= 2 * sum(sizes.values())
+    assert writing[-1][0] > 0.9 * total
     for told in (reading, writing):
         assert told == sorted(told)
     assert {stage for stage, _, _ in heard} == {"read", "write"}

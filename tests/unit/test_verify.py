@@ -6,13 +6,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from relink.dryrun import LoaderMap, dry_run, dry_runs
 from relink.errors import TargetError
 from relink.loader.closure import Closure, trace
 from relink.loader.search import Environment
@@ -21,7 +23,7 @@ from relink.pipeline import Options, relink, situation_of
 from relink.plan.findings import Finding
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
-from relink.verify import LoaderMap, Verification, dry_run, verify
+from relink.verify import Verification, verify
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, Works
@@ -269,7 +271,7 @@ def test_another_order_is_a_difference(works: Works, tmp_path: Path) -> None:
 
 def test_a_death_that_was_not_foreseen(relinked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     death = LoaderMap((), (), ("killed by signal 11",), died=True)
-    monkeypatch.setattr("relink.verify.dry_run", lambda *_: death)
+    monkeypatch.setattr("relink.dryrun._parse", lambda *_: death)
     found = _verified(relinked, pretend={}).findings
     assert {item.code for item in found} == {"RLK601", "RLK105"}
     assert "The loader: killed by signal 11" in only(found[:1], "RLK601").message
@@ -321,38 +323,77 @@ def test_not_verified_is_a_warning_and_the_wheel_is_written(
     def refuse(*_: object) -> LoaderMap:
         raise TargetError("no")
 
-    monkeypatch.setattr("relink.verify.dry_run", refuse)
+    monkeypatch.setattr("relink.dryrun._parse", refuse)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
     assert report.ok
     assert only(report.findings, "RLK602").message == "no"
     assert os.listdir(tmp_path / "out") == [OUTPUT]
 
 
-def _answer(monkeypatch: pytest.MonkeyPatch, code: int, errors: str) -> Target:
-    """Have the loader end with that code; returns the target."""
-    target = find_target()
-    answer = subprocess.CompletedProcess("ld.so", code, "", errors)
-    monkeypatch.setattr("relink.verify.subprocess.run", lambda *_, **__: answer)
-    return target
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Target]:
+    """Have a shell script stand for the loader; under LD_TRACE_LOADED_OBJECTS no shell would run."""
+
+    def make(script: str) -> Target:
+        def started(_: Target, program: str, _preloads: object) -> subprocess.Popen[str]:
+            command = ["sh", "-c", script, "ld.so", program]
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        monkeypatch.setattr("relink.dryrun._started", started)
+        return find_target()
+
+    return make
 
 
-def test_a_loader_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = dry_run(_answer(monkeypatch, -11, ""), "/program")
+def test_a_loader_that_crashes(loader: Callable[[str], Target]) -> None:
+    found = dry_run(loader("kill -SEGV $$"), "/program")
     assert (found.died, found.problems) == (True, ("killed by signal 11",))
 
 
-def test_a_loader_that_answers_strangely(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = _answer(monkeypatch, 3, "what\n")
+def test_a_loader_that_answers_strangely(loader: Callable[[str], Target]) -> None:
     with pytest.raises(TargetError, match="the loader ended with 3: what"):
-        dry_run(target, "/program")
+        dry_run(loader("echo what >&2; exit 3"), "/program")
 
 
-def test_files_that_may_not_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_may_not_be_mapped(loader: Callable[[str], Target]) -> None:
     """A temporary directory mounted noexec is no difference between prediction and loader."""
     line = "x: error while loading shared libraries: x: failed to map segment from shared object"
-    target = _answer(monkeypatch, 127, line)
     with pytest.raises(TargetError, match="set TMPDIR"):
-        dry_run(target, "/program")
+        dry_run(loader(f"echo '{line}' >&2; exit 127"), "/program")
+
+
+def test_loaders_run_beside_each_other_and_answer_in_order(
+    loader: Callable[[str], Target], tmp_path: Path
+) -> None:
+    """The first waits for the second."""
+    mark = tmp_path / "mark"
+    wait = f"i=0; while ! test -e {mark} && test $i -lt 1000; do sleep 0.01; i=$((i + 1)); done"
+    target = loader(f"case $1 in /one) {wait};; *) : > {mark};; esac; echo $1 $i >&2; exit 1")
+    with dry_runs(target, [(name, []) for name in ("/one", "/two", "/three")]) as answers:
+        said = [found.problems[0].split() for found in answers]
+    assert [words[0] for words in said] == ["/one", "/two", "/three"]
+    assert int(said[0][1]) < 1000
+
+
+def test_loaders_end_with_the_one_who_asked(loader: Callable[[str], Target], tmp_path: Path) -> None:
+    target = loader(
+        f"echo $$ > {tmp_path}/pid-$1.new; mv {tmp_path}/pid-$1.new {tmp_path}/pid-$1; exec sleep 99"
+    )
+    end = time.monotonic() + 30
+
+    def give_up() -> None:
+        with dry_runs(target, [("1", []), ("2", [])]):
+            while len([*tmp_path.glob("pid-?")]) < 2 and time.monotonic() < end:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        give_up()
+    pids = [int(path.read_text()) for path in tmp_path.glob("pid-?")]
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_another_place_is_taken_where_nothing_may_be_run(
@@ -381,15 +422,15 @@ def test_a_sysroot_that_cannot_be_entered(
     refusing = tmp_path / "enter"
     refusing.write_text(f"#!/bin/sh\necho '{errors}' >&2; exit 1\n")
     refusing.chmod(0o755)
-    monkeypatch.setattr("relink.verify.sys.executable", str(refusing))
-    monkeypatch.setattr("relink.verify.os.geteuid", lambda: 0)
+    monkeypatch.setattr("relink.dryrun.sys.executable", str(refusing))
+    monkeypatch.setattr("relink.dryrun.os.geteuid", lambda: 0)
     with pytest.raises(TargetError, match=f"cannot be entered .{errors}"):
         dry_run(target, "/program")
 
 
 def test_a_sysroot_needs_a_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.verify.os.geteuid", lambda: 1000)
-    monkeypatch.setattr("relink.verify.shutil.which", lambda _: None)
+    monkeypatch.setattr("relink.dryrun.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("relink.dryrun.shutil.which", lambda _: None)
     target = replace(find_target(), sysroot=str(tmp_path))
     with pytest.raises(TargetError, match="only root can enter a sysroot"):
         dry_run(target, "/program")

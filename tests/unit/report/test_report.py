@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from relink.dryrun import LoaderMap
 from relink.plan.findings import Finding, finding
 from relink.plan.model import (
     FilePlan,
@@ -30,7 +31,6 @@ from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
 from relink.report.model import OutputFacts, Report, report_of, to_json
 from relink.report.sbom import bill_of_materials
-from relink.verify import LoaderMap
 
 SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
 WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))

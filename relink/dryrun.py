@@ -1,0 +1,179 @@
+"""The target's real loader, asked what it would map: glibc's dry run. No initialiser runs, and no GPU is needed.
+
+With LD_TRACE_LOADED_OBJECTS the loader maps everything that a load would map and prints it; with LD_WARN and LD_BIND_NOW it also
+says which symbols and versions stay open (ld.so(8)).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from relink.errors import TargetError
+from relink.loader.target import Target
+
+__all__ = ["LoaderMap", "dry_run", "dry_runs"]
+
+_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
+_LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
+_MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
+_DIED = "error while loading shared libraries: "
+_NOT_MAPPED = "failed to map segment from shared object"
+
+
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderMap:
+    """What the loader printed.
+
+    :ivar objects: (name asked for, path) in load order, without the program, the loader itself and the kernel's vdso.
+    :ivar missing: names that it did not find.
+    :ivar problems: everything else it said: open symbols and versions, or what it died of.
+    :ivar died: whether it gave up, or was killed, before it had mapped everything.
+    """
+
+    objects: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+    problems: tuple[str, ...]
+    died: bool = False
+
+
+def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> LoaderMap:
+    """Ask the target's loader what starting `program` would map. Paths are as the target sees them.
+
+    :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
+    """
+    with dry_runs(target, [(program, preloads)]) as answers:
+        return next(answers)
+
+
+@contextmanager
+def dry_runs(target: Target, programs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[Iterator[LoaderMap]]:
+    """Ask about programs, each with what is preloaded; gives the answers, in order, which raise as :func:`dry_run` does.
+
+    Loaders run beside whoever waits for the answers, and end with the block.
+    """
+    left = iter(programs)
+    running: deque[subprocess.Popen[str]] = deque()
+
+    def ask() -> None:
+        running.extend(_started(target, *program) for program in islice(left, 1))
+
+    def answers() -> Iterator[LoaderMap]:
+        while running:
+            found = _answer(target, running[0])
+            running.popleft()
+            ask()
+            yield found
+
+    try:
+        for _ in range(_AT_ONCE):
+            ask()
+        yield answers()
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def _started(target: Target, program: str, preloads: Iterable[str]) -> subprocess.Popen[str]:
+    command = [target.interpreter, program]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
+    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
+    preload = ":".join(preloads)
+    if preload:
+        asked["LD_PRELOAD"] = preload
+    if target.sysroot != "/":
+        command, asked = _inside(target.sysroot, asked, command), {}
+    try:
+        return subprocess.Popen(
+            command,
+            env=clean | asked,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+        )
+    except OSError as error:
+        raise _not_asked(target, error) from error
+
+
+def _not_asked(target: Target, error: Exception) -> TargetError:
+    return TargetError(f"{target.interpreter}: the loader could not be asked ({error})")
+
+
+def _answer(target: Target, process: subprocess.Popen[str]) -> LoaderMap:
+    try:
+        output, errors = process.communicate(timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _not_asked(target, error) from error
+    said = errors.strip()
+    status = process.returncode
+    if target.sysroot != "/" and said.startswith(("chroot: ", "unshare: ")):
+        raise TargetError(f"{target.sysroot}: cannot be entered ({said[:400]}); verify inside of it")
+    if status < 0:
+        return LoaderMap((), (), (f"killed by signal {-status}", *said.splitlines()), died=True)
+    if status not in (0, 1, 127):
+        raise TargetError(f"{target.interpreter}: the loader ended with {status}: {said[:400]}")
+    if _NOT_MAPPED in said:
+        raise TargetError(
+            f"the loader may not map files here ({said[:400]}); set TMPDIR to where programs may be run"
+        )
+    return _parse(output, errors, target)
+
+
+_ENTER = """
+import json, os, sys
+root, environment, *command = sys.argv[1:]
+try:
+    os.chroot(root)
+    os.chdir("/")
+    os.execve(command[0], command, os.environ | json.loads(environment))
+except OSError as error:
+    sys.exit(f"chroot: {error}")
+"""
+
+
+def _inside(sysroot: str, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` with `sysroot` as its root directory.
+
+    What the loader is asked goes by `environment`, which must not hold before: the way in has a loader of its own.
+    """
+    enter = [sys.executable, "-I", "-S", "-c", _ENTER, sysroot, json.dumps(dict(environment)), *command]
+    if os.geteuid() == 0:
+        return enter
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        raise TargetError(f"{sysroot}: only root can enter a sysroot here (there is no unshare)")
+    return [unshare, "--map-root-user", *enter]
+
+
+def _parse(output: str, errors: str, target: Target) -> LoaderMap:
+    objects: list[tuple[str, str]] = []
+    missing: list[str] = []
+    problems = [line.strip() for line in errors.splitlines() if line.strip()]
+    for line in output.splitlines():
+        if match := _MISSING.match(line):
+            missing.append(match["name"])
+        elif match := _LINE.match(line):
+            name, path = match["name"] or match["path"], match["path"]
+            vdso = "/" not in path
+            if not vdso and target.interpreter not in (path, name):
+                objects.append((name, path))
+        elif line.strip() and line.strip() != "statically linked":
+            problems.append(line.strip())
+    died = any(_DIED in line for line in problems)
+    return LoaderMap(tuple(objects), tuple(missing), tuple(problems), died)
