@@ -210,9 +210,7 @@ class _Search:
             error = 0
             real = posixpath.join(self.environment.cwd or "/nonexistent", directory)
             exists = files.is_directory(real)
-            for subdirectory in (*self.environment.target.subdirectories, ""):
-                if subdirectory and not (exists and files.is_directory(posixpath.join(real, subdirectory))):
-                    continue
+            for subdirectory in (*files.directories_in(real, self.environment.target.subdirectories), ""):
                 path = _join(directory, subdirectory, name) if subdirectory else _join(directory, name)
                 candidate, error = self.look(path, found_by)
                 if candidate:
