@@ -91,7 +91,7 @@ class Bundle:
     targets: tuple[CodeTarget, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        targets = tuple(code for entry in self.entries if entry.usable and (code := entry.code_target))
+        targets = tuple([code for entry in self.entries if (code := entry.code_target)])
         object.__setattr__(self, "targets", targets)
 
 
@@ -243,40 +243,33 @@ def id_problems(entries: Sequence[Entry]) -> list[str]:
     problems = []
     seen: set[tuple[TargetId, bool]] = set()
     named: dict[str, tuple[str, ...]] = {}
-    for entry in entries:
-        if entry.text.startswith("host"):
+    for text, target, offset, size, usable, code in entries:
+        if text.startswith("host"):
             continue
-        if entry.target is None:
-            if entry.text.split("-", 1)[0] in HIP_KINDS:
-                problems.append(f"the id {entry.text[:120]!r} names no target")
+        if target is None:
+            if text.split("-", 1)[0] in HIP_KINDS:
+                problems.append(f"the id {text[:120]!r} names no target")
             continue
-        if not entry.usable and entry.text.split("-", 1)[0] in HIP_KINDS:
-            reason = (
-                "is empty"
-                if entry.size == 0
-                else f"ends at {entry.offset + entry.size}, past the end of the bundle"
-            )
-            problems.append(f"the code object of {entry.text} {reason}: it counts as missing")
+        if not usable and text.split("-", 1)[0] in HIP_KINDS:
+            reason = "is empty" if size == 0 else f"ends at {offset + size}, past the end of the bundle"
+            problems.append(f"the code object of {text} {reason}: it counts as missing")
             continue
-        key = (entry.target, entry.text.startswith("openmp"))
+        key = (target, text.startswith("openmp"))
         if key in seen:
-            problems.append(f"{entry.text} is there twice")
+            problems.append(f"{text} is there twice")
         seen.add(key)
-        features = tuple([name for name, _ in entry.target.features])
-        if named.setdefault(entry.target.processor, features) != features:
-            problems.append(
-                f"{entry.target.processor} is there both with and without a feature named ({entry.text})"
-            )
-        code = entry.code
-        if code is not None and code.target != entry.target:
+        processor, values = target
+        features = tuple([name for name, _ in values])
+        if named.setdefault(processor, features) != features:
+            problems.append(f"{processor} is there both with and without a feature named ({text})")
+        if code is not None and code.target != target:
             versionless = code.abi_version < 2 and (
-                code.mach == 0
-                or (code.target is not None and code.target.processor == entry.target.processor)
+                code.mach == 0 or (code.target is not None and code.target.processor == processor)
             )
             if code.target is None and code.mach:
-                problems.append(f"{entry.text} holds code for {code.name}")
+                problems.append(f"{text} holds code for {code.name}")
             elif not versionless:
-                problems.append(f"{entry.text} holds code for {code.name}: id and ELF header differ")
+                problems.append(f"{text} holds code for {code.name}: id and ELF header differ")
     return problems
 
 

@@ -164,13 +164,18 @@ def match(codes: Iterable[CodeTarget], agent: TargetId) -> Match:
 
     Native code is preferred to generic code, generic code to SPIR-V, as CLR does.
     """
+    return _match(frozenset(codes), agent)
+
+
+@functools.lru_cache(maxsize=1024)  # few files differ, and each is asked for every processor several times
+def _match(codes: frozenset[CodeTarget], agent: TargetId) -> Match:
     wanted = configurations(agent)
     served, via = [], []
     generics = {name for name, generic in table().generics.items() if agent.processor in generic.members}
     names = {agent.processor, SPIRV, *generics}
-    codes = tuple(code for code in codes if code.target.processor in names)
+    near = [code for code in codes if code.target.processor in names]
     for definite in wanted:
-        kinds = {kind for code in codes if (kind := _runs(code, definite))}
+        kinds = {kind for code in near if (kind := _runs(code, definite))}
         if kinds:
             served.append(definite)
             via.append(next(kind for kind in ("native", "generic", "spirv") if kind in kinds))
