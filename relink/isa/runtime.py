@@ -24,7 +24,8 @@ __all__ = ["Capability", "Needs", "Requirement", "capability_of", "check", "find
 _CHUNK = 4 << 20
 _OVERLAP = 256
 _SEARCHED = 512 << 20
-_PROGBITS, _WRITE, _ALLOC, _EXEC = 1, 1, 2, 4
+_PROGBITS, _STRTAB = 1, 3
+_WRITE, _ALLOC, _EXEC = 1, 2, 4
 _READER_2 = b"Compressed bundle header size too small"  # clang 19 on
 _READER_3 = (b"COMPRESSED_BUNDLE_FORMAT_VERSION", b"exceeds version 2")  # clang 20 on
 _READER_3_LLVM = b"exceeds version 2 unsigned 32-bit"  # LLVM 23 on has the reader in libLLVM
@@ -249,9 +250,9 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
     elif versions:
         facts["hip"] = versions[-1]
-    # HIPK is an operand of code, and kpack may be part of a name that is imported.
-    places = _constants(source, elf, code=True)
-    found = _literals(source, places, (b"gfx11-generic", b"amdgcnspirv", b"HIPK", b"kpack"))
+    found = _literals(source, _constants(source, elf), (b"gfx11-generic", b"amdgcnspirv", b"HIPK", b"kpack"))
+    if not found & {b"HIPK", b"kpack"}:  # the former may be an operand of an instruction
+        found |= _literals(source, _constants(source, elf, code=True), (b"HIPK",))
     facts["hip_generic"] = b"gfx11-generic" in found
     facts["hip_spirv"] = b"amdgcnspirv" in found
     facts["kpack"] = bool(found & {b"HIPK", b"kpack"})
@@ -304,17 +305,17 @@ def _read_hsa(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
 
 
 def _constants(source: ByteSource, elf: HostElf | None, *, code: bool = False) -> list[range]:
-    """Return where a library's constants lie: its read-only sections, which are a fraction of it; or all of it without any.
+    """Return where a library's constants, and the names that it imports, lie; all of it where there are no sections.
 
-    :param code: with the sections that hold code, and names and versions of symbols.
+    :param code: where the constants in its code lie.
     """
     if elf is None or not elf.sections:
         return [range(source.size)]
-    avoided = _WRITE if code else _WRITE | _EXEC
+    wanted = _ALLOC | _EXEC if code else _ALLOC
     return [
         range(section.offset, section.offset + section.size)
         for section in elf.sections
-        if section.flags & (_ALLOC | avoided) == _ALLOC and (code or section.kind == _PROGBITS)
+        if section.flags & (_ALLOC | _EXEC | _WRITE) == wanted and section.kind in (_PROGBITS, _STRTAB)
     ]
 
 
