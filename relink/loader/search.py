@@ -122,6 +122,8 @@ def expand(entry: str, *, origin: str | None, target: Target) -> str | None:
 
     Returns None where a token stands for nothing, since ld.so then drops the entry. Unknown ``$WORDS`` stay as they are.
     """
+    if "$" not in entry:
+        return entry
     values = {"ORIGIN": origin, "LIB": target.lib, "PLATFORM": target.platform or None}
     missing = False
 
