@@ -93,8 +93,9 @@ def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:
         none stands for itself, so that its absence can be told.
     """
     found: dict[str, str] = {}
+    stem = soname_stem(soname)
     for entry in rocm_facts().dlopen:
-        if entry.member != soname_stem(soname):
+        if entry.member != stem:
             continue
         for pattern in entry.sonames:
             names = [name for name in available if fnmatch.fnmatchcase(name, pattern)]

@@ -10,10 +10,12 @@ from relink.errors import ElfError
 
 __all__ = ["library_names"]
 
-_LIMIT = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 24 MB
+_LIMIT = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB
 _CHUNK = 1 << 20
-_LONGEST = 128
-_NAME = re.compile(rb"lib[\w+.-]{1,100}?\.so(?:\.[0-9]+)*")
+_LONGEST = 127  # of a string, its NUL included
+# Without the NUL that stands before it: what is searched for is found fast where its first byte is rare.
+_LIB = re.compile(rb"lib")
+_NAME = re.compile(rb"(lib[\w+.-]{1,100}?\.so(?:\.[0-9]+)*)\0")
 
 
 def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
@@ -29,27 +31,17 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
         return ()
     found: dict[str, None] = {}
     for section in sections:
-        end = section.offset + min(section.file_size, _LIMIT)
-        for start in range(section.offset, end, _CHUNK):
-            # An overlap on both sides, so that a string across the border of two pieces is seen whole once.
-            low = max(section.offset, start - _LONGEST)
-            piece = bytes(buffer[low : min(end, start + _CHUNK + _LONGEST)])
+        low, end = section.offset, min(section.offset + min(section.file_size, _LIMIT), len(buffer))
+        for start in range(low, end, _CHUNK):
+            stop = min(start + _CHUNK, end)
+            for hit in _LIB.finditer(buffer, start, min(stop + 2, end)):
+                at = hit.start()
+                if at == low or not buffer[at - 1]:
+                    name = _NAME.match(buffer, at, min(at + _LONGEST, end))
+                    if name:
+                        found[name[1].decode("ascii")] = None
             if isinstance(buffer, mmap.mmap):  # what has been looked at need not stay in memory
-                page = low // mmap.PAGESIZE * mmap.PAGESIZE
-                buffer.madvise(mmap.MADV_DONTNEED, page, min(end, start + _CHUNK) - page)
-            if low == section.offset:
-                piece = b"\0" + piece  # a string may stand right at the start
-            found |= dict.fromkeys(_names(piece))
+                page = start // mmap.PAGESIZE * mmap.PAGESIZE
+                buffer.madvise(mmap.MADV_DONTNEED, page, stop - page)
     own = {image.soname, *image.needed}
     return tuple(name for name in found if name not in own)
-
-
-def _names(piece: bytes) -> list[str]:
-    names = []
-    at = piece.find(b"\0lib")
-    while at >= 0:
-        end = piece.find(b"\0", at + 1, at + _LONGEST)
-        if end >= 0 and _NAME.fullmatch(piece, at + 1, end):
-            names.append(piece[at + 1 : end].decode("ascii", "replace"))
-        at = piece.find(b"\0lib", at + 1)
-    return names

@@ -9,7 +9,8 @@ from __future__ import annotations
 import bisect
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from relink.isa import compressed
 from relink.isa._data import table
@@ -25,6 +26,8 @@ MAX_ENTRIES = 4096
 MAX_ID = 4096
 _MAX_HEADER = 1 << 20
 _FIRST_LOOK = 128 * 1024
+
+_ENTRY = struct.Struct("<QQQ").unpack_from  # offset, size, length of the id
 
 Read = Callable[[int, int], bytes]
 
@@ -44,8 +47,7 @@ class Budget:
             self.problems.append(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):  # libraries of ROCm have ten thousands
     """One entry of a bundle. `usable`: for a GPU, not empty, and inside of the bundle.
 
     :ivar offset: from the start of the (uncompressed) bundle.
@@ -76,6 +78,7 @@ class Bundle:
     :ivar size: bytes in the file, headers included.
     :ivar container: raw, ccob-v1, ccob-v2, ccob-v3, code-object, offload-binary, sections, kpack or unreadable.
     :ivar method: zlib or zstd for ccob, else None.
+    :ivar targets: the usable code targets.
     """
 
     offset: int
@@ -85,11 +88,11 @@ class Bundle:
     entries: tuple[Entry, ...]
     method: str | None = None
     uncompressed_size: int | None = None
+    targets: tuple[CodeTarget, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def targets(self) -> tuple[CodeTarget, ...]:
-        """The usable code targets."""
-        return tuple(code for entry in self.entries if (code := entry.code_target))
+    def __post_init__(self) -> None:
+        targets = tuple([code for entry in self.entries if (code := entry.code_target)])
+        object.__setattr__(self, "targets", targets)
 
 
 def parse_bundle(
@@ -108,7 +111,7 @@ def parse_bundle(
     head = source.read_at(offset, min(32, end - offset))
     place = f"{where}+0x{offset:x}"
     if bytes(head[:4]) == compressed.MAGIC:
-        return _compressed(source, offset, end, budget, address=address, place=place)
+        return _compressed(source, offset, end, budget, head=head, address=address, place=place)
     if bytes(head[: len(RAW_MAGIC)]) != RAW_MAGIC:
         budget.problem(f"{place}: no bundle starts here ({bytes(head[:8]).hex(' ') or 'end of file'})")
         return None
@@ -133,10 +136,11 @@ def _compressed(
     end: int,
     budget: Budget,
     *,
+    head: bytes | memoryview,
     address: int | None,
     place: str,
 ) -> Bundle | None:
-    header = compressed.parse_header(source.read_at(offset, min(32, end - offset)))
+    header = compressed.parse_header(head)
     if isinstance(header, str):
         budget.problem(f"{place}: {header}")
         return None
@@ -184,31 +188,36 @@ def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[Entry, ...],
     if count > MAX_ENTRIES:
         return (), 0, f"the bundle claims {count} entries (more than {MAX_ENTRIES} are not believed)"
 
-    def reach_to(wanted: int) -> bool:
+    def reaches(wanted: int) -> bool:
         nonlocal head
         if len(head) < wanted <= _MAX_HEADER:
             head = read(0, min(max(2 * len(head), wanted), _MAX_HEADER))
         return wanted <= len(head)
 
     found: list[Entry] = []
+    problem = ""
     at, reach = 32, 32
-    for number in range(count):
-        if budget.entries <= 0:
-            return tuple(found), reach, "more entries than relink reads of one file"
-        if not reach_to(at + 24):
-            return tuple(found), reach, f"the header ends in entry {number + 1} of {count}"
-        offset, size, length = struct.unpack_from("<QQQ", head, at)
+    for number in range(1, count + 1):
+        if len(found) >= budget.entries:
+            problem = "more entries than relink reads of one file"
+            break
+        if at + 24 > len(head) and not reaches(at + 24):
+            problem = f"the header ends in entry {number} of {count}"
+            break
+        offset, size, length = _ENTRY(head, at)
         if length > MAX_ID:
-            return tuple(found), reach, f"entry {number + 1} of {count} claims an id of {length} bytes"
-        if not reach_to(at + 24 + length):
-            return tuple(found), reach, f"the header ends in entry {number + 1} of {count}"
-        name = parse_bundle_id(head[at + 24 : at + 24 + length].decode("utf-8", "replace"))
-        at += 24 + length
-        inside = offset + size <= limit
-        found.append(Entry(name.text, name.target, offset, size, name.is_hip and size > 0 and inside))
-        reach = max(reach, at, offset + size)
-        budget.entries -= 1
-    return tuple(found), reach, ""
+            problem = f"entry {number} of {count} claims an id of {length} bytes"
+            break
+        start, at = at + 24, at + 24 + length
+        if at > len(head) and not reaches(at):
+            problem = f"the header ends in entry {number} of {count}"
+            break
+        name = parse_bundle_id(head[start:at].decode("utf-8", "replace"))
+        stop = offset + size
+        found.append(Entry(name.text, name.target, offset, size, name.is_hip and size > 0 and stop <= limit))
+        reach = max(reach, at, stop)
+    budget.entries -= len(found)
+    return tuple(found), reach, problem
 
 
 def _with_code(entries: tuple[Entry, ...], read: Read, budget: Budget, place: str) -> tuple[Entry, ...]:
@@ -216,8 +225,9 @@ def _with_code(entries: tuple[Entry, ...], read: Read, budget: Budget, place: st
     done = []
     for entry in entries:
         header = read(entry.offset, HEADER_SIZE) if entry.usable else b""
-        done.append(replace(entry, code=parse_code_object(header)) if len(header) == HEADER_SIZE else entry)
-        if entry.usable and header and header[:4] not in (b"\x7fELF", b"") and entry.code is None:
+        full = len(header) == HEADER_SIZE
+        done.append(entry._replace(code=parse_code_object(header)) if full else entry)
+        if header and header[:4] != b"\x7fELF":
             kind = "SPIR-V" if header[:4] == b"\x03\x02\x23\x07" else header[:4].hex(" ")
             if entry.target is not None and entry.target.processor != SPIRV:
                 budget.problem(f"{place}: {entry.text} is no ELF code object ({kind})")
@@ -233,40 +243,33 @@ def id_problems(entries: Sequence[Entry]) -> list[str]:
     problems = []
     seen: set[tuple[TargetId, bool]] = set()
     named: dict[str, tuple[str, ...]] = {}
-    for entry in entries:
-        if entry.text.startswith("host"):
+    for text, target, offset, size, usable, code in entries:
+        if text.startswith("host"):
             continue
-        if entry.target is None:
-            if entry.text.split("-", 1)[0] in HIP_KINDS:
-                problems.append(f"the id {entry.text[:120]!r} names no target")
+        if target is None:
+            if text.split("-", 1)[0] in HIP_KINDS:
+                problems.append(f"the id {text[:120]!r} names no target")
             continue
-        if not entry.usable and entry.text.split("-", 1)[0] in HIP_KINDS:
-            reason = (
-                "is empty"
-                if entry.size == 0
-                else f"ends at {entry.offset + entry.size}, past the end of the bundle"
-            )
-            problems.append(f"the code object of {entry.text} {reason}: it counts as missing")
+        if not usable and text.split("-", 1)[0] in HIP_KINDS:
+            reason = "is empty" if size == 0 else f"ends at {offset + size}, past the end of the bundle"
+            problems.append(f"the code object of {text} {reason}: it counts as missing")
             continue
-        key = (entry.target, entry.text.startswith("openmp"))
+        key = (target, text.startswith("openmp"))
         if key in seen:
-            problems.append(f"{entry.text} is there twice")
+            problems.append(f"{text} is there twice")
         seen.add(key)
-        features = tuple(name for name, _ in entry.target.features)
-        if named.setdefault(entry.target.processor, features) != features:
-            problems.append(
-                f"{entry.target.processor} is there both with and without a feature named ({entry.text})"
-            )
-        code = entry.code
-        if code is not None and code.target != entry.target:
+        processor, values = target
+        features = tuple([name for name, _ in values])
+        if named.setdefault(processor, features) != features:
+            problems.append(f"{processor} is there both with and without a feature named ({text})")
+        if code is not None and code.target != target:
             versionless = code.abi_version < 2 and (
-                code.mach == 0
-                or (code.target is not None and code.target.processor == entry.target.processor)
+                code.mach == 0 or (code.target is not None and code.target.processor == processor)
             )
             if code.target is None and code.mach:
-                problems.append(f"{entry.text} holds code for {code.name}")
+                problems.append(f"{text} holds code for {code.name}")
             elif not versionless:
-                problems.append(f"{entry.text} holds code for {code.name}: id and ELF header differ")
+                problems.append(f"{text} holds code for {code.name}: id and ELF header differ")
     return problems
 
 

@@ -82,8 +82,7 @@ class Inflater:
         self.problem = ""
         self._limit = limit
         self._window = _Window(source, start + header.header_size, end)
-        self._zlib = zlib.decompressobj()
-        self._more: Callable[[int], bytes] = self._inflate
+        self._more: Callable[[int], bytes]
         if header.method == "zstd":
             head = bytes(
                 source.read_at(start + header.header_size, min(18, end - start - header.header_size))
@@ -99,6 +98,9 @@ class Inflater:
             # The default limit of the window is 128 MiB, which clang stays below; only what is written is touched.
             payload = cast("IO[bytes]", self._window)  # of a file, the reader uses read() alone
             self._more = zstandard.ZstdDecompressor().stream_reader(payload, read_size=_STEP).read
+        else:
+            self._zlib = zlib.decompressobj()
+            self._more = self._inflate
 
     def at_least(self, wanted: int) -> bool:
         """Grow `data` to `wanted` bytes; False when the payload ends, is damaged, or the limit is below it."""

@@ -283,8 +283,9 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
             continue
         compared += 0 if codes in sets else len(codes)
         sets[codes] = sets.get(codes, 0) + 1
+    for codes, count in sets.items():
         for target in {code.target for code in codes}:
-            counts[target] = counts.get(target, 0) + 1
+            counts[target] = counts.get(target, 0) + count
     ordered = sorted(counts, key=sort_key)
     problems = code.problems
     if compared > _MAX_COMPARED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ from relink.isa.target_id import SPIRV, TargetId, match, sort_key
 __all__ = ["Capability", "Needs", "Requirement", "capability_of", "check", "find_runtime", "needs_of"]
 
 _CHUNK = 4 << 20
+_OVERLAP = 256
 _SEARCHED = 512 << 20
+_PROGBITS, _STRTAB = 1, 3
+_WRITE, _ALLOC, _EXEC = 1, 2, 4
 _READER_2 = b"Compressed bundle header size too small"  # clang 19 on
 _READER_3 = (b"COMPRESSED_BUNDLE_FORMAT_VERSION", b"exceeds version 2")  # clang 20 on
 _READER_3_LLVM = b"exceeds version 2 unsigned 32-bit"  # LLVM 23 on has the reader in libLLVM
@@ -174,7 +177,8 @@ def find_runtime(
     comgr_name = "libamd_comgr.so"
     if hip_path:
         with FileSource(hip_path) as source:
-            found = _matches(source, re.compile(rb"libamd_comgr\.so(?:\.\d+)?"), 1)
+            places = _constants(source, parse_host_elf(source))
+            found = _matches(source, places, re.compile(rb"libamd_comgr\.so(?:\.\d+)?"), 1)
             comgr_name = next(iter(found)).decode() if found else comgr_name
     return capability_of(
         hip=hip_path,
@@ -246,7 +250,9 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
     elif versions:
         facts["hip"] = versions[-1]
-    found = _literals(source, (b"gfx11-generic", b"amdgcnspirv", b"HIPK", b"kpack"))
+    found = _literals(source, _constants(source, elf), (b"gfx11-generic", b"amdgcnspirv", b"HIPK", b"kpack"))
+    if not found & {b"HIPK", b"kpack"}:  # the former may be an operand of an instruction
+        found |= _literals(source, _constants(source, elf, code=True), (b"HIPK",))
     facts["hip_generic"] = b"gfx11-generic" in found
     facts["hip_spirv"] = b"amdgcnspirv" in found
     facts["kpack"] = bool(found & {b"HIPK", b"kpack"})
@@ -256,8 +262,9 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
 def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[str, ...]) -> dict[str, Any]:
     versions = _versions(version_definitions(source, elf), r"amd_comgr_?(\d+)\.(\d+)")
     facts: dict[str, Any] = {"comgr_api": versions[-1] if versions else None}
-    found = _literals(source, (_READER_2, *_READER_3, b"amdgcnspirv"))
-    names = _matches(source, _DEVICE_LIBRARY, 200)
+    constants = _constants(source, elf)
+    found = _literals(source, constants, (_READER_2, *_READER_3, b"amdgcnspirv"))
+    names = _matches(source, constants, _DEVICE_LIBRARY, 200)
     texts = {name[len(b"oclc_isa_version_") : -3].decode().replace("_", "-") for name in names}
     facts["jit"] = tuple(sorted((f"gfx{text}" for text in texts), key=sort_key))
     needed = strings_at(source, elf, 1)
@@ -270,10 +277,11 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
             continue
         try:
             with FileSource(other) as library:
+                constants = _constants(library, parse_host_elf(library))
                 if name.startswith("libclang-cpp.so"):
-                    found |= _literals(library, (_READER_2, *_READER_3))
+                    found |= _literals(library, constants, (_READER_2, *_READER_3))
                 elif not found & {_READER_2, *_READER_3}:  # the reader is in clang itself up to LLVM 22
-                    found |= _literals(library, (_READER_3_LLVM,))
+                    found |= _literals(library, constants, (_READER_3_LLVM,))
         except OSError:
             continue  # what it holds stays unknown
     facts["comgr_spirv"] = b"amdgcnspirv" in found
@@ -284,8 +292,8 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
     return facts
 
 
-def _read_hsa(source: ByteSource, _: HostElf, path: str, __: tuple[str, ...]) -> dict[str, Any]:
-    generic = bool(_literals(source, (b"gfx11-generic",)))
+def _read_hsa(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
+    generic = bool(_literals(source, _constants(source, elf), (b"gfx11-generic",)))
     code = read_file(path, scan_limit=64 << 20)
     names = {
         e.target.processor
@@ -296,11 +304,35 @@ def _read_hsa(source: ByteSource, _: HostElf, path: str, __: tuple[str, ...]) ->
     return {"hsa_generic": generic, "agents": tuple(sorted(names, key=sort_key))}
 
 
-def _literals(source: ByteSource, texts: Iterable[bytes]) -> set[bytes]:
-    """Return those of `texts` that the first 512 MiB contain."""
+def _constants(source: ByteSource, elf: HostElf | None, *, code: bool = False) -> list[range]:
+    """Return where a library's constants, and the names that it imports, lie; all of it where there are no sections.
+
+    :param code: where the constants in its code lie.
+    """
+    if elf is None or not elf.sections:
+        return [range(source.size)]
+    wanted = _ALLOC | _EXEC if code else _ALLOC
+    return [
+        range(section.offset, section.offset + section.size)
+        for section in elf.sections
+        if section.flags & (_ALLOC | _EXEC | _WRITE) == wanted and section.kind in (_PROGBITS, _STRTAB)
+    ]
+
+
+def _pieces(source: ByteSource, places: Iterable[range]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes at `places`, 512 MiB of them at most, in pieces that overlap."""
+    left = _SEARCHED
+    for place in places:
+        for start in range(place.start, min(place.stop, place.start + left), _CHUNK):
+            yield source.read_at(start, min(_CHUNK + _OVERLAP, place.stop - start))
+        left -= min(len(place), left)
+
+
+def _literals(source: ByteSource, places: Iterable[range], texts: Iterable[bytes]) -> set[bytes]:
+    """Return those of `texts` that are there."""
     left, found = set(texts), set[bytes]()
-    for start in range(0, min(source.size, _SEARCHED), _CHUNK):
-        data = bytes(source.read_at(start, _CHUNK + 256))
+    for piece in _pieces(source, places):
+        data = bytes(piece)
         found |= {text for text in left if text in data}
         left -= found
         if not left:
@@ -308,11 +340,13 @@ def _literals(source: ByteSource, texts: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-def _matches(source: ByteSource, pattern: re.Pattern[bytes], enough: int) -> set[bytes]:
-    """Return the distinct matches in the first 512 MiB, at most `enough` of them."""
+def _matches(
+    source: ByteSource, places: Iterable[range], pattern: re.Pattern[bytes], enough: int
+) -> set[bytes]:
+    """Return the distinct matches, at most `enough` of them."""
     found: set[bytes] = set()
-    for start in range(0, min(source.size, _SEARCHED), _CHUNK):
-        for hit in pattern.finditer(source.read_at(start, _CHUNK + 256)):
+    for piece in _pieces(source, places):
+        for hit in pattern.finditer(piece):
             found.add(bytes(hit[0]))
             if len(found) >= enough:
                 return found

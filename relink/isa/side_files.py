@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,19 +200,20 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
     problems: list[str] = []
     names = _names(directory, problems)
     counts: dict[TargetId, dict[str, int]] = {}
-    for name in names:
-        found = _TENSILE.search(name)
-        if found is None:
-            continue
+    files = Counter(
+        (found[1], found[2], _tensile_file(name, found, kind))
+        for name in names
+        if (found := _TENSILE.search(name))
+    )
+    for (processor, features, what), number in files.items():
         try:
             target = parse_target_id(
-                found[1] + found[2].replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
+                processor + features.replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
             )
         except UsageError:
             continue
         count = counts.setdefault(target, {})
-        what = _tensile_file(name, found, kind)
-        count[what] = count.get(what, 0) + 1
+        count[what] = count.get(what, 0) + number
     if kind == "hipblaslt" and "hipblasltTransform.hsaco" in names:
         # Named for no architecture, so it is opened; its kernels only convert layouts, so it is data here.
         code = read_file(os.path.join(directory, "hipblasltTransform.hsaco"))

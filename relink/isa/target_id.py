@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from relink.errors import UsageError
 from relink.isa._data import table
@@ -38,8 +39,7 @@ _NUMBERED = re.compile(r"gfx(\d+)([0-9a-f])([0-9a-f])\Z")
 _GENERIC = re.compile(r"gfx(\d+)(?:-(\d+))?-generic\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class TargetId:
+class TargetId(NamedTuple):  # hashed too often for a dataclass, as are code targets
     """A processor and the features that are named, alphabetical; an unnamed feature is *any* (code) or *unknown* (agent)."""
 
     processor: str
@@ -60,21 +60,19 @@ class TargetId:
 
 @dataclass(frozen=True, slots=True)
 class BundleId:
-    """A bundle entry id taken apart; `target` is None for host entries and for ids that make no sense."""
+    """A bundle entry id taken apart; `target` is None for host entries and for ids that make no sense.
+
+    :ivar is_hip: whether the HIP runtime would take this entry for a GPU.
+    """
 
     text: str
     kind: str
     triple: str
     target: TargetId | None
-
-    @property
-    def is_hip(self) -> bool:
-        """Whether the HIP runtime would take this entry for a GPU."""
-        return self.target is not None and self.kind in HIP_KINDS
+    is_hip: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CodeTarget:
+class CodeTarget(NamedTuple):
     """What a code object was compiled for; `generic_version` is None where its ELF header was not read."""
 
     target: TargetId
@@ -142,7 +140,7 @@ def parse_bundle_id(text: str) -> BundleId:
             target = parse_target_id(name)
         except UsageError:
             target = None
-    return BundleId(text, kind, triple, target)
+    return BundleId(text, kind, triple, target, target is not None and kind in HIP_KINDS)
 
 
 def configurations(agent: TargetId) -> tuple[TargetId, ...]:
@@ -166,13 +164,18 @@ def match(codes: Iterable[CodeTarget], agent: TargetId) -> Match:
 
     Native code is preferred to generic code, generic code to SPIR-V, as CLR does.
     """
+    return _match(frozenset(codes), agent)
+
+
+@functools.lru_cache(maxsize=1024)  # few files differ, and each is asked for every processor several times
+def _match(codes: frozenset[CodeTarget], agent: TargetId) -> Match:
     wanted = configurations(agent)
     served, via = [], []
     generics = {name for name, generic in table().generics.items() if agent.processor in generic.members}
     names = {agent.processor, SPIRV, *generics}
-    codes = tuple(code for code in codes if code.target.processor in names)
+    near = [code for code in codes if code.target.processor in names]
     for definite in wanted:
-        kinds = {kind for code in codes if (kind := _runs(code, definite))}
+        kinds = {kind for code in near if (kind := _runs(code, definite))}
         if kinds:
             served.append(definite)
             via.append(next(kind for kind in ("native", "generic", "spirv") if kind in kinds))

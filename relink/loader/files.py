@@ -97,9 +97,13 @@ class Files:
         self._directories: dict[str, bool] = {}
         self._links: dict[str, str] = {}
         self._walked: dict[str, str] = {}
+        self._below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._overlay: dict[str, Image] = {}
         self._overlay_directories: set[str] = set()
-        for path, image in (overlay or {}).items():
+        self._lay(overlay or {})
+
+    def _lay(self, overlay: Mapping[str, Image]) -> None:
+        for path, image in overlay.items():
             known = self.canonical(posixpath.dirname(posixpath.normpath(path)))
             self._overlay[posixpath.join(known, posixpath.basename(path))] = image
             while known not in self._overlay_directories and known != "/":
@@ -108,10 +112,11 @@ class Files:
 
     def with_overlay(self, overlay: Mapping[str, Image]) -> Files:
         """Return the same disk with another overlay; what was read from the disk stays remembered."""
-        other = Files(self.root, overlay)
+        other = Files(self.root)
         other._seen = self._seen
         other._directories = self._directories
         other._links = self._links
+        other._lay(overlay)
         return other
 
     def host(self, path: str) -> str:
@@ -139,6 +144,15 @@ class Files:
         if self._overlay:
             return bool(self._walk(path))
         return self._is_disk_directory(path)
+
+    def directories_in(self, path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
+        found = self._below.get((path, names))
+        if found is None:
+            there = self.is_directory(path)
+            found = tuple(name for name in names if there and self.is_directory(posixpath.join(path, name)))
+            self._below[path, names] = found
+        return found
 
     def canonical(self, path: str) -> str:
         """Return an absolute `path` without symbolic links, as the target sees it; what is not on disk has none."""

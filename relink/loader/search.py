@@ -122,6 +122,8 @@ def expand(entry: str, *, origin: str | None, target: Target) -> str | None:
 
     Returns None where a token stands for nothing, since ld.so then drops the entry. Unknown ``$WORDS`` stay as they are.
     """
+    if "$" not in entry:
+        return entry
     values = {"ORIGIN": origin, "LIB": target.lib, "PLATFORM": target.platform or None}
     missing = False
 
@@ -210,9 +212,7 @@ class _Search:
             error = 0
             real = posixpath.join(self.environment.cwd or "/nonexistent", directory)
             exists = files.is_directory(real)
-            for subdirectory in (*self.environment.target.subdirectories, ""):
-                if subdirectory and not (exists and files.is_directory(posixpath.join(real, subdirectory))):
-                    continue
+            for subdirectory in (*files.directories_in(real, self.environment.target.subdirectories), ""):
                 path = _join(directory, subdirectory, name) if subdirectory else _join(directory, name)
                 candidate, error = self.look(path, found_by)
                 if candidate:

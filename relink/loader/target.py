@@ -5,6 +5,7 @@ Nothing about its directories is assumed: the loader is asked (``--list-diagnost
 
 from __future__ import annotations
 
+import functools
 import os
 import posixpath
 import re
@@ -86,11 +87,16 @@ class Target:
     @property
     def libc_directory(self) -> str:
         """The directory of the loader's own C library: where its file really lies."""
-        host = resolve_inside(self.sysroot, self.interpreter)
-        real = os.path.realpath(host)
-        if self.sysroot != "/":
-            real = "/" + os.path.relpath(real, os.path.realpath(self.sysroot))
-        return posixpath.dirname(real)
+        return _real_directory(self.sysroot, self.interpreter)
+
+
+@functools.lru_cache(maxsize=16)  # asked for at every edge to the C library
+def _real_directory(root: str, path: str) -> str:
+    """Return the directory in which the file of a target's `path` really lies."""
+    real = os.path.realpath(resolve_inside(root, path))
+    if root != "/":
+        real = "/" + os.path.relpath(real, os.path.realpath(root))
+    return posixpath.dirname(real)
 
 
 def find_target(

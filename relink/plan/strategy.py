@@ -249,13 +249,17 @@ def _attempt(situation: Situation, member: str, image: Image, strategy: Strategy
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What every strategy starts from: the image, the edit that is due in any case, and what loading it gave as it is."""
+    """What every strategy starts from: the image, the edit that is due in any case, and what loading it gave as it is.
+
+    :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
+    """
 
     situation: Situation
     member: str
     image: Image
     edit: ElfEdit
     nothing: Outcome
+    tried: dict[ElfEdit, Outcome] = field(default_factory=dict)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -263,7 +267,9 @@ class _Base:
         return result_of(self.image, self.edit).needed
 
     def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:
-        return _attempt(self.situation, self.member, self.image, strategy, edit)
+        if edit not in self.tried:
+            self.tried[edit] = _attempt(self.situation, self.member, self.image, strategy, edit)
+        return replace(self.tried[edit], strategy=strategy)
 
     def with_path(self, directories: Sequence[str], kind: str) -> ElfEdit:
         """Return the edit with a search path of what stays and `directories`, if that is another path than it has.

@@ -163,6 +163,24 @@ def test_the_version_definitions_serve_where_the_name_does_not(tmp_path: Path) -
     assert (found.hip, found.kpack, found.to_json()["hip"]) == ((6, 10), True, "6.10")
 
 
+def test_constants_are_looked_for_in_what_is_read_only_and_everywhere_without_sections(
+    tmp_path: Path,
+) -> None:
+    path = shared(tmp_path / "libamdhip64.so.7", "int f(unsigned magic) { return magic == 0x4B504948; }")
+    assert capability_of(hip=str(path), comgr=None, hsa=None).kpack
+    path = lib(tmp_path / "libamdhip64.so.6", "gfx11-generic", data=b"HIPK")
+    hsa = lib(tmp_path / "libhsa-runtime64.so.1", "gfx11-generic")
+    found = capability_of(hip=str(path), comgr=None, hsa=str(hsa))
+    assert (found.generic, found.kpack) == (True, False)  # what is written to is no constant
+    for file in (path, hsa):
+        data = bytearray(file.read_bytes())
+        data[40:48] = bytes(8)  # e_shoff
+        data[58:64] = bytes(6)  # e_shentsize, e_shnum, e_shstrndx
+        file.write_bytes(data)
+    found = capability_of(hip=str(path), comgr=None, hsa=str(hsa))
+    assert (found.generic, found.kpack) == (True, True)
+
+
 def test_rocm_version_from_the_header(tmp_path: Path) -> None:
     (tmp_path / "include/hip").mkdir(parents=True)
     (tmp_path / "include/hip/hip_version.h").write_text(
