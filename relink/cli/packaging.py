@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from relink.cli.application import app
 from relink.cli.options import (
@@ -24,9 +23,6 @@ from relink.cli.options import (
     Substitute,
     Verbose,
 )
-from relink.cli.terminal import console
-from relink.plan.findings import has_errors
-from relink.report import text
 
 
 @app.command()
@@ -62,7 +58,10 @@ def nix(
     Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
     """
     from relink import pipeline, queries
+    from relink.cli.terminal import show
     from relink.nix.emit import write_package
+    from relink.plan.findings import has_errors
+    from relink.report.text import findings_text
 
     options = pipeline.Options(
         prefixes=tuple(prefix),
@@ -79,12 +78,12 @@ def nix(
         ignore=tuple(ignore),
     )
     package = queries.nix_package(wheel, options, url=url, major=rocm_major)
-    text.show(console(), *text.findings_text(package.findings, verbose=verbose))
+    show(*findings_text(package.findings, verbose=verbose))
     for attribute, sonames in package.libraries:
-        text.show(console(), Text(text.safe(f"{attribute}  {', '.join(sonames)}")))
+        show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(package.findings) and not force:
         raise typer.Exit(1)
     for path in write_package(package, output):
-        text.show(console(), Text(text.safe(str(path))))
+        show(str(path))
     if has_errors(package.findings):
         raise typer.Exit(1)

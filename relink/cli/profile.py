@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from relink.cli.application import app
 from relink.cli.completion import profile_names
 from relink.cli.options import LimitOptions
-from relink.cli.terminal import console
 from relink.errors import UsageError
-from relink.report import text
 
 profile = typer.Typer(
     name="profile",
@@ -29,15 +26,18 @@ def list_profiles() -> None:
 
     Example: relink profile list
     """
+    from rich.text import Text
+
+    from relink.cli.terminal import show
     from relink.profiles import shipped_profiles
 
     for name, found in shipped_profiles().items():
-        text.show(console(), Text.assemble((name, "bold"), f"  for {', '.join(found.distributions)}"))
-        text.show(console(), Text(f"  rests on {found.source}", style="dim"))
+        show(Text.assemble((name, "bold"), f"  for {', '.join(found.distributions)}"))
+        show(Text(f"  rests on {found.source}", style="dim"))
 
 
-@profile.command()
-def show(
+@profile.command("show")
+def show_profile(
     name: Annotated[
         str,
         typer.Argument(metavar="NAME", help="A shipped profile, or `rocm`.", autocompletion=profile_names),
@@ -47,6 +47,7 @@ def show(
 
     Example: relink profile show onnxruntime-rocm
     """
+    from relink.cli.terminal import show
     from relink.profiles import NO_PROFILE, profile_directory, profile_named
     from relink.rocm import ROCM
 
@@ -61,7 +62,7 @@ def show(
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: the profile cannot be read ({error})") from error
-    text.show(console(), Text(text.safe(content.rstrip("\n"))))
+    show(content.rstrip("\n"))
 
 
 @profile.command()
@@ -105,14 +106,17 @@ def check(
 
     Example: relink profile check ./mine.toml --wheel bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
     """
+    from rich.text import Text
+
     from relink import queries
+    from relink.cli.terminal import show
     from relink.profiles import read_profile
 
     found = read_profile(file)
     lost = queries.unmatched(found, wheel) if wheel is not None else []
     for line in lost:
-        text.show(console(), Text(text.safe(f"{file}: {line} of {wheel}"), style="yellow"))
+        show(Text(f"{file}: {line} of {wheel}", style="yellow"))
     if lost:
         raise typer.Exit(1)
     what = ", ".join(found.distributions) or "no package by itself: name it by --profile"
-    text.show(console(), Text(text.safe(f"{file}: profile {found.name}, for {what}")))
+    show(f"{file}: profile {found.name}, for {what}")

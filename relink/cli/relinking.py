@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from relink.cli.application import app
 from relink.cli.options import (
@@ -37,10 +36,7 @@ from relink.cli.options import (
     Verbose,
 )
 from relink.cli.pages import page_for, write_page
-from relink.cli.terminal import console, print_json, print_report, progress, say
 from relink.errors import RelinkError, UsageError
-from relink.plan.findings import has_errors
-from relink.report import text
 
 if TYPE_CHECKING:
     from relink.wheel.archive import WheelArchive
@@ -152,6 +148,7 @@ def run(
 
         # Its largest file is inflated while this is imported.
         from relink import pipeline
+        from relink.cli.terminal import print_json, print_report, progress, say, show
         from relink.report.model import to_json
 
         options = pipeline.Options(
@@ -203,7 +200,7 @@ def run(
                     failures.append(error)
                     continue
                 if not (as_json or quiet):
-                    text.show(console(), Text(f"report: {page}"))
+                    show(f"report: {page}")
         if as_json:
             print_json([to_json(report) for report in reports], several=len(wheels) > 1)
         for failure in failures:
@@ -226,14 +223,17 @@ def verify(
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
     from relink import pipeline, queries
+    from relink.cli.terminal import print_json, show
+    from relink.plan.findings import has_errors
     from relink.plan.model import plain
+    from relink.report.text import verification_text
 
     options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot, profile=profile)
     result = queries.verify_wheel(wheel, options)
     if as_json:
         print_json([{"schema": "relink.verification/1", **plain(result)}])
     else:
-        text.show(console(), *text.verification_text(result.maps, result.findings))
+        show(*verification_text(result.maps, result.findings))
     if has_errors(result.findings):
         raise typer.Exit(1)
 

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from relink.cli.application import app
 from relink.cli.pages import write_page
-from relink.cli.terminal import console
 from relink.errors import UsageError
-from relink.report import text
 
 if TYPE_CHECKING:
     from relink.report.model import Report
@@ -35,12 +32,14 @@ def report(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --json > plan.json; relink report plan.json
     """
+    from relink.cli.terminal import show
+
     found, plan = _read(source)
     path = output or Path(f"{source.stem}.html")
     if path.is_dir():
         path /= f"{source.stem}.html"
     write_page(found, path, plan=plan)
-    text.show(console(), Text(text.safe(str(path))))
+    show(str(path))
 
 
 def _read(source: Path) -> tuple[Report, bool]:

@@ -1,4 +1,4 @@
-"""What is said on standard output and standard error, and how."""
+"""What is said on standard output and standard error, and how; loads rich, so commands import it when they begin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from relink.plan.findings import RULES
@@ -18,7 +18,7 @@ from relink.report import text
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["console", "print_json", "print_report", "progress", "say"]
+__all__ = ["console", "print_json", "print_report", "progress", "say", "show"]
 
 _STAGES = ("target", "read", "plan", "edit", "write", "verify")
 
@@ -57,20 +57,22 @@ def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int
         yield listeners
 
 
+def show(*parts: RenderableType) -> None:
+    """Print `parts` below each other on standard output; a str is a line as it stands, without markup."""
+    text.show(console(), *(Text(part) if isinstance(part, str) else part for part in parts))
+
+
 def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
     """Print the plan, the findings, and what came of it; the errors alone if it is to be `quiet`."""
     if quiet:
         errors = [found for found in report.findings if found.level == "error"]
         ending = () if report.ok else (text.summary_text(report),)
-        text.show(console(), *text.findings_text(errors, verbose=False), *ending)
+        show(*text.findings_text(errors, verbose=False), *ending)
         return
     parts = [*text.plan_text(report, verbose=verbose), *text.findings_text(report.findings, verbose=verbose)]
     roots = [] if verbose else [found for found in report.findings if found.code == "RLK702"]
-    told = [
-        Text(text.safe(f"garbage collector roots: {found.message}. {RULES[found.code].meaning}"))
-        for found in roots
-    ]
-    text.show(console(), *parts, *told, text.summary_text(report))
+    told = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
+    show(*parts, *told, text.summary_text(report))
 
 
 def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relink.errors import RelinkError
-from relink.wheel import Member, WheelArchive
+from relink.wheel.archive import WheelArchive
+from relink.wheel.zipformat import Member
 
 __all__ = ["BLOCK", "Ranges", "both", "chunked", "compared", "same_content", "same_raw"]
 

@@ -25,17 +25,11 @@ from relink.errors import ElfError, PatchelfError, RelinkError, UsageError, Whee
 from relink.pipeline import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, store_paths
 from relink.plan.model import Plan, from_json
 from relink.report.sbom import bill_of_materials
-from relink.wheel import (
-    WheelArchive,
-    check_record,
-    read_record,
-    renamed_directory,
-    rewrite_metadata,
-    rewrite_wheel_info,
-    signatures,
-    verify_members,
-    working_directory,
-)
+from relink.wheel.archive import WheelArchive
+from relink.wheel.atomic import working_directory
+from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
+from relink.wheel.naming import renamed_directory
+from relink.wheel.record import check_record, read_record, signatures, verify_members
 
 __all__ = ["Account", "plan_for"]
 

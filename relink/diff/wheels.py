@@ -12,7 +12,9 @@ from relink.diff.verdict import Account, plan_for
 from relink.elf.image import is_elf, read_image, read_sections
 from relink.errors import ElfError
 from relink.report.diff_text import ByteRange, MemberChange, Verdict, WheelDiff, WheelSide
-from relink.wheel import Limits, Member, WheelArchive
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import Limits
+from relink.wheel.zipformat import Member
 
 __all__ = ["diff"]
 

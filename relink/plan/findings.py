@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -53,7 +53,7 @@ class Finding:
 
 
 def _read_rules() -> dict[str, Rule]:
-    text = (resources.files(__package__) / "rules.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
     return {code: Rule(code, **facts) for code, facts in sorted(tomllib.loads(text).items())}
 
 

@@ -6,7 +6,6 @@ import functools
 import json
 import re
 import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,8 +20,9 @@ _AT = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
 
 def profile_directory() -> Path:
     """Return the directory of the shipped data: inside of the package when installed, beside it in a source tree."""
-    inside = Path(str(resources.files("relink"))) / "_profiles"
-    return inside if inside.is_dir() else Path(__file__).resolve().parents[2] / "profiles"
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "_profiles"
+    return inside if inside.is_dir() else package.parent / "profiles"
 
 
 @functools.cache

@@ -26,8 +26,7 @@ from relink.errors import RelinkError, WheelError
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
-from relink.wheel.splice import Compressed, Mark
-from relink.wheel.stream import CHUNK, MemberStream, content, raw_content
+from relink.wheel.stream import CHUNK, Compressed, Mark, MemberStream, content, raw_content
 from relink.wheel.zipformat import Member
 
 __all__ = ["WheelArchive"]

@@ -14,11 +14,11 @@ from typing import Final, Protocol, TypeAlias, cast
 
 from isal import isal_zlib
 
-__all__ = ["Compressed", "Deflater", "Joiner", "Mark", "Span", "find_spans"]
+from relink.wheel.stream import Compressed
+
+__all__ = ["Deflater", "Joiner", "Span", "find_spans"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Mark: TypeAlias = tuple[int, int]
-"""(compressed, content): so many bytes of compressed data had gone into an inflater when so many bytes had come out."""
 
 LEAST: Final = 32 << 20
 """Bytes of a stretch below which deflating it anew costs less than looking for its blocks."""
@@ -50,21 +50,6 @@ class Deflater(Protocol):
 
     def flush(self, mode: int = ..., /) -> bytes:
         """Return the rest, to a byte's end, and end the stream unless `mode` says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compressed:
-    """A member's deflated data.
-
-    :ivar read: ``read(offset, length)`` gives bytes of it.
-    :ivar length: how many there are; `size`: how many bytes of content.
-    :ivar marks: in order; the more the faster.
-    """
-
-    read: Callable[[int, int], bytes]
-    length: int
-    size: int
-    marks: Sequence[Mark]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from typing import Final, cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast
 
 from isal import isal_zlib
 
 from relink.errors import WheelError
-from relink.wheel.splice import Mark
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["CHUNK", "MemberStream", "content", "raw_content"]
+__all__ = ["CHUNK", "Compressed", "Mark", "MemberStream", "content", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
 
 Reader = Callable[[int, int], bytes]
+Mark: TypeAlias = tuple[int, int]
+"""(compressed, content): so many bytes of compressed data had gone into an inflater when so many bytes had come out."""
 
 # The stub of isal calls it an instance.
 _InflateError = cast("type[Exception]", isal_zlib.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A member's deflated data.
+
+    :ivar read: ``read(offset, length)`` gives bytes of it.
+    :ivar length: how many there are; `size`: how many bytes of content.
+    :ivar marks: in order; the more the faster.
+    """
+
+    read: Callable[[int, int], bytes]
+    length: int
+    size: int
+    marks: Sequence[Mark]
 
 
 def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:

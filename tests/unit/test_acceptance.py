@@ -20,15 +20,10 @@ import pytest
 
 from relink.errors import WheelError
 from relink.pipeline import relink
-from relink.wheel import (
-    Replacement,
-    WheelArchive,
-    check_record,
-    read_record,
-    relinked,
-    verify_members,
-    write_wheel,
-)
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import relinked
+from relink.wheel.record import check_record, read_record, verify_members
+from relink.wheel.writer import Replacement, write_wheel
 from tests.support.works import Works
 from tests.unit.wheel.build import Entry, RawZip, deflate, good_entries, record_line
 

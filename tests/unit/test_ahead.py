@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -62,3 +64,19 @@ def test_damage_at_its_beginning_leaves_nothing_open(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match=r"demo/a\.so"):
         ahead.open_ahead(wheel)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_little_is_loaded_before_the_wheel_is_opened() -> None:
+    program = (
+        "import sys, relink.ahead\n"
+        "relink.ahead.open_ahead = lambda *_: sys.exit(' '.join(sys.modules))\n"
+        "import relink.cli; relink.cli.main(['x.whl'])\n"
+    )
+    told = (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+        .stderr.decode()
+        .split()
+    )
+    assert {"relink.wheel.archive", "relink.cli.relinking"} <= set(told)
+    later = ("rich", "auditwheel", "relink.plan", "relink.report", "relink.pipeline", "relink.wheel.writer")
+    assert [name for name in told if name.startswith(later)] == []

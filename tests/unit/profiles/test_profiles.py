@@ -75,7 +75,7 @@ def test_they_are_found_in_a_source_tree_and_in_an_installation(
 ) -> None:
     assert profile_directory() == Path(__file__).resolve().parents[3] / "profiles"
     (tmp_path / "_profiles").mkdir()
-    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
+    monkeypatch.setattr("relink.profiles.document.__file__", str(tmp_path / "profiles" / "document.py"))
     assert profile_directory() == tmp_path / "_profiles"
 
 

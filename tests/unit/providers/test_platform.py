@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
+import itertools
+import subprocess
+import sys
 from importlib.metadata import version
+from pathlib import Path
 
+import auditwheel
 import pytest
 from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
-from auditwheel.policy import Policy, WheelPolicies
+from auditwheel.policy import WheelPolicies
 from packaging.version import Version
 
 from relink.elf.image import EM_AMDGPU, EM_X86_64
+from relink.errors import RelinkError
+from relink.providers import platform
 from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
 
 AARCH64, I386, RISCV = 183, 3, 243
@@ -24,38 +30,47 @@ def test_the_release_is_of_the_range_that_was_looked_at() -> None:
     assert Version("6.8") <= Version(version("auditwheel")) < Version("7")
 
 
-def test_what_is_called_is_there_with_the_same_arguments() -> None:
-    parameters = inspect.signature(WheelPolicies.__init__).parameters
-    assert {name: one.kind for name, one in parameters.items() if name in ("libc", "arch")} == {
-        "libc": inspect.Parameter.KEYWORD_ONLY,
-        "arch": inspect.Parameter.KEYWORD_ONLY,
+@pytest.mark.parametrize("machine", [EM_X86_64, AARCH64, I386])
+def test_the_tables_are_read_as_auditwheel_reads_them(machine: int) -> None:
+    architecture = {EM_X86_64: Architecture.x86_64, AARCH64: Architecture.aarch64, I386: Architecture.i686}[
+        machine
+    ]
+    theirs = WheelPolicies(libc=Libc.GLIBC, arch=architecture)
+    names = [name for policy in theirs for name in (policy.name, *policy.aliases)]
+    assert f"manylinux_2_17_{architecture}" in names
+    versions = {
+        f"{family}_{version}"
+        for policy in theirs
+        for family, known in policy.symbol_versions.items()
+        for version in known
     }
-    others = [one for name, one in parameters.items() if name not in ("self", "libc", "arch")]
-    assert all(one.default is not inspect.Parameter.empty for one in others)
-    assert list(inspect.signature(WheelPolicies.versioned_symbols_policy).parameters) == [
-        "self",
-        "versioned_symbols",
-    ]
-    assert list(inspect.signature(WheelPolicies.get_policy_by_name).parameters) == ["self", "name"]
-    assert {"name", "priority", "whitelist", "symbol_versions"} <= set(inspect.get_annotations(Policy))
-    assert {"x86_64", "aarch64", "i686"} <= {one.value for one in Architecture}
+    assert len(versions) > 100
+    for some in [{one} for one in sorted(versions)] + [set[str](), versions, {"GLIBC_2.999"}, {"hip_4.2"}]:
+        assert manylinux_tag(some, machine) == theirs.versioned_symbols_policy({"": some}).name
+    for one, other in itertools.product(names, repeat=2):
+        older = theirs.get_policy_by_name(other).priority >= theirs.get_policy_by_name(one).priority
+        assert satisfies_tag(one, other, machine) is older
+    libraries = {soname for policy in theirs for soname in policy.whitelist}
+    assert all(is_platform_library(soname, machine) for soname in libraries)
 
 
-def test_how_it_behaves() -> None:
-    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
-    names = [policy.name for policy in policies]
-    assert {"linux_x86_64", "manylinux_2_17_x86_64", "manylinux_2_34_x86_64", "manylinux_2_35_x86_64"} <= set(
-        names
+def test_auditwheel_itself_is_not_loaded() -> None:
+    program = (
+        "import sys; from relink.providers.platform import manylinux_tag; manylinux_tag(['GLIBC_2.34'], 62); "
+        "print([name for name in sys.modules if name.startswith(('auditwheel.', 'elftools'))])"
     )
-    assert policies.get_policy_by_name("manylinux2014_x86_64").name == "manylinux_2_17_x86_64"
-    with pytest.raises(LookupError):
-        policies.get_policy_by_name("manylinux_1_0_x86_64")
-    priorities = [
-        policies.get_policy_by_name(f"manylinux_2_{minor}_x86_64").priority for minor in (17, 28, 34, 35)
-    ]
-    assert priorities == sorted(priorities, reverse=True)  # an older platform has the higher priority
-    assert policies.get_policy_by_name("linux_x86_64").priority < priorities[-1]
-    assert all(isinstance(policy.whitelist, frozenset) for policy in policies)
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"[]\n"
+
+
+def test_tables_that_are_damaged_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditwheel, "__path__", [str(tmp_path)])
+    path = tmp_path / "policy" / "manylinux-policy.json"
+    path.parent.mkdir()
+    for text in (None, "{", "3", "[3]", "[{}]", '[{"name": "linux", "aliases": 3, "symbol_versions": {}}]'):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(RelinkError, match=r"manylinux-policy\.json: .* reinstall it"):
+            platform._policies.__wrapped__(EM_X86_64)
 
 
 # relink's own words for it

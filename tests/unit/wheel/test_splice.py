@@ -12,7 +12,8 @@ import pytest
 from isal import isal_zlib
 
 from relink.wheel import splice
-from relink.wheel.splice import Compressed, Joiner, Mark, Span, find_spans
+from relink.wheel.splice import Joiner, Span, find_spans
+from relink.wheel.stream import Compressed, Mark
 
 KIB = 1 << 10
 
