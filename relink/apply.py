@@ -138,9 +138,11 @@ def _pieces(
             return
         before: Iterator[Chunk]
         if held and held.whole:
+            before = _slices(held.view)
             if listed and digest:
                 check_digest(archive, listed, digest.result())
-            before = _slices(held.view)
+            else:
+                before = _against_record(archive, before, listed)
         else:
             before = _ahead(_against_record(archive, archive.chunks(name), listed))
         position = 0
