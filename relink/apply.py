@@ -32,6 +32,7 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
+_STEP = 4 << 10
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -82,12 +83,31 @@ def edit_files(
                 told,
             ),
             len(edited.view),
-            edited.cuts,
+            _same(edited, held.get(file.path)),
         )
         for file, (edited, _) in zip(changed, results, strict=True)
     }
     cuts = {file.path: edited.cuts for file, (edited, _) in zip(changed, results, strict=True)}
     return replacements, cuts, [found for _, more in results for found in more]
+
+
+def _same(edited: Edited, held: Held | None) -> tuple[range, ...]:
+    """Return stretches that an edit left as and where they were: cuts, and what lies between them and behind them."""
+    if held is None or not edited.cuts:
+        return ()
+    found: list[range] = []
+    with memoryview(edited.view) as after:
+        for cut in edited.cuts:
+            between = slice(found[-1].stop, cut.start) if found else slice(0, 0)
+            if found and after[between] == held.view[between]:
+                found[-1] = range(found[-1].start, cut.stop)
+            else:
+                found.append(cut)
+        start = stop = found[-1].stop
+        while stop < len(held.view) and after[stop : stop + _STEP] == held.view[stop : stop + _STEP]:
+            stop += _STEP
+        found[-1] = range(found[-1].start, max(start, min(stop, len(held.view))))
+    return tuple(found)
 
 
 def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Iterator[memoryview]:

@@ -14,13 +14,14 @@ from typing import Final, Protocol, TypeAlias, cast
 
 from isal import isal_zlib
 
+from relink.wheel.blocks import HEADER, LENGTH_ORDER, possible_headers
 from relink.wheel.stream import Compressed
 
 __all__ = ["Deflater", "Joiner", "Span", "find_spans"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-LEAST: Final = 32 << 20
+LEAST: Final = 8 << 20
 """Bytes of a stretch below which deflating it anew costs less than looking for its blocks."""
 
 _WINDOW: Final = 32 << 10  # RFC 1951, 2: how far back a block may refer
@@ -28,7 +29,6 @@ _WINDOW: Final = 32 << 10  # RFC 1951, 2: how far back a block may refer
 _LAG: Final = 16 << 10
 _SEARCHED: Final = 1 << 19  # bytes of compressed data in which a block's beginning must be found
 _STEP: Final = 8 << 10
-_HEADER: Final = 1 << 10  # more bytes than the longest header of a block
 _PATIENCE: Final = 64 << 20
 _TRIED: Final = 32 << 10  # bytes that could be inflated while one candidate is tried in vain
 _PIECE: Final = 1 << 18
@@ -37,7 +37,6 @@ _ZEROS: Final = bytes(_WINDOW)
 _END: Final = 0b011, 10  # an empty block of fixed codes that is the last: 1, 01, and seven zeros for its end
 _EMPTY: Final = 0b010, 10  # the same, but not the last
 _STORED: Final = 0, 3  # a stored block's three bits, behind which it begins at a byte
-_LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)  # RFC 1951, 3.2.7
 
 _InflateError = cast("type[Exception]", isal_zlib.error)
 
@@ -76,7 +75,7 @@ def find_spans(data: Compressed, stretches: Iterable[range]) -> tuple[Span, ...]
             continue
         patience = _Patience(2 * data.size + _PATIENCE)
         begin = _first(data, stretch.start + _WINDOW if stretch.start else 0, patience)
-        end = _last(data, stretch.stop, patience) if begin else None
+        end = _last(data, stretch.stop, begin, patience) if begin else None
         if begin and end and begin[1] < end[1]:
             found.append(Span(begin[1], end[1], begin[0], end[0], data))
     return tuple(found)
@@ -108,20 +107,31 @@ def _first(data: Compressed, lowest: int, patience: _Patience) -> tuple[int, int
     return None
 
 
-def _last(data: Compressed, highest: int, patience: _Patience) -> tuple[int, int] | None:
-    """Return (bit, content) of the last block whose content begins at `highest` or before."""
+def _last(
+    data: Compressed, highest: int, first: tuple[int, int], patience: _Patience
+) -> tuple[int, int] | None:
+    """Return (bit, content) of the last block whose content begins at `highest` or before.
+
+    :param first: the same of a block before it.
+    """
     place = bisect_left(data.marks, highest, key=lambda mark: mark[1])
     stop = data.marks[place][0] if place < len(data.marks) else data.length
     known: tuple[int, int] | None = None
-    for end in range(stop, max(0, stop - _SEARCHED), -_STEP):
+    nearer = highest - first[1] < data.size - highest
+    for end in range(stop, max(first[0] // 8, stop - _SEARCHED), -_STEP):
         for bit in reversed([*_candidates(data, max(0, end - _STEP), end)]):
-            length = _length(data, bit, known[0] if known else None, patience)
+            if known is None and nearer:
+                length = _length(data, first[0], bit, patience)
+                content = first[1] + (length or 0)
+            else:
+                length = _length(data, bit, known[0] if known else None, patience)
+                content = (known[1] if known else data.size) - (length or 0)
             if patience.left < 0:
                 return None
             if length is None:
                 continue
-            known = bit, (known[1] if known else data.size) - length
-            if known[1] <= highest:
+            known = bit, content
+            if content <= highest:
                 return known
     return None
 
@@ -189,115 +199,9 @@ def _candidates(data: Compressed, start: int, stop: int) -> Iterator[int]:
     """Yield the bits, from byte `start` to `stop`, where the header of a block that is not the last could be, in order."""
     for at in range(start, min(stop, data.length), _STEP):
         length = min(_STEP, stop - at, data.length - at)
-        text = data.read(at, min(length + _HEADER, data.length - at))
-        padded = text + bytes(_HEADER)
-        stored = _stored(padded)
-        for place in range(length):
-            word = 0
-            found = []
-            for shift in _SHIFTS[padded[place] | (padded[place + 1] & 3) << 8]:
-                word = word or int.from_bytes(padded[place : place + 11], "little")
-                if _is_dynamic(word >> shift) and _has_codes(padded, 8 * place + shift):
-                    found.append(shift)
-            if place + 1 in stored:
-                found += [shift for shift in range(6) if not padded[place] >> shift]
-            if place + 2 in stored and not padded[place + 1]:
-                found += [shift for shift in (6, 7) if not padded[place] >> shift]
-            for shift in sorted(found) if found else ():
-                yield 8 * (at + place) + shift
-
-
-def _stored(text: bytes) -> frozenset[int]:
-    """Return where two bytes and their complement stand: a stored block's length (RFC 1951, 3.2.4).
-
-    Its three bits and the filling up to a byte's end, all of them zeros, are before that.
-    """
-    each = enumerate(zip(text, text[1:], text[2:], text[3:], strict=False))
-    return frozenset(
-        at for at, (low, high, not_low, not_high) in each if low ^ not_low == high ^ not_high == 0xFF
-    )
-
-
-_SHIFTS: Final = tuple(
-    tuple(shift for shift in range(8) if value >> shift & 7 == 0b100) for value in range(1 << 10)
-)
-"""By the next ten bits: where a block with dynamic codes that is not the last could begin, its bits being 0 and 01."""
-
-_KRAFT: Final = tuple(
-    sum(1 << 7 - length for length in (value & 7, value >> 3 & 7, value >> 6 & 7, value >> 9) if length)
-    for value in range(1 << 12)
-)
-"""By four lengths of three bits: what they take of a code, which has 128."""
-
-
-_RUNS: Final = {16: (2, 3), 17: (3, 3), 18: (7, 11)}
-"""Code lengths that repeat (RFC 1951, 3.2.7): bits that follow, and the least number of times."""
-
-_REVERSED: Final = tuple(int(f"{value:07b}"[::-1], 2) for value in range(128))
-
-
-def _is_dynamic(word: int) -> bool:
-    """Whether the header's numbers are possible, and the code of its code lengths complete (RFC 1951, 3.2.7)."""
-    if word >> 3 & 31 > 29 or word >> 8 & 31 > 29:
-        return False
-    lengths = word >> 17 & (1 << 3 * ((word >> 13 & 15) + 4)) - 1
-    taken = 0
-    while lengths:
-        taken += _KRAFT[lengths & 0xFFF]
-        lengths >>= 12
-    return taken == 128
-
-
-def _has_codes(text: bytes, bit: int) -> bool:
-    """Whether the header at `bit` has complete codes, as every compressor writes them, and one for a block's end."""
-    word = int.from_bytes(text[bit // 8 : bit // 8 + _HEADER], "little") >> bit % 8
-    literals, distances, count = (word >> 3 & 31) + 257, (word >> 8 & 31) + 1, (word >> 13 & 15) + 4
-    word >>= 17
-    sizes = [0] * 19
-    for symbol in _LENGTH_ORDER[:count]:
-        sizes[symbol] = word & 7
-        word >>= 3
-    codes = _by_bits(sizes)
-    lengths: list[int] = []
-    taken = 0  # of the literals' code
-    while len(lengths) < literals + distances:
-        code, size = codes[word & 127]
-        word >>= size
-        if code < 16:
-            lengths.append(code)
-            repeated = 1
-        elif code == 16 and not lengths:
-            return False
-        else:
-            width, least = _RUNS[code]
-            repeated = (word & (1 << width) - 1) + least
-            lengths += [lengths[-1] if code == 16 else 0] * repeated
-            word >>= width
-        if lengths[-1] and len(lengths) <= literals:
-            taken += repeated << 15 - lengths[-1]
-            if taken > 1 << 15:  # what is no header mostly ends here
-                return False
-    if len(lengths) > literals + distances or not lengths[256]:
-        return False
-    used = [length for length in lengths[literals:] if length]
-    return _complete(lengths[:literals]) and (len(used) < 2 or _complete(used))
-
-
-def _complete(lengths: Iterable[int]) -> bool:
-    return sum(1 << 15 - length for length in lengths if length) == 1 << 15
-
-
-def _by_bits(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (symbol, size) by the next seven bits, for a complete code of symbols of these sizes (RFC 1951, 3.2.2)."""
-    found = [(0, 0)] * 128
-    code = 0
-    for size in range(1, 8):
-        code <<= 1
-        for symbol, its_size in enumerate(sizes):
-            if its_size == size:
-                found[_REVERSED[code << 7 - size] :: 1 << size] = [(symbol, size)] * (1 << 7 - size)
-                code += 1
-    return found
+        text = data.read(at, min(length + HEADER, data.length - at))
+        for bit in possible_headers(text, length):
+            yield 8 * at + bit
 
 
 def _filling(place: int) -> tuple[int, int]:
@@ -311,7 +215,7 @@ def _filling(place: int) -> tuple[int, int]:
 def _odd() -> tuple[int, int]:
     """Return an empty block of 95 bits, an odd number: its two codes are one bit long, and all 19 lengths are told."""
     fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
-    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
+    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in LENGTH_ORDER]
     one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
     fields += [one, zeros, (138 - 11, 7), zeros, (117 - 11, 7), one, one, one, (1, 1)]
     number = count = 0

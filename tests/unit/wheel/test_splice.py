@@ -156,7 +156,15 @@ def test_where_blocks_cannot_be_told_there_are_none() -> None:
     assert find_spans(data, [range(100 * KIB, 700 * KIB)]) == ()
 
 
-@pytest.mark.parametrize("find", [splice._first, splice._last])
+@pytest.mark.parametrize(
+    "find",
+    [
+        splice._first,
+        lambda data, highest, patience: splice._last(data, highest, (0, 0), patience),
+        lambda data, highest, patience: splice._last(data, highest, (0, 13 << 20), patience),
+    ],
+    ids=["first", "last, from the end", "last, from the beginning"],
+)
 def test_what_looks_like_headers_everywhere_ends_the_search(
     find: Callable[[Compressed, int, splice._Patience], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
