@@ -7,6 +7,7 @@ directory with room for two of the largest (14 GiB); the system's temporary dire
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import random
 import shutil
@@ -40,15 +41,22 @@ __asm__(".section .hip_fatbin,\\"aw\\",@progbits\\n.p2align 12\\n.incbin \\"PAYL
 """
 
 
+def _sha256(content: Path | bytes) -> bytes:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).digest()
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
 def _write(wheel: Path, files: Mapping[str, Path | bytes]) -> None:
     """Write a wheel of these files, level 1."""
     rows: list[str] = []
     with wheel.open("wb") as file:
         writer = ZipWriter(file, 1)
         for name, content in (*files.items(), *((f"{_DIST_INFO}/{k}", v) for k, v in _FILES.items())):
-            digest, size = writer.add(Header(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
-            text = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-            rows.append(f"{name},sha256={text},{size}\n")
+            writer.add(Header(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
+            text = base64.urlsafe_b64encode(_sha256(content)).rstrip(b"=").decode()
+            rows.append(f"{name},sha256={text},{writer.members[-1].size}\n")
         record = f"{_DIST_INFO}/RECORD"
         text = "".join((*rows, f"{record},,\n"))
         writer.add(Header(record, DEFLATED, _MOMENT, 0o100644 << 16, 3), text.encode())

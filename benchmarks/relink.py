@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,20 @@ class Cost:
     output: int = 0
 
 
-def tree_memory(pid: int) -> int:
-    """Resident bytes of a process and all below it; shared pages count for each, so this is no less than what they take."""
+def tree_memory(pid: int, parent: bytes = b"") -> int:
+    """Resident bytes of a process and all below it; shared pages count for each, so this is no less than what they take.
+
+    A process that has not begun its own program yet is its parent, in the same memory, and does not count (vfork(2)).
+    """
     total = 0
     try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if command == parent:
+            return 0
         total = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         for task in os.listdir(f"/proc/{pid}/task"):
             for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                total += tree_memory(int(child))
+                total += tree_memory(int(child), command)
     except (OSError, IndexError, ValueError):
         pass  # it has ended
     return total
@@ -114,15 +121,28 @@ def floor(wheel: Path, changed: list[str], level: int, place: Path) -> Cost:
     )
 
 
+def _hashed(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[bytes]:
+    """Yield the chunks, which are hashed meanwhile."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        hashing = pool.submit(digest.update, chunk)
+        yield chunk
+        hashing.result()
+
+
 def floor_work(wheel: Path, changed: list[str], level: int, place: Path) -> None:
-    with WheelArchive(wheel) as archive, (place / wheel.name).open("wb") as file:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        WheelArchive(wheel) as archive,
+        (place / wheel.name).open("wb") as file,
+    ):
         writer = ZipWriter(file, level)
         for name, member in archive.members.items():
             header = Header(
                 name, member.method, member.date_time, member.external_attributes, member.create_system
             )
             if name in changed and member.method != STORED:
-                writer.add(header, archive.chunks(name), member.size)
+                writer.add(header, _hashed(archive.chunks(name), pool), member.size)
             elif not member.is_directory:
                 writer.copy(header, member, archive.raw(name))
         writer.finish()

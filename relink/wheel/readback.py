@@ -10,14 +10,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from relink.errors import RelinkError, WheelError
 from relink.wheel.record import RecordEntry, hashed
 from relink.wheel.stream import content
 from relink.wheel.zipformat import Member
 
-__all__ = ["Sink", "read_back"]
+__all__ = ["ReadBack", "Sink"]
 
 Sink: TypeAlias = Callable[[Iterable[bytes]], object]
 """Takes the content of one member, in pieces."""
@@ -26,29 +26,49 @@ _LARGE: Final = 8 << 20  # bytes from which on hashing has a thread of its own
 _WAITING: Final = 4  # pieces of 1 MiB that are inflated and not hashed
 
 
-def read_back(
-    fd: int,
-    members: Iterable[Member],
-    sinks: Mapping[str, Sink],
-    jobs: int,
-    told: Callable[[int], object] = lambda _: None,
-) -> dict[str, RecordEntry]:
-    """Inflate members of a ZIP file that is being written; return their lines for RECORD, by name.
+class ReadBack:
+    """Inflates members of a ZIP file while others are still being written to it; a context manager, which leaves nothing running.
 
-    :param fd: the file; everything of these members is in it.
+    :param fd: the file.
     :param sinks: by name, what else wants the content; called on any thread.
     :param jobs: members that are read at once.
     :param told: how many bytes more have been read, each time; on any thread.
-    :raises RelinkError: a member does not have the content that it should have.
     """
 
-    def one(member: Member) -> RecordEntry:
+    def __init__(
+        self, fd: int, sinks: Mapping[str, Sink], jobs: int, told: Callable[[int], object] = lambda _: None
+    ) -> None:
+        self._fd = fd
+        self._sinks = sinks
+        self._told = told
+        self._pool = ThreadPoolExecutor(jobs, "relink-readback")
+        self._begun: list[Future[RecordEntry]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, member: Member) -> None:
+        """Begin with a member, of which everything is in the file."""
+        self._begun.append(self._pool.submit(self._read, member))
+
+    def entries(self) -> dict[str, RecordEntry]:
+        """Wait for all, and return their lines for RECORD by name.
+
+        :raises RelinkError: a member does not have the content that it should have.
+        """
+        return {entry.path: entry for entry in (reading.result() for reading in self._begun)}
+
+    def _read(self, member: Member) -> RecordEntry:
         sha256 = hashlib.sha256()
-        chunks = content(lambda offset, length: _read(fd, offset, length), member)
+        chunks = content(lambda offset, length: _read(self._fd, offset, length), member)
         try:
             with ThreadPoolExecutor(1, "relink-hash") as pool:
-                passed = _hashed(chunks, sha256.update, pool if member.size >= _LARGE else None, told)
-                if sink := sinks.get(member.name):
+                large = member.size >= _LARGE
+                passed = _hashed(chunks, sha256.update, pool if large else None, self._told)
+                if sink := self._sinks.get(member.name):
                     sink(passed)
                 deque(passed, maxlen=0)
         except WheelError as error:
@@ -56,10 +76,6 @@ def read_back(
                 f"{error.message}: the disk does not give back what was written to it"
             ) from error
         return hashed(member.name, sha256.digest(), member.size)
-
-    largest_first = sorted(members, key=lambda member: -member.size)
-    with ThreadPoolExecutor(jobs, "relink-readback") as pool:
-        return {entry.path: entry for entry in pool.map(one, largest_first)}
 
 
 def _hashed(

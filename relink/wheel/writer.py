@@ -20,7 +20,7 @@ from relink.wheel.atomic import atomic_file
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.paths import collisions, name_defect
-from relink.wheel.readback import Sink, read_back
+from relink.wheel.readback import ReadBack, Sink
 from relink.wheel.record import (
     RecordEntry,
     default_jobs,
@@ -289,22 +289,18 @@ def write_wheel(
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, level)
         fresh = [job for job in planned if job.content is not None]
-        packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, jobs or default_jobs()))
+        threads = jobs or default_jobs()
+        packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, threads))
+        reading = stack.enter_context(ReadBack(file.fileno(), sinks or {}, threads, told))
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
                 told(job.source.size)
             else:
                 packing.add(job)
-        file.flush()
-        written = {member.name: member for member in writer.members}
-        new = read_back(
-            file.fileno(),
-            [written[job.header.name] for job in fresh],
-            sinks or {},
-            jobs or default_jobs(),
-            told,
-        )
+                file.flush()
+                reading.begin(writer.members[-1])
+        new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
             replace(rows[job.source.name], path=job.header.name) if job.source else new[job.header.name]

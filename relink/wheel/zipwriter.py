@@ -262,9 +262,9 @@ class ZipWriter:
         self._members: list[Member] = []
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> Sequence[Member]:
         """What has been written, in order."""
-        return tuple(self._members)
+        return self._members
 
     def copy(self, header: Header, member: Member, raw: Iterable[bytes]) -> None:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""

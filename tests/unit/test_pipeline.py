@@ -395,7 +395,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
     [
         "relink.dryrun._parse",
         "relink.apply.apply_edit",
-        "relink.wheel.writer.read_back",
+        "relink.wheel.writer.ReadBack.entries",
         "relink.verify._extract",
     ],
 )
