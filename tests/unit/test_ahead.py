@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import subprocess
@@ -64,6 +65,24 @@ def test_damage_at_its_beginning_leaves_nothing_open(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match=r"demo/a\.so"):
         ahead.open_ahead(wheel)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_contents_are_hashed_meanwhile() -> None:
+    contents = {"a": ("sha256", memoryview(ELF)), "b": ("sha512", memoryview(b"b"))}
+    with ahead.hashed_ahead(contents) as digests:
+        assert digests["b"].result() == hashlib.sha512(b"b").digest()
+        assert digests["a"].result() == hashlib.sha256(ELF).digest()
+
+
+def test_what_nobody_waits_for_is_not_hashed_to_the_end() -> None:
+    content = memoryview(bytes(32 * ahead._PIECE))
+    with ahead.hashed_ahead({"a": ("sha256", content)}) as digests:
+        pass
+    digest, parts = hashlib.sha256(), [hashlib.sha256().digest()]
+    for _ in range(31):
+        digest.update(content[: ahead._PIECE])
+        parts.append(digest.digest())
+    assert digests["a"].result() in parts
 
 
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:

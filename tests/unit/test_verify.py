@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from relink import verify as relink_verify
 from relink.dryrun import LoaderMap, dry_run, dry_runs
 from relink.errors import TargetError
 from relink.loader.closure import Closure, trace
@@ -21,6 +25,8 @@ from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from relink.pipeline import Options, relink, situation_of
 from relink.plan.findings import Finding
+from relink.plan.layout import Layout
+from relink.plan.strategy import Situation
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.verify import Verification, verify
@@ -315,6 +321,28 @@ def test_a_loader_that_cannot_be_run(relinked: Path, tmp_path: Path) -> None:
     (found,) = result.findings
     assert (found.code, found.level, found.subject) == ("RLK602", "warning", OUTPUT)
     assert "No such file or directory" in found.message
+
+
+@pytest.mark.parametrize("always", [False, True], ids=["while it is written", "always"])
+def test_files_that_cannot_be_laid_out(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always: bool
+) -> None:
+    """Laying out beside writing is a help that can be done without; where there is no room at all, that is told."""
+    real = relink_verify._extract
+    refused: list[str] = []
+
+    def extract(chunks: Iterable[bytes], situation: Situation, layout: Layout, *rest: Any) -> None:
+        if always or threading.current_thread() is not threading.main_thread():
+            refused.append(rest[0])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(chunks, situation, layout, *rest)
+
+    monkeypatch.setattr(relink_verify, "_extract", extract)
+    report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
+    assert refused
+    told = [found.message for found in report.findings if found.code == "RLK602"]
+    assert told == (["[Errno 28] No space left on device"] if always else [])
+    assert os.listdir(tmp_path / "out") == [OUTPUT]
 
 
 def test_not_verified_is_a_warning_and_the_wheel_is_written(
