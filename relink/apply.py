@@ -32,7 +32,7 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
-_STEP = 4 << 10
+_STEP = 4 << 10  # bytes that are compared at once
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
