@@ -145,31 +145,30 @@ class _Proof:
     The directory X-VERSION.data is called by the new version there.
     """
 
-    layout: Layout | None = None
-
-    def __init__(self, archive: WheelArchive, planned: Planned) -> None:
+    def __init__(self, archive: WheelArchive, planned: Planned, layout: Layout | None) -> None:
         situation = planned.decisions.situation
         self._planned = planned
+        self._layout = layout
         self._names = {name: output_path(archive, planned.output, name) for name in situation.images}
         images = {self._names[name]: image for name, image in situation.images.items()}
-        self.situation = replace(situation, images=images)
+        self._situation = replace(situation, images=images)
 
     def sinks(self, cuts: Mapping[str, Sequence[Cut]]) -> dict[str, Sink]:
         """Return, by name in the output, what lays changed members out; `cuts` has them by their names in the input."""
-        if self.layout is None:
+        if self._layout is None:
             return {}
         names = {self._names[name]: found for name, found in cuts.items()}
-        return {name: sink(self.situation, self.layout, name, found) for name, found in names.items()}
+        return {name: sink(self._situation, self._layout, name, found) for name, found in names.items()}
 
     def verify(self, archive: WheelArchive, cuts: Mapping[str, Sequence[Cut]]) -> tuple[Finding, ...]:
         """Ask the loader about the members of the output that have changed."""
         return verify(
             archive,
             [self._names[file.path] for file in self._planned.plan.files if file.changed],
-            self.situation,
+            self._situation,
             {self._names[name]: found for name, found in cuts.items()},
             self._planned.decisions.tables,
-            self.layout,
+            self._layout,
         ).findings
 
 
@@ -433,10 +432,11 @@ def _write(
                 f"{directory}: cannot be written to ({error.strerror}); name another by --output"
             ) from error
         written = temporary / planned.plan.output
-        proof = _Proof(wheel.archive, planned)
+        layout = None
         if options.verify and not planned.plan.empty:
             with suppress(OSError):  # verification will say what keeps files from being laid out
-                proof.layout = stack.enter_context(laid_out(proof.situation))
+                layout = stack.enter_context(laid_out(planned.decisions.situation))
+        proof = _Proof(wheel.archive, planned, layout)
         try:
             result = _write_to(written, wheel, planned, options, clock, record, proof)
         except OSError as error:

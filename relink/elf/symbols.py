@@ -147,6 +147,11 @@ class SymbolTable:
         """Whether the file defines versions (a base entry counts)."""
         return bool(self.verdefs)
 
+    @property
+    def exact(self) -> frozenset[int]:
+        """The numbers of the required versions that are `hidden`: no definition without a version will do for them."""
+        return frozenset(item.index for need in self.verneeds for item in need.versions if item.hidden)
+
 
 def match(definitions: tuple[Export, ...], version: str | None, *, exact: bool = False) -> Export | None:
     """Return the one of a file's `definitions` of a name that a reference to `version` binds to, or None.

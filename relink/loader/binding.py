@@ -142,7 +142,7 @@ def bind(
         if only is not None and index not in only:
             continue
         table, path, own = process.table(index), closure.objects[index].path, process.own[index]
-        exact = {item.index for need in table.verneeds for item in need.versions if item.hidden}
+        exact = table.exact
         find = scope.find
         settled = process.settled(index)
         walked = [*settled.walked]

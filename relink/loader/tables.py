@@ -69,7 +69,7 @@ class Tables:
     def _settle(self, table: SymbolTable) -> Settled:
         imports: dict[int, list[int]] = {}
         walked = []
-        exact = {item.index for need in table.verneeds for item in need.versions if item.hidden}
+        exact = table.exact
         for place, item in enumerate(table.imports):
             if not item.relocated:
                 continue
