@@ -189,6 +189,12 @@ def test_a_versioned_import_of_a_library_without_any_version_tables(
     replace(wants, needed=("libc1.so", "libb.so")).write(top)
     closure, bindings, _ = _bound(environment, top)
     assert _where(closure, bindings, top, "x", "V_1") == "libc1.so"
+    # Where no other library has the name, it is no different.
+    replace(wants, needed=("libb.so",)).write(top)
+    fresh = replace(environment, files=Files())
+    assert really_bind(fresh, str(top)).aborts
+    (lost,) = bind(trace(fresh, str(top)), Tables(fresh.files, {})).unbound
+    assert (lost.name, lost.reason) == ("x", "aborts")
 
 
 def test_only_a_hidden_version(environment: Environment, lib: Path) -> None:
