@@ -1,24 +1,28 @@
-"""Work that needs no interpreter, begun while something else is done that does: inflating the largest file, and hashing it."""
+"""Work that hardly needs the interpreter, begun while something else is done that does: inflating, hashing, finding blocks."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from relink.elf.hollow import Cut
 from relink.elf.image import is_elf
 from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
+from relink.wheel.splice import Span, find_spans
 
-__all__ = ["hashed_ahead", "open_ahead"]
+__all__ = ["BlockSearch", "hashed_ahead", "open_ahead"]
 
 _WORTH: Final = 32 << 20  # bytes
 _PIECE: Final = 16 << 20
+_GAP: Final = 64 << 10  # bytes between cuts that an edit seldom touches
 _SHARE: Final = 8  # what is read meanwhile takes at most so little of the memory that the largest takes
 
 
@@ -57,3 +61,62 @@ def hashed_ahead(contents: Mapping[str, tuple[str, memoryview]]) -> Iterator[Map
             yield {name: pool.submit(one, *content) for name, content in contents.items()}
         finally:
             stop.set()
+
+
+class BlockSearch:
+    """Looks for deflated blocks in what edits will not touch; a context manager, at whose end nothing is waited for.
+
+    :param archive: where members come from that :meth:`WheelArchive.read_into` has read.
+    """
+
+    def __init__(self, archive: WheelArchive) -> None:
+        self._archive = archive
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(1, "relink-blocks")
+        self._begun: dict[str, Future[tuple[Span, ...]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, name: str, cuts: Sequence[Cut], content: memoryview | None) -> None:
+        """Begin with the cuts of a member.
+
+        :param content: of all of it, if that is there; it must be until the spans are.
+        """
+        self._begun[name] = self._pool.submit(self._search, name, _stretches(cuts), content)
+
+    def spans(self, name: str) -> tuple[Span, ...]:
+        """Wait for the blocks of a member; nothing of one that was not begun with.
+
+        :raises WheelError: the wheel cannot be read.
+        """
+        return self._begun[name].result() if name in self._begun else ()
+
+    def _search(self, name: str, stretches: Sequence[range], content: memoryview | None) -> tuple[Span, ...]:
+        data = self._archive.compressed(name)
+        if data is None:
+            return ()
+        read = data.read
+
+        def stoppable(offset: int, length: int) -> bytes:
+            if self._stop.is_set():
+                raise WheelError(f"{name!r}: nobody waits for its blocks any more")
+            return read(offset, length)
+
+        found = find_spans(replace(data, read=stoppable), stretches, content)
+        return tuple(replace(span, data=data) for span in found)
+
+
+def _stretches(cuts: Sequence[Cut]) -> list[range]:
+    """Join cuts that lie close together: one stretch of blocks is found as soon as another, and less is deflated again."""
+    found: list[range] = []
+    for cut in cuts:
+        if found and cut.start - found[-1].stop <= _GAP:
+            found[-1] = range(found[-1].start, cut.stop)
+        else:
+            found.append(cut)
+    return found

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.elf.hollow import Cut, kept
+from relink.ahead import BlockSearch
+from relink.elf.hollow import kept
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_hollow
 from relink.errors import PatchelfError
@@ -23,7 +25,8 @@ from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan
 from relink.reading import Held
 from relink.wheel.archive import WheelArchive
-from relink.wheel.record import RecordEntry, check_digest, verify_member
+from relink.wheel.record import RecordEntry, check_digest, default_jobs, verify_member
+from relink.wheel.splice import WINDOW, Span
 from relink.wheel.stream import CHUNK
 from relink.wheel.writer import Replacement
 
@@ -32,7 +35,6 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
-_STEP = 4 << 10  # bytes that are compared at once
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -44,13 +46,15 @@ def edit_files(
     held: Mapping[str, Held],
     listed: Mapping[str, RecordEntry],
     digests: Mapping[str, Future[bytes]],
+    blocks: BlockSearch,
     directory: Path,
     told: Callable[[int], object] = lambda _: None,
-) -> tuple[dict[str, Replacement], dict[str, tuple[Cut, ...]], list[Finding]]:
-    """Edit every file that its plan changes; returns new content, the cuts it came by, and findings, by member.
+) -> tuple[dict[str, Replacement], dict[str, Edited], list[Finding]]:
+    """Edit every file that its plan changes; returns new content and the edits, by member, and findings.
 
     :param listed: what RECORD says of the files; it is compared when the content goes by, since nobody can afterwards.
     :param digests: of what is held whole, by the algorithm in `listed` (:func:`relink.ahead.hashed_ahead`).
+    :param blocks: which deflated ones lie in what an edit should leave alone.
     :param directory: for what patchelf works on; must exist as long as the content is read.
     :param told: how many bytes of the new content have been read, each time; on any thread.
     :raises PatchelfError: an edit failed, or its result does not hold up.
@@ -58,17 +62,23 @@ def edit_files(
     """
     changed = [file for file in files if file.changed]
 
+    stop = threading.Event()
+
     def one(number: int, file: FilePlan) -> tuple[Edited, list[Finding]]:
         path = directory / f"{number}.elf"
         image = images[file.path]
-        edited, found = _edited(archive, file, image, held.get(file.path), path)
+        edited, found = _edited(archive, file, image, held.get(file.path), path, stop)
         if before := codes.get(file.path):
             after = read_device_code(BufferSource(edited.view), file.path)
             found += changed_code(file.path, same_device_code(before, after))
         return edited, found
 
-    # One after the other, in this thread: a hollow copy takes 0.1 s, and an interruption ends a patchelf that hangs.
-    results = [one(number, file) for number, file in enumerate(changed)]
+    with ThreadPoolExecutor(default_jobs(), "relink-edit") as pool:
+        try:
+            results = [*pool.map(one, range(len(changed)), changed)]
+        finally:
+            stop.set()  # an interruption, or an error of one file, ends a patchelf that hangs
+            pool.shutdown(cancel_futures=True)
     replacements = {
         file.path: Replacement(
             _counted(
@@ -83,31 +93,29 @@ def edit_files(
                 told,
             ),
             len(edited.view),
-            _same(edited, held.get(file.path)),
+            _spared(file.path, edited, held.get(file.path), blocks),
         )
         for file, (edited, _) in zip(changed, results, strict=True)
     }
-    cuts = {file.path: edited.cuts for file, (edited, _) in zip(changed, results, strict=True)}
-    return replacements, cuts, [found for _, more in results for found in more]
+    edits = {file.path: edited for file, (edited, _) in zip(changed, results, strict=True)}
+    return replacements, edits, [found for _, more in results for found in more]
 
 
-def _same(edited: Edited, held: Held | None) -> tuple[range, ...]:
-    """Return stretches that an edit left as and where they were: cuts, and what lies between them and behind them."""
+def _spared(name: str, edited: Edited, held: Held | None, blocks: BlockSearch) -> tuple[Span, ...]:
+    """Return the spans that an edit has left alone: in cuts, and what lies between these, nothing may have changed."""
     if held is None or not edited.cuts:
         return ()
-    found: list[range] = []
     with memoryview(edited.view) as after:
-        for cut in edited.cuts:
-            between = slice(found[-1].stop, cut.start) if found else slice(0, 0)
-            if found and after[between] == held.view[between]:
-                found[-1] = range(found[-1].start, cut.stop)
-            else:
-                found.append(cut)
-        start = stop = found[-1].stop
-        while stop < len(held.view) and after[stop : stop + _STEP] == held.view[stop : stop + _STEP]:
-            stop += _STEP
-        found[-1] = range(found[-1].start, max(start, min(stop, len(held.view))))
-    return tuple(found)
+
+        def stays(span: Span) -> bool:
+            known = range(max(0, span.start - WINDOW), span.stop)
+            return all(
+                after[part.start : part.stop] == held.view[part.start : part.stop]
+                for gap in kept(edited.cuts, len(held.view))
+                if (part := range(max(gap.start, known.start), min(gap.stop, known.stop)))
+            )
+
+        return tuple(span for span in blocks.spans(name) if stays(span))
 
 
 def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Iterator[memoryview]:
@@ -117,19 +125,24 @@ def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Ite
 
 
 def _edited(
-    archive: WheelArchive, file: FilePlan, image: Image, held: Held | None, path: Path
+    archive: WheelArchive,
+    file: FilePlan,
+    image: Image,
+    held: Held | None,
+    path: Path,
+    stop: threading.Event,
 ) -> tuple[Edited, list[Finding]]:
     """Edit one file: hollow if that can be done, whole if not."""
     reason = "none of its large sections can be left out"
     if held is not None:
         try:
-            return edit_hollow(path, file.edit, image, held.view, held.cuts, held.stay), []
+            return edit_hollow(path, file.edit, image, held.view, held.cuts, held.stay, stop), []
         except PatchelfError as error:
             reason = "; ".join([error.message, *error.issues])
     content = archive.read_into(file.path)
     try:
         path.write_bytes(content)
-        after = apply_edit(path, file.edit, image, content)
+        after = apply_edit(path, file.edit, image, content, stop)
     finally:
         content.release()
     more = (

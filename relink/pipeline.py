@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from relink.ahead import hashed_ahead, open_ahead
+from relink.ahead import BlockSearch, hashed_ahead, open_ahead
 from relink.apply import edit_files
 from relink.elf.hollow import Cut
 from relink.elf.image import machine_name
+from relink.elf.patchelf import Edited
 from relink.errors import ProviderError, UsageError
 from relink.isa.wanted import Wanted, wanted_gpus
 from relink.loader.files import Files
@@ -36,12 +37,11 @@ from relink.providers.prefix import Provider, default_prefixes
 from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
-from relink.verify import laid_out, sink, verify
+from relink.verify import laid_out, lay_out, verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.limits import NO_LIMITS, Limits
 from relink.wheel.naming import WheelName, relinked, renamed_directory
-from relink.wheel.readback import Sink
 from relink.wheel.record import RecordEntry, read_record, verify_members
 from relink.wheel.writer import Addition, output_path, write_wheel
 
@@ -132,11 +132,15 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """What the vendor's RECORD says of the files, if it is to be held against them; digests of some of these are on their way."""
+class _Ahead:
+    """What the vendor's RECORD says of the files, if it is to be held against them, and what was begun while the plan was made.
 
-    entries: Mapping[str, RecordEntry]
+    :ivar digests: of members that are held whole and listed.
+    """
+
+    listed: Mapping[str, RecordEntry]
     digests: Mapping[str, Future[bytes]]
+    blocks: BlockSearch
 
 
 class _Proof:
@@ -153,12 +157,11 @@ class _Proof:
         images = {self._names[name]: image for name, image in situation.images.items()}
         self._situation = replace(situation, images=images)
 
-    def sinks(self, cuts: Mapping[str, Sequence[Cut]]) -> dict[str, Sink]:
-        """Return, by name in the output, what lays changed members out; `cuts` has them by their names in the input."""
-        if self._layout is None:
-            return {}
-        names = {self._names[name]: found for name, found in cuts.items()}
-        return {name: sink(self._situation, self._layout, name, found) for name, found in names.items()}
+    def lay_out(self, edits: Mapping[str, Edited]) -> None:
+        """Lay changed members out, by their names in the input."""
+        if self._layout is not None:
+            for name, edited in edits.items():
+                lay_out(self._situation, self._layout, self._names[name], edited.view, edited.cuts)
 
     def verify(self, archive: WheelArchive, cuts: Mapping[str, Sequence[Cut]]) -> tuple[Finding, ...]:
         """Ask the loader about the members of the output that have changed."""
@@ -359,7 +362,8 @@ def relink(
             )
             providers = open_providers(options, target)
         with clock.stage("read"):
-            wheel = read_wheel(archive, target, clock.on_bytes)
+            blocks = stack.enter_context(BlockSearch(archive))
+            wheel = read_wheel(archive, target, clock.on_bytes, None if options.dry_run else blocks)
         listed = {entry.path: entry for entry in read_record(archive)[0] if options.verify_record}
         whole = {
             name: (entry.algorithm, held.view)
@@ -372,7 +376,7 @@ def relink(
         findings = planned.plan.findings
         output = None
         if not options.dry_run and (options.force or not has_errors(findings)):
-            output, more = _write(wheel, planned, options, clock, _Listed(listed, digests))
+            output, more = _write(wheel, planned, options, clock, _Ahead(listed, digests, blocks))
             known = {found.code for found in findings if found.level == "error"}
             more = tuple(found for found in more if found.code not in known)
             if output is not None:
@@ -413,7 +417,7 @@ def _rooted(plan: Plan, output: str, options: Options) -> tuple[Finding, ...]:
 
 
 def _write(
-    wheel: Wheel, planned: Planned, options: Options, clock: Clock, record: _Listed
+    wheel: Wheel, planned: Planned, options: Options, clock: Clock, ahead: _Ahead
 ) -> tuple[OutputFacts | None, tuple[Finding, ...]]:
     """Write the output beside its final name, verify it there, and give it the name."""
     directory = options.output_directory
@@ -438,7 +442,7 @@ def _write(
                 layout = stack.enter_context(laid_out(planned.decisions.situation))
         proof = _Proof(wheel.archive, planned, layout)
         try:
-            result = _write_to(written, wheel, planned, options, clock, record, proof)
+            result = _write_to(written, wheel, planned, options, clock, ahead, proof)
         except OSError as error:
             raise UsageError(
                 f"{final}: cannot be written ({error.strerror}); name another directory by --output"
@@ -473,7 +477,7 @@ def _write_to(
     planned: Planned,
     options: Options,
     clock: Clock,
-    record: _Listed,
+    ahead: _Ahead,
     proof: _Proof,
 ) -> _Written:
     """Write the wheel.
@@ -485,11 +489,7 @@ def _write_to(
         with clock.stage("write"):
             verify_members(
                 archive,
-                [
-                    entry
-                    for entry in record.entries.values()
-                    if entry.path in archive.members and entry.digest
-                ],
+                [entry for entry in ahead.listed.values() if entry.path in archive.members and entry.digest],
                 options.jobs,
             )
             shutil.copyfile(archive.path, written)
@@ -499,17 +499,19 @@ def _write_to(
     again = sum(sizes[file.path] for file in plan.files if file.changed)
     count = Count(sum(sizes.values()) + again, clock.on_bytes)
     with clock.stage("edit"):
-        replacements, cuts, findings = edit_files(
+        replacements, edits, findings = edit_files(
             archive,
             plan.files,
             wheel.images,
             wheel.codes,
             wheel.held,
-            record.entries,
-            record.digests,
+            ahead.listed,
+            ahead.digests,
+            ahead.blocks,
             written.parent,
             count.add,
         )
+        proof.lay_out(edits)
     with clock.stage("write"):
         name = planned.output
         dist_info = renamed_directory(archive.dist_info, name)
@@ -531,10 +533,9 @@ def _write_to(
             verify=options.verify_record,
             jobs=options.jobs,
             max_memory=options.max_memory,
-            sinks=proof.sinks(cuts),
             told=count.add,
         )
-    return _Written(result.sha256, tuple(findings), cuts)
+    return _Written(result.sha256, tuple(findings), {name: edited.cuts for name, edited in edits.items()})
 
 
 def _store_member(dist_info: str, plan: Plan) -> dict[str, Addition]:

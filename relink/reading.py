@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.ahead import open_ahead
+from relink.ahead import BlockSearch, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
@@ -112,9 +112,15 @@ def open_wheel(
 
 
 def read_wheel(
-    archive: WheelArchive, target: Target | None = None, on_bytes: OnBytes = lambda _done, _total: None
+    archive: WheelArchive,
+    target: Target | None = None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+    blocks: BlockSearch | None = None,
 ) -> Wheel:
-    """The same for a wheel that is open."""
+    """The same for a wheel that is open.
+
+    :param blocks: is begun with what is held.
+    """
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, DeviceCode] = {}
@@ -151,6 +157,8 @@ def read_wheel(
             codes[name] = read_device_code(source, name)
             if kept := hold(content, image, source.noted, whole=member is members[-1]):
                 held[name] = kept
+                if blocks:
+                    blocks.begin(name, kept.cuts, kept.view if kept.whole else None)
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:

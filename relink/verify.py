@@ -12,7 +12,7 @@ from pathlib import Path
 
 from relink.dryrun import LoaderMap, dry_runs
 from relink.elf.hollow import Cut
-from relink.elf.image import map_file
+from relink.elf.image import Buffer, map_file
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
 from relink.loader.binding import Bindings, Tables, bind
@@ -25,9 +25,8 @@ from relink.plan.strategy import Situation, own_libc
 from relink.plan.words import some
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
-from relink.wheel.readback import Sink
 
-__all__ = ["Verification", "laid_out", "sink", "verify"]
+__all__ = ["Verification", "laid_out", "lay_out", "verify"]
 
 _UNDEFINED = re.compile(
     r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
@@ -69,7 +68,7 @@ def verify(
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
-    :param layout: where some members are laid out already (:func:`laid_out`, :func:`sink`).
+    :param layout: where some members are laid out already (:func:`laid_out`, :func:`lay_out`).
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
@@ -113,17 +112,14 @@ def laid_out(situation: Situation) -> Iterator[Layout]:
         yield Layout(root, situation.layout.python)
 
 
-def sink(situation: Situation, layout: Layout, member: str, cuts: Sequence[Cut]) -> Sink:
-    """Return what lays a member out whose content is read anyway. What cannot be is left to :func:`verify`, which says why."""
-
-    def take(chunks: Iterable[bytes]) -> None:
-        try:
-            _extract(chunks, situation, layout, member, cuts)
-        except OSError:
-            with suppress(OSError):
-                _file(situation, layout, member).unlink(missing_ok=True)
-
-    return take
+def lay_out(situation: Situation, layout: Layout, member: str, content: Buffer, cuts: Sequence[Cut]) -> None:
+    """Lay a member out whose content is in memory. What cannot be is left to :func:`verify`, which says why."""
+    try:
+        with memoryview(content) as view:
+            _extract((view,), situation, layout, member, cuts)
+    except OSError:
+        with suppress(OSError):
+            _file(situation, layout, member).unlink(missing_ok=True)
 
 
 def _file(situation: Situation, layout: Layout, member: str) -> Path:
@@ -131,7 +127,11 @@ def _file(situation: Situation, layout: Layout, member: str) -> Path:
 
 
 def _extract(
-    chunks: Iterable[bytes], situation: Situation, layout: Layout, member: str, cuts: Sequence[Cut]
+    chunks: Iterable[Buffer],
+    situation: Situation,
+    layout: Layout,
+    member: str,
+    cuts: Sequence[Cut],
 ) -> None:
     """Write a file with holes in place of its cuts."""
     path = _file(situation, layout, member)

@@ -1,6 +1,8 @@
 """What was written, read again: RECORD lists what the file gives back, not what was meant to be in it.
 
-That it is what was meant the CRC tells, which was computed of the content before it was deflated.
+That it is what was meant the CRC tells, which was computed of the content before it was deflated. Of a member that takes over
+blocks of an old one (:mod:`relink.wheel.splice`) only the new blocks are inflated, if the others have been: these must be the
+same bytes as then. RECORD lists there the content that was deflated, every piece of which has the CRC of what is in the file.
 """
 
 from __future__ import annotations
@@ -8,19 +10,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Self, TypeAlias
+from dataclasses import replace
+from typing import Final, Self
 
 from relink.errors import RelinkError, WheelError
 from relink.wheel.record import RecordEntry, hashed
+from relink.wheel.splice import END, Piece
 from relink.wheel.stream import content
 from relink.wheel.zipformat import Member
+from relink.wheel.zipwriter import Packed
 
-__all__ = ["ReadBack", "Sink"]
-
-Sink: TypeAlias = Callable[[Iterable[bytes]], object]
-"""Takes the content of one member, in pieces."""
+__all__ = ["ReadBack"]
 
 _LARGE: Final = 8 << 20  # bytes from which on hashing has a thread of its own
 _WAITING: Final = 4  # pieces of 1 MiB that are inflated and not hashed
@@ -30,16 +32,12 @@ class ReadBack:
     """Inflates members of a ZIP file while others are still being written to it; a context manager, which leaves nothing running.
 
     :param fd: the file.
-    :param sinks: by name, what else wants the content; called on any thread.
     :param jobs: members that are read at once.
     :param told: how many bytes more have been read, each time; on any thread.
     """
 
-    def __init__(
-        self, fd: int, sinks: Mapping[str, Sink], jobs: int, told: Callable[[int], object] = lambda _: None
-    ) -> None:
+    def __init__(self, fd: int, jobs: int, told: Callable[[int], object] = lambda _: None) -> None:
         self._fd = fd
-        self._sinks = sinks
         self._told = told
         self._pool = ThreadPoolExecutor(jobs, "relink-readback")
         self._begun: list[Future[RecordEntry]] = []
@@ -50,9 +48,9 @@ class ReadBack:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def begin(self, member: Member) -> None:
+    def begin(self, member: Member, packed: Packed) -> None:
         """Begin with a member, of which everything is in the file."""
-        self._begun.append(self._pool.submit(self._read, member))
+        self._begun.append(self._pool.submit(self._checked, member, packed))
 
     def entries(self) -> dict[str, RecordEntry]:
         """Wait for all, and return their lines for RECORD by name.
@@ -61,21 +59,75 @@ class ReadBack:
         """
         return {entry.path: entry for entry in (reading.result() for reading in self._begun)}
 
-    def _read(self, member: Member) -> RecordEntry:
-        sha256 = hashlib.sha256()
-        chunks = content(lambda offset, length: _read(self._fd, offset, length), member)
+    def _checked(self, member: Member, packed: Packed) -> RecordEntry:
         try:
-            with ThreadPoolExecutor(1, "relink-hash") as pool:
-                large = member.size >= _LARGE
-                passed = _hashed(chunks, sha256.update, pool if large else None, self._told)
-                if sink := self._sinks.get(member.name):
-                    sink(passed)
-                deque(passed, maxlen=0)
+            if packed.sha256 is None:
+                digest = self._digest(member)
+            else:
+                self._compare(member, packed.pieces)
+                digest = packed.sha256
         except WheelError as error:
             raise RelinkError(
                 f"{error.message}: the disk does not give back what was written to it"
             ) from error
-        return hashed(member.name, sha256.digest(), member.size)
+        return hashed(member.name, digest, member.size)
+
+    def _digest(self, member: Member) -> bytes:
+        sha256 = hashlib.sha256()
+        with ThreadPoolExecutor(1, "relink-hash") as pool:
+            large = member.size >= _LARGE
+            chunks = _hashed(content(self._read, member), sha256.update, pool if large else None, self._told)
+            deque(chunks, maxlen=0)
+        return sha256.digest()
+
+    def _compare(self, member: Member, pieces: Iterable[Piece]) -> None:
+        """Go through a member's compressed data piece by piece."""
+        at, end = member.data_offset, member.data_offset + member.compressed_size
+        for piece in pieces:
+            if piece.span:
+                if piece.crc != piece.span.crc:
+                    raise WheelError(f"{member.name!r} is not what was taken over")
+                place = at
+                for data in piece.span.stream():
+                    if self._exactly(place, len(data)) != data:
+                        raise WheelError(f"{member.name!r} has other blocks than were taken over")
+                    place += len(data)
+                self._told(piece.size)
+            else:
+                self._inflate(replace(member, data_offset=at), piece, last=at + piece.length == end)
+            at += piece.length
+
+    def _inflate(self, member: Member, piece: Piece, *, last: bool) -> None:
+        stop = member.data_offset + piece.length
+        part = replace(
+            member,
+            compressed_size=piece.length + (0 if last else len(END)),
+            size=piece.size,
+            crc=piece.crc,
+        )
+
+        def read(offset: int, length: int) -> bytes:
+            return (
+                END[offset - stop :][:length]
+                if offset >= stop
+                else self._read(offset, min(length, stop - offset))
+            )
+
+        for chunk in content(read, part):
+            self._told(len(chunk))
+
+    def _exactly(self, offset: int, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            data += self._read(offset + len(data), length - len(data))
+        return data
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """Read some of the bytes, at least one."""
+        data = os.pread(self._fd, length, offset)
+        if not data:
+            raise WheelError(f"{length} bytes at {offset} are missing")
+        return data
 
 
 def _hashed(
@@ -97,11 +149,3 @@ def _hashed(
             waiting.popleft().result()
     for hashing in waiting:
         hashing.result()
-
-
-def _read(fd: int, offset: int, length: int) -> bytes:
-    """Read some of the bytes, at least one."""
-    data = os.pread(fd, length, offset)
-    if not data:
-        raise WheelError(f"{length} bytes at {offset} are missing")
-    return data

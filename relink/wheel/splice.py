@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, Protocol, TypeAlias, cast
 
 from isal import isal_zlib
@@ -17,14 +18,19 @@ from isal import isal_zlib
 from relink.wheel.blocks import HEADER, LENGTH_ORDER, possible_headers
 from relink.wheel.stream import Compressed
 
-__all__ = ["Deflater", "Joiner", "Span", "find_spans"]
+__all__ = ["END", "WINDOW", "Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LEAST: Final = 8 << 20
 """Bytes of a stretch below which deflating it anew costs less than looking for its blocks."""
 
-_WINDOW: Final = 32 << 10  # RFC 1951, 2: how far back a block may refer
+WINDOW: Final = 32 << 10
+"""Bytes of content that a block may refer back to (RFC 1951, 2)."""
+
+END: Final = b"\x03\0"
+"""An empty block of fixed codes that is the last, for blocks that end at a byte's end and lack one."""
+
 # Bytes that an inflater may have decoded and not handed out yet: hardly any where it had room for more.
 _LAG: Final = 16 << 10
 _SEARCHED: Final = 1 << 19  # bytes of compressed data in which a block's beginning must be found
@@ -33,7 +39,7 @@ _PATIENCE: Final = 64 << 20
 _TRIED: Final = 32 << 10  # bytes that could be inflated while one candidate is tried in vain
 _PIECE: Final = 1 << 18
 _OUTPUT: Final = 1 << 20
-_ZEROS: Final = bytes(_WINDOW)
+_ZEROS: Final = bytes(WINDOW)
 _END: Final = 0b011, 10  # an empty block of fixed codes that is the last: 1, 01, and seven zeros for its end
 _EMPTY: Final = 0b010, 10  # the same, but not the last
 _STORED: Final = 0, 3  # a stored block's three bits, behind which it begins at a byte
@@ -53,31 +59,63 @@ class Deflater(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of `data`."""
+    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of `data`.
+
+    :ivar crc: CRC-32 of what they inflate to, if that is known.
+    """
 
     start: int
     stop: int
     first: int
     last: int
     data: Compressed
+    crc: int | None = None
+
+    def stream(self) -> Iterator[bytes]:
+        """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
+        yield from _taken(self.data, self.first, self.last, _STORED)
+        yield b"\0\0\xff\xff"  # no bytes, and the complement of that
 
 
-def find_spans(data: Compressed, stretches: Iterable[range]) -> tuple[Span, ...]:
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a joined stream that are whole blocks: those of a span, or new ones.
+
+    :ivar length: of the stream; `size`: of the content that it stands for.
+    :ivar crc: CRC-32 of that content.
+    """
+
+    length: int
+    size: int
+    crc: int
+    span: Span | None = None
+
+
+def find_spans(
+    data: Compressed, stretches: Iterable[range], content: memoryview | None = None
+) -> tuple[Span, ...]:
     """Return the blocks that lie in stretches of content, in order; nothing where none can be found soon.
 
+    That they are blocks is proved: what comes before a span, ended there, inflates in order, and so does what will be taken over.
     The same data and stretches give the same spans, whatever the marks are.
 
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
+    :param content: the whole, where it is in memory: only then the spans have a CRC.
     """
     found = []
     for stretch in stretches:
         if len(stretch) < LEAST:
             continue
         patience = _Patience(2 * data.size + _PATIENCE)
-        begin = _first(data, stretch.start + _WINDOW if stretch.start else 0, patience)
+        begin = _first(data, stretch.start + WINDOW if stretch.start else 0, patience)
         end = _last(data, stretch.stop, begin, patience) if begin else None
         if begin and end and begin[1] < end[1]:
-            found.append(Span(begin[1], end[1], begin[0], end[0], data))
+            span = Span(begin[1], end[1], begin[0], end[0], data)
+            # A last block that was found from the data's end on could be none, if somebody made the data to look so.
+            window = content[max(0, span.start - WINDOW) : span.start] if content is not None else _ZEROS
+            size, crc = _inflated(chain(span.stream(), [END]), patience, window) or (0, 0)
+            if size == span.stop - span.start:
+                found.append(span if content is None else replace(span, crc=crc))
     return tuple(found)
 
 
@@ -139,29 +177,41 @@ def _last(
 def _length(data: Compressed, first: int, last: int | None, patience: _Patience) -> int | None:
     """Return how many bytes of content the blocks from bit `first` to `last` have (None: to the end of the data).
 
-    None if no block begins at one of these, or patience is at its end. Of content before `first` nothing is known: zeros stand
-    for it.
+    None if no block begins at one of these, or patience is at its end.
     """
-    inflater = isal_zlib.decompressobj(-15, _ZEROS)
-    length = 0
+    found = _inflated(_bits(data, first, last), patience)
+    return found and found[0]
+
+
+def _inflated(
+    stream: Iterable[bytes], patience: _Patience, window: Buffer = _ZEROS
+) -> tuple[int, int] | None:
+    """Return (bytes of content, their CRC-32); None if the stream does not end in order, or patience is at its end.
+
+    :param window: content before the stream; its length does not depend on that.
+    """
+    inflater = isal_zlib.decompressobj(-15, bytes(window))
+    length = crc = 0
     patience.left -= _TRIED
     try:
-        for piece in _bits(data, first, last):
+        for piece in stream:
             feed = piece
             while feed or inflater.unconsumed_tail:
-                more = len(inflater.decompress(inflater.unconsumed_tail or feed, _OUTPUT))
-                length += more
-                patience.left -= more
+                data = inflater.decompress(inflater.unconsumed_tail or feed, _OUTPUT)
+                length += len(data)
+                crc = isal_zlib.crc32(data, crc)
+                patience.left -= len(data)
                 feed = b""
                 if patience.left < 0:
                     return None
                 if inflater.eof:
                     break
-        while not inflater.eof and (more := len(inflater.decompress(b"", _OUTPUT))):
-            length += more
+        while not inflater.eof and (data := inflater.decompress(b"", _OUTPUT)):
+            length += len(data)
+            crc = isal_zlib.crc32(data, crc)
     except _InflateError:
         return None
-    return length if inflater.eof and not inflater.unused_data else None
+    return (length, crc) if inflater.eof and not inflater.unused_data else None
 
 
 def _bits(data: Compressed, first: int, last: int | None) -> Iterator[bytes]:
@@ -241,9 +291,11 @@ class Joiner:
         self._deflater = deflater()
         self._position = 0
         self._taken: range | Span = range(0)
+        self._pieces: list[Piece] = []
+        self._length = self._size = self._crc = 0  # of the piece that is being made
 
     def add(self, content: Buffer) -> None:
-        """Add the next content; in a span it is not looked at."""
+        """Add the next content; that of a span is not deflated."""
         view = memoryview(content)
         while view:
             if self._spans and self._position == self._spans[0].start:
@@ -253,19 +305,33 @@ class Joiner:
                 part = view[: self._taken.stop - self._position]
             else:
                 part = view[: self._spans[0].start - self._position] if self._spans else view
-                self._write(self._deflater.compress(part))
+                self._put(self._deflater.compress(part))
+            self._size += len(part)
+            self._crc = isal_zlib.crc32(part, self._crc)
             self._position += len(part)
             view = view[len(part) :]
+            if isinstance(self._taken, Span) and self._position == self._taken.stop:
+                self._end_piece(self._taken)
+                self._taken = range(0)
 
-    def finish(self) -> None:
-        """End the stream."""
-        self._write(self._deflater.flush())
+    def finish(self) -> tuple[Piece, ...]:
+        """End the stream; return the pieces that it is made of."""
+        self._put(self._deflater.flush())
+        self._end_piece()
+        return tuple(self._pieces)
 
     def _take_over(self, span: Span) -> None:
-        """Write a span's bits, with empty blocks before them up to their place in a byte, and one behind them to its end."""
         if span.start:
-            self._write(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
+            self._put(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
+            self._end_piece()
         self._deflater = self._new()
-        for piece in _taken(span.data, span.first, span.last, _STORED):
-            self._write(piece)
-        self._write(b"\0\0\xff\xff")  # no bytes, and the complement of that
+        for data in span.stream():
+            self._put(data)
+
+    def _end_piece(self, span: Span | None = None) -> None:
+        self._pieces.append(Piece(self._length, self._size, self._crc, span))
+        self._length = self._size = self._crc = 0
+
+    def _put(self, data: Buffer) -> None:
+        self._write(data)
+        self._length += len(data)

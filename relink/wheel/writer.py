@@ -20,7 +20,7 @@ from relink.wheel.atomic import atomic_file
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.paths import collisions, name_defect
-from relink.wheel.readback import ReadBack, Sink
+from relink.wheel.readback import ReadBack
 from relink.wheel.record import (
     RecordEntry,
     default_jobs,
@@ -30,7 +30,7 @@ from relink.wheel.record import (
     start_verification,
     verified,
 )
-from relink.wheel.splice import Span, find_spans
+from relink.wheel.splice import Span
 from relink.wheel.zipformat import DosTime, Member
 from relink.wheel.zipwriter import Content, Header, Packed, ZipWriter, content_size
 
@@ -48,13 +48,13 @@ class Replacement:
     """New content of a member that is in the wheel; its name, place and mode stay.
 
     :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
-    :param same: where it is what it was, at the same offsets, in order. Large stretches of a member that
-        :meth:`WheelArchive.read_into` has read are not deflated again.
+    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.splice.find_spans`):
+        in them, and in the :data:`~relink.wheel.splice.WINDOW` before, it is what it was.
     """
 
     content: Content
     size: int | None = None
-    same: tuple[range, ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,8 @@ def _jobs(
             jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), content=own[path]))
         elif path in replacements:
             new = replacements[path]
-            old = archive.compressed(path) if new.same else None
-            spans = find_spans(old, new.same) if old else ()
             header = replace(header, date_time=moment, method=z.DEFLATED)
-            jobs.append(_Job(header, content=new.content, size=new.size, spans=spans))
+            jobs.append(_Job(header, content=new.content, size=new.size, spans=new.spans))
         else:
             jobs.append(_Job(header, source=member))
     jobs += added.values()
@@ -241,7 +239,6 @@ def write_wheel(
     known: Mapping[str, RecordEntry] | None = None,
     jobs: int | None = None,
     max_memory: int | None = None,
-    sinks: Mapping[str, Sink] | None = None,
     told: Callable[[int], object] = lambda _: None,
 ) -> WrittenWheel:
     """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
@@ -264,7 +261,6 @@ def write_wheel(
     :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
-    :param sinks: by path in the output, what wants to have the content of changed and added members as it is read back.
     :param told: how many bytes, unpacked, of copied members are in the output, or of others have been read back, each time.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
@@ -291,15 +287,15 @@ def write_wheel(
         fresh = [job for job in planned if job.content is not None]
         threads = jobs or default_jobs()
         packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, threads))
-        reading = stack.enter_context(ReadBack(file.fileno(), sinks or {}, threads, told))
+        reading = stack.enter_context(ReadBack(file.fileno(), threads, told))
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
                 told(job.source.size)
             else:
-                packing.add(job)
+                packed = packing.add(job)
                 file.flush()
-                reading.begin(writer.members[-1])
+                reading.begin(writer.members[-1], packed)
         new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
@@ -330,17 +326,17 @@ class _Ahead:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, job: _Job) -> None:
+    def add(self, job: _Job) -> Packed:
         """Add the next member: as it was deflated ahead, or in one pass to the file."""
         content = b"" if job.content is None else job.content
         self._later.remove(job)
         self._begin()
         size, packed = self._packing.pop(job.header.name, (0, None))
         if packed is None:
-            self._writer.add(job.header, content, job.size, job.spans)
-            return
+            return self._writer.add(job.header, content, job.size, job.spans)
         try:
             self._writer.add_packed(job.header, packed.result())
+            return replace(packed.result(), parts=())
         finally:
             self._free += size
 

@@ -6,10 +6,12 @@ comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, runtime_checkable
@@ -18,7 +20,7 @@ from isal import isal_zlib
 
 from relink.errors import RelinkError
 from relink.wheel import zipformat as z
-from relink.wheel.splice import Deflater, Joiner, Span
+from relink.wheel.splice import Deflater, Joiner, Piece, Span
 from relink.wheel.zipformat import DosTime, Member
 
 __all__ = ["Content", "Header", "Packed", "ZipWriter", "content_size"]
@@ -62,12 +64,17 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A member's content as it goes into the file, ``parts`` joined, and what its headers say of it."""
+    """A member's content as it goes into the file, ``parts`` joined, and what its headers say of it.
+
+    ``pieces`` and ``sha256`` (of the content) are there if something was taken over deflated of which the CRC is known.
+    """
 
     crc: int
     compressed_size: int
     size: int
     parts: tuple[bytes, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    sha256: bytes | None = None
 
 
 def _deflater(level: int) -> Deflater:
@@ -231,20 +238,25 @@ def _pack(
         compressed += len(data)
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if header.method == z.DEFLATED else None
-    for block in _blocks(content):
-        crc = isal_zlib.crc32(block, crc)
-        if joiner:
-            joiner.add(block)
-        else:
-            put(block)
-        seen += len(block)
-    if joiner:
-        joiner.finish()
+    known = bool(spans) and all(span.crc is not None for span in spans)
+    digest = hashlib.sha256() if known else None
+    with ThreadPoolExecutor(1, "relink-hash") as pool:
+        for block in _blocks(content):
+            hashing = pool.submit(digest.update, block) if digest else None
+            crc = isal_zlib.crc32(block, crc)
+            if joiner:
+                joiner.add(block)
+            else:
+                put(block)
+            seen += len(block)
+            if hashing:
+                hashing.result()  # a block is gone when the next one is asked for
+    pieces = joiner.finish() if joiner else ()
     if seen != announced:
         raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
     if compressed > _at_most(header.method, seen):
         raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
-    return Packed(crc, compressed, seen)
+    return Packed(crc, compressed, seen, (), pieces if known else (), digest.digest() if digest else None)
 
 
 class ZipWriter:
@@ -272,7 +284,7 @@ class ZipWriter:
 
     def add(
         self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
-    ) -> None:
+    ) -> Packed:
         """Add a member with new content, deflated or stored as ``header.method`` says.
 
         Memory does not depend on the content's size.
@@ -291,6 +303,7 @@ class ZipWriter:
         self._file.write(_local(header, packed.crc, packed.compressed_size, packed.size))
         self._file.seek(self._offset)
         self._note(header, packed, offset, start)
+        return packed
 
     def add_packed(self, header: Header, packed: Packed, parts: Iterable[bytes] | None = None) -> None:
         """Add what :meth:`pack` made; the same bytes as by :meth:`add`."""

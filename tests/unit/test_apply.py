@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from relink import apply
+from relink import ahead, apply
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
 from relink.errors import PatchelfError, RelinkError, WheelError
@@ -202,17 +202,71 @@ def test_what_is_taken_over_is_what_is_read_back(
     assert (again / OUTPUT).read_bytes() == output.read_bytes()
 
 
-def test_what_was_taken_over_wrongly_is_not_let_out(
+def test_blocks_that_are_none_are_not_taken_over(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A place that somebody made to look like a block's end: it does not hold up, and all is deflated anew."""
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    real = splice.find_spans
+    real = splice._last
 
-    def shifted(*arguments: Any) -> tuple[splice.Span, ...]:
-        (span,) = real(*arguments)
-        return (replace(span, last=span.last - 800),)
+    def shifted(*arguments: Any) -> tuple[int, int] | None:
+        found = real(*arguments)
+        return found and (found[0] - 800, found[1])
 
-    monkeypatch.setattr("relink.wheel.writer.find_spans", shifted)
+    monkeypatch.setattr(splice, "_last", shifted)
+    assert relink(vendor, works.options(tmp_path / "out")).ok
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))
+        assert sum(map(len, archive.chunks("demo/fat.so"))) > SIZE
+
+
+def test_content_that_changed_in_a_stretch_is_deflated_anew(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are looked for across small gaps between cuts, where an edit may change something after all."""
+    monkeypatch.setattr(splice, "LEAST", 1 << 20)
+    monkeypatch.setattr(ahead, "_stretches", lambda cuts: [range(cuts[-1].stop)])
+    assert relink(vendor, works.options(tmp_path / "out")).ok
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))
+        assert sum(map(len, archive.chunks("demo/fat.so"))) > SIZE
+
+
+def other_content(span: splice.Span) -> splice.Span:
+    return replace(span, crc=(span.crc or 0) ^ 1)
+
+
+def other_bytes(span: splice.Span) -> splice.Span:
+    """What is read a second time is something else."""
+    read = span.data.read
+    seen: set[int] = set()
+
+    def twice(offset: int, length: int) -> bytes:
+        data = read(offset, length)
+        if offset in seen:
+            return bytes(len(data))
+        seen.add(offset)
+        return data
+
+    return replace(span, data=replace(span.data, read=twice))
+
+
+def other_blocks(span: splice.Span) -> splice.Span:
+    """Nothing is known of what they inflate to: all that was written is inflated."""
+    return replace(span, last=span.last - 800, crc=None)
+
+
+@pytest.mark.parametrize("other", [other_content, other_bytes, other_blocks])
+def test_what_was_taken_over_wrongly_is_not_let_out(
+    vendor: Path,
+    works: Works,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    other: Callable[[splice.Span], splice.Span],
+) -> None:
+    monkeypatch.setattr(splice, "LEAST", 1 << 20)
+    real = ahead.BlockSearch.spans
+    monkeypatch.setattr(ahead.BlockSearch, "spans", lambda *of: tuple(other(span) for span in real(*of)))
     with pytest.raises(RelinkError, match=r"demo/fat\.so.*the disk does not give back"):
         relink(vendor, works.options(tmp_path / "out", verify=False))
     assert os.listdir(tmp_path / "out") == []
