@@ -75,7 +75,13 @@ def edit_files(
 
     with ThreadPoolExecutor(default_jobs(), "relink-edit") as pool:
         try:
-            results = [*pool.map(one, range(len(changed)), changed)]
+            begun = {
+                number: pool.submit(one, number, changed[number])
+                for number in sorted(
+                    range(len(changed)), key=lambda number: -images[changed[number].path].size
+                )
+            }
+            results = [begun[number].result() for number in range(len(changed))]
         finally:
             stop.set()  # an interruption, or an error of one file, ends a patchelf that hangs
             pool.shutdown(cancel_futures=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -62,6 +62,7 @@ class WheelArchive:
         self._lock = threading.Lock()
         self._marks: dict[str, list[Mark]] = {}
         self._ahead: dict[str, Future[memoryview]] = {}
+        self._begun: list[Future[Any]] = []
         self._closing = False
         self._fd = self._open_file()
         try:
@@ -123,7 +124,8 @@ class WheelArchive:
     def close(self) -> None:
         """Close the file; nothing can be read after that. Closing twice is fine."""
         self._closing = True
-        wait(self._ahead.values())  # the number of a closed file may be another's
+        # The number of a closed file may be another's.
+        wait(self._begun)
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -187,9 +189,10 @@ class WheelArchive:
         return b"".join(self.chunks(name))
 
     def read_ahead(self, name: str) -> None:
-        """Begin with :meth:`read_into` on a thread of its own, until that is asked for."""
+        """Begin with :meth:`read_into` on a thread of its own, until that is asked for, and with :meth:`sha256` after that."""
         pool = ThreadPoolExecutor(1, "relink-ahead")
         self._ahead[name] = pool.submit(self._read_into, name)
+        self._begun = [self._ahead[name], pool.submit(self.sha256)]
         pool.shutdown(wait=False)
 
     def read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
@@ -276,6 +279,8 @@ class WheelArchive:
             if self._sha256 is None:
                 digest = hashlib.sha256()
                 for offset in range(0, self.size, CHUNK):
+                    if self._closing:
+                        raise ValueError(f"{self.path} has been closed")
                     digest.update(self._pread(offset, min(CHUNK, self.size - offset)))
                 self._sha256 = digest.hexdigest()
             return self._sha256

@@ -509,14 +509,17 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
 
 
 def test_told_to_end(works: Works, tmp_path: Path) -> None:
-    """In the middle of patchelf: the work stops, and nothing of it stays."""
-    vendor, started = works.small(tmp_path), tmp_path / "started"
+    """In the middle of a patchelf that hangs: the work stops, and nothing of it stays."""
+    vendor, started, script = works.small(tmp_path), tmp_path / "started", tmp_path / "patchelf"
+    script.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in --version) echo patchelf 0.19.3; exit;; esac\n'
+        f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 600\n"
+    )
+    script.chmod(0o755)
     program = (
-        "import pathlib, time, relink.apply, relink.cli\n"
-        "def edit(*_):\n"
-        f"    pathlib.Path({str(started)!r}).touch()\n"
-        "    time.sleep(60)\n"
-        "relink.apply.apply_edit = edit\n"
+        "import relink.cli, relink.elf.patchelf\n"
+        f"relink.elf.patchelf._locate = lambda: {str(script)!r}\n"
         f"relink.cli.main([{str(vendor)!r}, '--prefix', {str(works.prefix)!r}, '-o', {str(tmp_path / 'out')!r}])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
@@ -524,9 +527,11 @@ def test_told_to_end(works: Works, tmp_path: Path) -> None:
             time.sleep(0.01)
         assert len(os.listdir(tmp_path / "out")) == 1
         running.terminate()
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=30)  # patchelf may take a minute
     assert (running.returncode, err) == (128 + 15, "")
     assert os.listdir(tmp_path / "out") == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_a_fault_of_our_own(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
