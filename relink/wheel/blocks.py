@@ -1,13 +1,15 @@
 """Where blocks of a deflate stream (RFC 1951) could begin: at a bit that reads like the header of one that is not the last.
 
-Every bit has to be asked, so thousands are asked at once: a long integer is a row of lanes of 16 bits, one for every other byte,
-and what a header's numbers must add up to is added up in all lanes together.
+Every bit has to be asked. Those whose first numbers are possible, one in nine, are found in whole texts at once; of these the
+code of the code lengths is added up by tables.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from itertools import compress
+from typing import Final
 
 __all__ = ["HEADER", "LENGTH_ORDER", "possible_headers"]
 
@@ -23,16 +25,19 @@ _RUNS: Final = {16: (2, 3), 17: (3, 3), 18: (7, 11)}
 _REVERSED: Final = tuple(int(f"{value:07b}"[::-1], 2) for value in range(128))
 
 # Of the lowest bits of a byte (RFC 1951, 3.2.3 and 3.2.7):
-_BEGINS: Final = bytes(255 * (byte & 7 == 0b100 and byte >> 3 <= 29) for byte in range(256))  # 0, 01, HLIT
-_DISTANCES: Final = bytes(255 * (byte & 31 <= 29) for byte in range(256))  # HDIST
-_SHARE: Final = bytes((128 >> (byte & 7)) % 128 for byte in range(256))  # what a length takes of a code's 128
-_THERE: Final = {
-    number: bytes(255 * ((byte & 15) + 4 > number) for byte in range(256)) for number in range(4, 19)
-}
-"""By the number of a length: whether HCLEN says that it is there."""
+_BEGINS: Final = bytes(byte & 7 == 0b100 and byte >> 3 <= 29 for byte in range(256))  # 0, 01, HLIT
+_DISTANCES: Final = bytes(byte & 31 <= 29 for byte in range(256))  # HDIST
 
-_Lanes: TypeAlias = tuple[int, int]
-"""A byte for every byte of a text: those at even places, those at odd ones, each in a lane of 16 bits."""
+_SHARE: Final = tuple(
+    (128 >> length) % 128 for length in range(8)
+)  # what a length of three bits takes of a code's 128
+_SHARES: Final = tuple(a + b for b in _SHARE for a in _SHARE)
+_FOUR: Final = tuple(a + b for b in _SHARES for a in _SHARES)
+_FIVE: Final = tuple(a + b for b in _SHARE for a in _FOUR)
+_THERE: Final = tuple(2 * ((1 << 3 * (number + 4)) - 1) for number in range(16))
+"""By HCLEN: the bits of the lengths that are there, in a word that begins with HCLEN's last bit."""
+
+_WORD: Final = struct.Struct("<Q")
 
 
 def possible_headers(text: bytes, length: int) -> Iterator[int]:
@@ -48,39 +53,17 @@ def possible_headers(text: bytes, length: int) -> Iterator[int]:
 def _dynamic(text: bytes, length: int) -> Iterator[int]:
     """Yield the bits where a header's numbers are possible, and the code of its code lengths is complete (RFC 1951, 3.2.7)."""
     number = int.from_bytes(text[: length + 16], "little")
-    shifted = [(number >> shift).to_bytes(length + 16, "little") for shift in range(8)]
-    evens = int.from_bytes(b"\xff\0" * (length // 2 + 8), "little")
-
-    def lanes(shift: int, table: bytes) -> _Lanes:
-        value = int.from_bytes(shifted[shift].translate(table), "little")
-        return value & evens, value >> 8 & evens
-
-    share = [lanes(shift, _SHARE) for shift in range(8)]
-    there = {number: [lanes(shift, table) for shift in range(8)] for number, table in _THERE.items()}
+    five, there, word_at = _FIVE, _THERE, _WORD.unpack_from
     for shift in range(8):
-        begins, distances = lanes(shift, _BEGINS), lanes(shift, _DISTANCES)
-        for odd in (0, 1):
-            taken = 0
-            for place in range(19):
-                length_of = _moved(share, shift + 17 + 3 * place, odd)
-                if place > 3:
-                    length_of &= _moved(there[place], shift + 13, odd)
-                taken += length_of
-            good = begins[odd] & _moved([distances], 8, odd)
-            complete = (taken & (good | good << 8)).to_bytes(length + 32, "little")
-            at = complete.find(b"\x80\0")  # 128; no lane has that in its high byte
-            while 0 <= at < length - odd:
-                yield 8 * (at + odd) + shift
-                at = complete.find(b"\x80\0", at + 2)
-
-
-def _moved(lanes: Sequence[_Lanes], bits: int, odd: int) -> int:
-    """Return the lanes of the bytes that begin so many bits behind even bytes, or odd ones.
-
-    :param lanes: by the bit of a byte that they are of; of one alone, `bits` is a multiple of eight.
-    """
-    place = bits // 8 + odd
-    return lanes[bits % 8][place % 2] >> 8 * (place - place % 2)
+        shifted = (number >> shift).to_bytes(length + 16, "little")
+        begins = int.from_bytes(shifted[:length].translate(_BEGINS), "little")
+        distances = int.from_bytes(shifted[1 : length + 1].translate(_DISTANCES), "little")
+        for at in compress(range(length), (begins & distances).to_bytes(length, "little")):
+            (word,) = word_at(shifted, at + 2)
+            word &= there[shifted[at + 1] >> 5 | (word & 1) << 3]
+            taken = five[word >> 1 & 0x7FFF] + five[word >> 16 & 0x7FFF]
+            if taken <= 128 and taken + five[word >> 31 & 0x7FFF] + five[word >> 46] == 128:
+                yield 8 * at + shift
 
 
 def _stored(text: bytes, length: int) -> Iterator[int]:

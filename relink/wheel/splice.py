@@ -22,7 +22,7 @@ __all__ = ["END", "WINDOW", "Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-LEAST: Final = 8 << 20
+LEAST: Final = 16 << 20
 """Bytes of a stretch below which deflating it anew costs less than looking for its blocks."""
 
 WINDOW: Final = 32 << 10
