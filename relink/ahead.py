@@ -90,7 +90,7 @@ class BlockSearch:
         self._begun[name] = self._pool.submit(self._search, name, _stretches(cuts), content)
 
     def spans(self, name: str) -> tuple[Span, ...]:
-        """Wait for the blocks of a member; nothing of one that was not begun with.
+        """Wait for the blocks of a member, which can be read until the end; nothing of one that was not begun with.
 
         :raises WheelError: the wheel cannot be read.
         """
@@ -107,8 +107,7 @@ class BlockSearch:
                 raise WheelError(f"{name!r}: nobody waits for its blocks any more")
             return read(offset, length)
 
-        found = find_spans(replace(data, read=stoppable), stretches, content)
-        return tuple(replace(span, data=data) for span in found)
+        return find_spans(replace(data, read=stoppable), stretches, content)
 
 
 def _stretches(cuts: Sequence[Cut]) -> list[range]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +24,7 @@ from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan
 from relink.reading import Held
 from relink.wheel.archive import WheelArchive
-from relink.wheel.record import RecordEntry, check_digest, default_jobs, verify_member
+from relink.wheel.record import RecordEntry, check_digest, verify_member
 from relink.wheel.splice import WINDOW, Span
 from relink.wheel.stream import CHUNK
 from relink.wheel.writer import Replacement
@@ -62,29 +61,17 @@ def edit_files(
     """
     changed = [file for file in files if file.changed]
 
-    stop = threading.Event()
-
     def one(number: int, file: FilePlan) -> tuple[Edited, list[Finding]]:
         path = directory / f"{number}.elf"
         image = images[file.path]
-        edited, found = _edited(archive, file, image, held.get(file.path), path, stop)
+        edited, found = _edited(archive, file, image, held.get(file.path), path)
         if before := codes.get(file.path):
             after = read_device_code(BufferSource(edited.view), file.path)
             found += changed_code(file.path, same_device_code(before, after))
         return edited, found
 
-    with ThreadPoolExecutor(default_jobs(), "relink-edit") as pool:
-        try:
-            begun = {
-                number: pool.submit(one, number, changed[number])
-                for number in sorted(
-                    range(len(changed)), key=lambda number: -images[changed[number].path].size
-                )
-            }
-            results = [begun[number].result() for number in range(len(changed))]
-        finally:
-            stop.set()  # an interruption, or an error of one file, ends a patchelf that hangs
-            pool.shutdown(cancel_futures=True)
+    # One after the other, in this thread: a hollow copy takes 0.1 s, and an interruption ends a patchelf that hangs.
+    results = [one(number, file) for number, file in enumerate(changed)]
     replacements = {
         file.path: Replacement(
             _counted(
@@ -131,24 +118,19 @@ def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Ite
 
 
 def _edited(
-    archive: WheelArchive,
-    file: FilePlan,
-    image: Image,
-    held: Held | None,
-    path: Path,
-    stop: threading.Event,
+    archive: WheelArchive, file: FilePlan, image: Image, held: Held | None, path: Path
 ) -> tuple[Edited, list[Finding]]:
     """Edit one file: hollow if that can be done, whole if not."""
     reason = "none of its large sections can be left out"
     if held is not None:
         try:
-            return edit_hollow(path, file.edit, image, held.view, held.cuts, held.stay, stop), []
+            return edit_hollow(path, file.edit, image, held.view, held.cuts, held.stay), []
         except PatchelfError as error:
             reason = "; ".join([error.message, *error.issues])
     content = archive.read_into(file.path)
     try:
         path.write_bytes(content)
-        after = apply_edit(path, file.edit, image, content, stop)
+        after = apply_edit(path, file.edit, image, content)
     finally:
         content.release()
     more = (

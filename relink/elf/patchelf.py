@@ -18,8 +18,6 @@ import struct
 import subprocess
 import sys
 import sysconfig
-import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +49,6 @@ _KNOWN_FAULTS = {
 }
 # Seconds, and one more for each so many bytes: all of the 513 MB provider of onnxruntime-rocm takes 4 s, most files 0.1 s.
 _TIMEOUT = 60.0
-_LOOK = 0.2  # seconds between looks at whether anybody still waits
 _BYTES_A_SECOND = 4 << 20
 _VERSION_TIMEOUT = 30.0
 
@@ -192,16 +189,13 @@ def _refuse(image: Image, edit: ElfEdit) -> None:
         raise PatchelfError(f"{image.path}: the edit has names that no library can have", issues)
 
 
-def apply_edit(
-    path: Path, edit: ElfEdit, before: Image, original: Buffer, stop: threading.Event | None = None
-) -> Image:
+def apply_edit(path: Path, edit: ElfEdit, before: Image, original: Buffer) -> Image:
     """Edit the file at `path`, a private copy of `original`, in place; check the result and return its facts.
 
     :param before: the facts of `original`.
-    :param stop: when it is set, on any thread, patchelf is ended.
     :raises PatchelfError: patchelf failed or did not end, or its result does not hold up; `issues` has every check that failed.
     """
-    _patch(path, edit, before, stop)
+    _patch(path, edit, before)
     try:
         if path.stat().st_size:  # mmap refuses a file of no bytes; what is wrong with it is said below
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
@@ -221,7 +215,6 @@ def edit_hollow(
     original: Buffer,
     cuts: Sequence[Cut],
     stay: Iterable[range] = (),
-    stop: threading.Event | None = None,
 ) -> Edited:
     """Edit a file without its `cuts` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
 
@@ -231,7 +224,7 @@ def edit_hollow(
     :raises PatchelfError: as for :func:`apply_edit`, or the cuts cannot be put back.
     """
     path.write_bytes(hollowed(original, cuts))
-    _patch(path, edit, before, stop)
+    _patch(path, edit, before)
     try:
         view = restored(path.read_bytes(), cuts, original, stay)
         _order_needed(view, before.path, result_of(before, edit).needed)
@@ -242,12 +235,12 @@ def edit_hollow(
         raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
-def _patch(path: Path, edit: ElfEdit, before: Image, stop: threading.Event | None) -> None:
+def _patch(path: Path, edit: ElfEdit, before: Image) -> None:
     patchelf = find_patchelf()
     _refuse(before, edit)
     timeout = _TIMEOUT + path.stat().st_size / _BYTES_A_SECOND
     for arguments in _calls(before, edit):
-        _run(patchelf, [*arguments, os.path.abspath(path)], before.path, timeout, stop)
+        _run(patchelf, [*arguments, os.path.abspath(path)], before.path, timeout)
 
 
 def _checked(
@@ -265,9 +258,7 @@ def _wrong(before: Image, issues: list[str]) -> PatchelfError:
     return PatchelfError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
 
-def _run(
-    patchelf: Patchelf, arguments: list[str], name: str, timeout: float, stop: threading.Event | None
-) -> None:
+def _run(patchelf: Patchelf, arguments: list[str], name: str, timeout: float) -> None:
     """Run patchelf in a process group of its own, so that nothing of it is left behind when it does not end."""
     try:
         process = subprocess.Popen(
@@ -285,7 +276,7 @@ def _run(
         ) from error
     with process:
         try:
-            said = _said(process, timeout, stop)
+            _, said = process.communicate(timeout=timeout)
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -300,22 +291,6 @@ def _run(
         raise PatchelfError(
             f"{name}: patchelf {patchelf.version} failed: {said.strip().removeprefix('patchelf: ') or how}"
         )
-
-
-def _said(process: subprocess.Popen[str], timeout: float, stop: threading.Event | None) -> str:
-    """Wait for a process; return what it said on standard error.
-
-    :raises subprocess.TimeoutExpired: it took too long, or is not wanted any more.
-    """
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            _, said = process.communicate(timeout=max(0.0, min(_LOOK, end - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            if time.monotonic() >= end or (stop and stop.is_set()):
-                raise
-        else:
-            return said
 
 
 def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, ...]) -> None:

@@ -28,9 +28,6 @@ LEAST: Final = 16 << 20
 WINDOW: Final = 32 << 10
 """Bytes of content that a block may refer back to (RFC 1951, 2)."""
 
-END: Final = b"\x03\0"
-"""An empty block of fixed codes that is the last, for blocks that end at a byte's end and lack one."""
-
 # Bytes that an inflater may have decoded and not handed out yet: hardly any where it had room for more.
 _LAG: Final = 16 << 10
 _SEARCHED: Final = 1 << 19  # bytes of compressed data in which a block's beginning must be found
@@ -41,7 +38,9 @@ _PIECE: Final = 1 << 19
 _OUTPUT: Final = 2 << 20  # large, since an inflater waits for the interpreter between any two of them
 _ZEROS: Final = bytes(WINDOW)
 _END: Final = 0b011, 10  # an empty block of fixed codes that is the last: 1, 01, and seven zeros for its end
-_EMPTY: Final = 0b010, 10  # the same, but not the last
+END: Final = _END[0].to_bytes(2, "little")
+"""The same, for blocks that end at a byte's end."""
+_EMPTY: Final = 0b010, 10  # one that is not the last
 _STORED: Final = 0, 3  # a stored block's three bits, behind which it begins at a byte
 
 _InflateError = cast("type[Exception]", isal_zlib.error)
@@ -290,7 +289,7 @@ class Joiner:
         self._spans = [*spans]
         self._deflater = deflater()
         self._position = 0
-        self._taken: range | Span = range(0)
+        self._taken: Span | None = None  # what the next content lies in
         self._pieces: list[Piece] = []
         self._length = self._size = self._crc = 0  # of the piece that is being made
 
@@ -301,7 +300,7 @@ class Joiner:
             if self._spans and self._position == self._spans[0].start:
                 self._taken = self._spans.pop(0)
                 self._take_over(self._taken)
-            if self._position < self._taken.stop:
+            if self._taken:
                 part = view[: self._taken.stop - self._position]
             else:
                 part = view[: self._spans[0].start - self._position] if self._spans else view
@@ -310,9 +309,9 @@ class Joiner:
             self._crc = isal_zlib.crc32(part, self._crc)
             self._position += len(part)
             view = view[len(part) :]
-            if isinstance(self._taken, Span) and self._position == self._taken.stop:
+            if self._taken and self._position == self._taken.stop:
                 self._end_piece(self._taken)
-                self._taken = range(0)
+                self._taken = None
 
     def finish(self) -> tuple[Piece, ...]:
         """End the stream; return the pieces that it is made of."""

@@ -527,7 +527,7 @@ def test_told_to_end(works: Works, tmp_path: Path) -> None:
             time.sleep(0.01)
         assert len(os.listdir(tmp_path / "out")) == 1
         running.terminate()
-        _, err = running.communicate(timeout=30)  # patchelf may take a minute
+        _, err = running.communicate(timeout=30)  # a patchelf that hangs is given a minute
     assert (running.returncode, err) == (128 + 15, "")
     assert os.listdir(tmp_path / "out") == []
     with pytest.raises(ProcessLookupError):
