@@ -1,4 +1,4 @@
-"""Work that hardly needs the interpreter, begun while something else is done that does: inflating, hashing, finding blocks."""
+"""Work that hardly needs the interpreter, begun while something else is done that does: inflating and hashing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.splice import Span, find_spans
 
-__all__ = ["BlockSearch", "hashed_ahead", "open_ahead"]
+__all__ = ["BlockProof", "hashed_ahead", "open_ahead"]
 
 _WORTH: Final = 32 << 20  # bytes
 _PIECE: Final = 16 << 20
@@ -63,8 +63,8 @@ def hashed_ahead(contents: Mapping[str, tuple[str, memoryview]]) -> Iterator[Map
             stop.set()
 
 
-class BlockSearch:
-    """Looks for deflated blocks in what edits will not touch; a context manager, at whose end nothing is waited for.
+class BlockProof:
+    """Proves the deflated blocks of what edits will not touch; a context manager, at whose end nothing is waited for.
 
     :param archive: where members come from that :meth:`WheelArchive.read_into` has read.
     """

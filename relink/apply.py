@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.ahead import BlockSearch
+from relink.ahead import BlockProof
 from relink.elf.hollow import kept
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_hollow
@@ -24,8 +24,9 @@ from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan
 from relink.reading import Held
 from relink.wheel.archive import WheelArchive
+from relink.wheel.blocks import WINDOW
 from relink.wheel.record import RecordEntry, check_digest, verify_member
-from relink.wheel.splice import WINDOW, Span
+from relink.wheel.splice import Span
 from relink.wheel.stream import CHUNK
 from relink.wheel.writer import Replacement
 
@@ -45,7 +46,7 @@ def edit_files(
     held: Mapping[str, Held],
     listed: Mapping[str, RecordEntry],
     digests: Mapping[str, Future[bytes]],
-    blocks: BlockSearch,
+    blocks: BlockProof,
     directory: Path,
     told: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[str, Replacement], dict[str, Edited], list[Finding]]:
@@ -94,7 +95,7 @@ def edit_files(
     return replacements, edits, [found for _, more in results for found in more]
 
 
-def _spared(name: str, edited: Edited, held: Held | None, blocks: BlockSearch) -> tuple[Span, ...]:
+def _spared(name: str, edited: Edited, held: Held | None, blocks: BlockProof) -> tuple[Span, ...]:
     """Return the spans that an edit has left alone: in cuts, and what lies between these, nothing may have changed."""
     if held is None or not edited.cuts:
         return ()

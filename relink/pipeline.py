@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from relink.ahead import BlockSearch, hashed_ahead, open_ahead
+from relink.ahead import BlockProof, hashed_ahead, open_ahead
 from relink.apply import edit_files
 from relink.elf.hollow import Cut
 from relink.elf.image import machine_name
@@ -140,7 +140,7 @@ class _Ahead:
 
     listed: Mapping[str, RecordEntry]
     digests: Mapping[str, Future[bytes]]
-    blocks: BlockSearch
+    blocks: BlockProof
 
 
 class _Proof:
@@ -362,7 +362,7 @@ def relink(
             )
             providers = open_providers(options, target)
         with clock.stage("read"):
-            blocks = stack.enter_context(BlockSearch(archive))
+            blocks = stack.enter_context(BlockProof(archive))
             wheel = read_wheel(archive, target, clock.on_bytes, None if options.dry_run else blocks)
         listed = {entry.path: entry for entry in read_record(archive)[0] if options.verify_record}
         whole = {

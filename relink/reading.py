@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.ahead import BlockSearch, open_ahead
+from relink.ahead import BlockProof, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
@@ -115,7 +115,7 @@ def read_wheel(
     archive: WheelArchive,
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
-    blocks: BlockSearch | None = None,
+    blocks: BlockProof | None = None,
 ) -> Wheel:
     """The same for a wheel that is open.
 

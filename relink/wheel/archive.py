@@ -23,11 +23,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
+from relink.wheel.bits import Reader
+from relink.wheel.blocks import Block, Compressed, inflate_blocks
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
-from relink.wheel.stream import CHUNK, Compressed, Mark, MemberStream, content, raw_content
-from relink.wheel.zipformat import Member
+from relink.wheel.stream import CHUNK, MemberStream, content, raw_content
+from relink.wheel.zipformat import DEFLATED, Member
 
 __all__ = ["WheelArchive"]
 
@@ -60,7 +62,7 @@ class WheelArchive:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
-        self._marks: dict[str, list[Mark]] = {}
+        self._blocks: dict[str, list[Block]] = {}
         self._ahead: dict[str, Future[memoryview]] = {}
         self._begun: list[Future[Any]] = []
         self._closing = False
@@ -227,31 +229,40 @@ class WheelArchive:
         with contextlib.suppress(OSError):  # half of the time goes into page faults otherwise
             memory.madvise(mmap.MADV_HUGEPAGE)
         view = memoryview(memory)
-        position = 0
-        marks: list[Mark] = []
-        for data in self._told(content(self._pread, self.member(name), marks)):
-            view[position : position + len(data)] = data
-            position += len(data)
-            told(len(data))
+
+        def count(more: int) -> None:
             if self._closing:
                 raise ValueError(f"{self.path} has been closed")
-        if marks:
-            self._marks[name] = marks
+            told(more)
+
+        if not self._read_blocks(name, view, count):
+            position = 0
+            for data in self.chunks(name):
+                view[position : position + len(data)] = data
+                position += len(data)
+                count(len(data))
         return view
 
-    def compressed(self, name: str) -> Compressed | None:
-        """Return the deflated data of a member that :meth:`read_into` has read; None for any other."""
-        marks = self._marks.get(name)
-        if marks is None:
-            return None
+    def _read_blocks(self, name: str, view: memoryview, told: Callable[[int], object]) -> bool:
+        """Read a member block by block; whether that went well."""
         member = self.member(name)
-        start = member.data_offset
-        return Compressed(
-            lambda offset, length: self._pread(start + offset, length),
-            member.compressed_size,
-            member.size,
-            marks,
-        )
+        if member.method != DEFLATED:
+            return False
+        read = self._raw_reader(member)
+        found = inflate_blocks(read, member.compressed_size, view, told)
+        if found is None or found[1] != member.crc:
+            return False
+        self._blocks[name] = found[0]
+        return True
+
+    def _raw_reader(self, member: Member) -> Reader:
+        """Return what reads the member's bytes as they are in the archive."""
+        return lambda offset, length: self._pread(member.data_offset + offset, length)
+
+    def compressed(self, name: str) -> Compressed | None:
+        """Return the blocks of a member that :meth:`read_into` has read; None if they are not known."""
+        blocks = self._blocks.get(name)
+        return Compressed(self._raw_reader(self.member(name)), blocks) if blocks else None
 
     def prefix(self, name: str, length: int) -> bytes:
         """Return the first ``length`` bytes, or all if there are fewer, inflating little more than that.

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Final, Self
 
 from relink.errors import RelinkError, WheelError
+from relink.wheel.bits import END
 from relink.wheel.record import RecordEntry, hashed
-from relink.wheel.splice import END, Piece
+from relink.wheel.splice import Piece
 from relink.wheel.stream import content
 from relink.wheel.zipformat import Member
 from relink.wheel.zipwriter import Packed

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias, cast
+from collections.abc import Iterator
+from typing import Final, cast
 
 from isal import isal_zlib
 
 from relink.errors import WheelError
+from relink.wheel.bits import Reader
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["CHUNK", "Compressed", "Mark", "MemberStream", "content", "raw_content"]
+__all__ = ["CHUNK", "MemberStream", "content", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
 
-Reader = Callable[[int, int], bytes]
-Mark: TypeAlias = tuple[int, int]
-"""(compressed, content): so many bytes of compressed data had gone into an inflater when so many bytes had come out."""
-
 # The stub of isal calls it an instance.
 _InflateError = cast("type[Exception]", isal_zlib.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Compressed:
-    """A member's deflated data.
-
-    :ivar read: ``read(offset, length)`` gives bytes of it.
-    :ivar length: how many there are; `size`: how many bytes of content.
-    :ivar marks: in order; the more the faster.
-    """
-
-    read: Callable[[int, int], bytes]
-    length: int
-    size: int
-    marks: Sequence[Mark]
 
 
 def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -51,22 +32,19 @@ def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[by
         yield data
 
 
-def _inflated(read: Reader, member: Member, marks: list[Mark] | None) -> Iterator[bytes]:
+def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
     """Inflate the member; never hands out more than one byte more than it claims.
 
-    :param marks: is told how far the compressed data and the content have come, each time.
     :raises WheelError: the deflate stream is damaged, ends early, or ends before the member does.
     """
     inflater = isal_zlib.decompressobj(-15)
     source = raw_content(read, member, _COMPRESSED_CHUNK)
     left = member.size
     pending = b""
-    fed = 0
     exhausted = False
     while not inflater.eof:
         if not pending and not exhausted:
             pending = next(source, b"")
-            fed += len(pending)
             exhausted = not pending
         try:
             # One byte more than is left: too long a stream shows, and the end of a right one is reached.
@@ -76,8 +54,6 @@ def _inflated(read: Reader, member: Member, marks: list[Mark] | None) -> Iterato
         pending = inflater.unconsumed_tail
         if data:
             left -= len(data)
-            if marks is not None and len(data) < CHUNK:  # else the inflater may hold back some
-                marks.append((fed - len(pending), member.size - left))
             yield data
             if left < 0:
                 return
@@ -87,13 +63,12 @@ def _inflated(read: Reader, member: Member, marks: list[Mark] | None) -> Iterato
         raise WheelError(f"{member.name!r}: there are bytes after the end of the compressed data")
 
 
-def content(read: Reader, member: Member, marks: list[Mark] | None = None) -> Iterator[bytes]:
+def content(read: Reader, member: Member) -> Iterator[bytes]:
     """Yield the member's content in chunks of at most :data:`CHUNK` bytes; the last one only after the checks.
 
-    :param marks: is given marks of deflated data as they are passed.
     :raises WheelError: size or CRC-32 differ from the directory's, or the compressed data is damaged.
     """
-    chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member, marks)
+    chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member)
     crc = 0
     size = 0
     held = b""

@@ -25,12 +25,13 @@ from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.wheel import splice
 from relink.wheel.archive import WheelArchive
+from relink.wheel.blocks import Block, inflate_blocks
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.isa.build import entries_of, raw
 
 
-@pytest.fixture(autouse=True, params=[splice.LEAST, 1 << 20], ids=["anew", "taken over"])
+@pytest.fixture(autouse=True, params=[16 << 20, 1 << 20], ids=["anew", "taken over"])
 def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Deflated anew, as so little is, or taken over, as more would be."""
     size: int = request.param
@@ -207,13 +208,12 @@ def test_blocks_that_are_none_are_not_taken_over(
 ) -> None:
     """A place that somebody made to look like a block's end: it does not hold up, and all is deflated anew."""
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    real = splice._last
 
-    def shifted(*arguments: Any) -> tuple[int, int] | None:
-        found = real(*arguments)
-        return found and (found[0] - 800, found[1])
+    def shifted(*arguments: Any) -> tuple[list[Block], int] | None:
+        found = inflate_blocks(*arguments)
+        return found and ([(max(0, bit - 800), start) for bit, start in found[0]], found[1])
 
-    monkeypatch.setattr(splice, "_last", shifted)
+    monkeypatch.setattr("relink.wheel.archive.inflate_blocks", shifted)
     assert relink(vendor, works.options(tmp_path / "out")).ok
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))
@@ -238,7 +238,7 @@ def other_content(span: splice.Span) -> splice.Span:
 
 def other_bytes(span: splice.Span) -> splice.Span:
     """What is read a second time is something else."""
-    read = span.data.read
+    read = span.read
     seen: set[int] = set()
 
     def twice(offset: int, length: int) -> bytes:
@@ -248,7 +248,7 @@ def other_bytes(span: splice.Span) -> splice.Span:
         seen.add(offset)
         return data
 
-    return replace(span, data=replace(span.data, read=twice))
+    return replace(span, read=twice)
 
 
 def other_blocks(span: splice.Span) -> splice.Span:
@@ -265,8 +265,8 @@ def test_what_was_taken_over_wrongly_is_not_let_out(
     other: Callable[[splice.Span], splice.Span],
 ) -> None:
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    real = ahead.BlockSearch.spans
-    monkeypatch.setattr(ahead.BlockSearch, "spans", lambda *of: tuple(other(span) for span in real(*of)))
+    real = ahead.BlockProof.spans
+    monkeypatch.setattr(ahead.BlockProof, "spans", lambda *of: tuple(other(span) for span in real(*of)))
     with pytest.raises(RelinkError, match=r"demo/fat\.so.*the disk does not give back"):
         relink(vendor, works.options(tmp_path / "out", verify=False))
     assert os.listdir(tmp_path / "out") == []

@@ -1,0 +1,81 @@
+"""Bits out of the middle of a deflate stream (RFC 1951), made a stream of whole bytes that an inflater takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+__all__ = ["EMPTY_STORED", "END", "FILLING", "LAST", "LENGTH_ORDER", "STORED", "Bits", "Reader", "taken"]
+
+Reader: TypeAlias = Callable[[int, int], bytes]
+"""``read(offset, length)`` gives bytes of a stream."""
+
+Bits: TypeAlias = tuple[int, int]
+"""A number whose lowest bit comes first, and how many bits there are."""
+
+LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
+"""The order of the lengths of the code that code lengths are written in (RFC 1951, 3.2.7)."""
+
+LAST: Final[Bits] = 0b011, 10
+"""An empty block of fixed codes that is the last: 1, 01, and seven zeros for its end."""
+
+END: Final = LAST[0].to_bytes(2, "little")
+"""The same, for blocks that end at a byte's end."""
+
+STORED: Final[Bits] = 0, 3
+"""A stored block's three bits, behind which it begins at a byte."""
+
+EMPTY_STORED: Final = b"\0\0\xff\xff"
+"""What follows these in one without content: the length, and its complement."""
+
+_EMPTY: Final[Bits] = 0b010, 10  # one of fixed codes that is not the last
+_PIECE: Final = 1 << 19
+
+
+def taken(read: Reader, first: int, last: int, end: Bits) -> Iterator[bytes]:
+    """Yield the bits from `first` to `last`, and those of `end` behind them, up to a byte's end.
+
+    They keep their place in a byte, since stored blocks begin at a byte's beginning: empty blocks fill up to it.
+    """
+    number, count = FILLING[first % 8]
+    at, stop, left = first // 8, last // 8, last % 8
+    if at < stop:
+        if count % 8:
+            number |= read(at, 1)[0] >> count % 8 << count
+            at, count = at + 1, count + 8 - count % 8
+        yield number.to_bytes(count // 8, "little")
+        number = count = 0
+    while at < stop:
+        piece = read(at, min(_PIECE, stop - at))
+        at += len(piece)
+        yield piece
+    if left > count % 8:  # else there is nothing between first and last
+        number |= (read(stop, 1)[0] & (1 << left) - 1) >> count % 8 << count
+        count += left - count % 8
+    number, count = number | end[0] << count, count + end[1]
+    yield number.to_bytes(-(-count // 8), "little")
+
+
+def _filling(place: int) -> Bits:
+    """Return empty blocks that end at a place in a byte."""
+    number, count = _odd() if place % 2 else (0, 0)
+    while count % 8 != place:
+        number, count = number | _EMPTY[0] << count, count + _EMPTY[1]
+    return number, count
+
+
+def _odd() -> Bits:
+    """Return an empty block of 95 bits, an odd number: its two codes are one bit long, and all 19 lengths are told."""
+    fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
+    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in LENGTH_ORDER]
+    one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
+    fields += [one, zeros, (138 - 11, 7), zeros, (117 - 11, 7), one, one, one, (1, 1)]
+    number = count = 0
+    for value, width in fields:
+        number |= value << count
+        count += width
+    return number, count
+
+
+FILLING: Final = tuple(_filling(place) for place in range(8))
+"""Empty blocks that end at each place in a byte."""

@@ -1,0 +1,36 @@
+"""Deflate streams for tests."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+from relink.wheel.bits import Reader
+
+KIB = 1 << 10
+
+
+def made(seed: int, size: int) -> bytes:
+    """Content like a program's: repetitive, with stretches that do not compress and others of zeros."""
+    rng = random.Random(seed)
+    words = [rng.randbytes(rng.randrange(1, 12)) for _ in range(200)]
+    content = bytearray()
+    while len(content) < size:
+        kind = rng.random()
+        if kind < 0.1:
+            content += rng.randbytes(rng.randrange(1, 40 * KIB))
+        elif kind < 0.2:
+            content += bytes(rng.randrange(1, 40 * KIB))
+        else:
+            content += b"".join(rng.choices(words, k=4000))
+    return bytes(content[:size])
+
+
+def deflate(content: bytes, level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY, memory: int = 8) -> bytes:
+    deflater = zlib.compressobj(level, zlib.DEFLATED, -15, memory, strategy)
+    return deflater.compress(content) + deflater.flush()
+
+
+def reader(stream: bytes) -> Reader:
+    """What reads bytes of a stream."""
+    return lambda offset, length: stream[offset : offset + length]
