@@ -27,7 +27,6 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.blocks import WINDOW
 from relink.wheel.record import RecordEntry, check_digest, verify_member
 from relink.wheel.splice import Span
-from relink.wheel.stream import CHUNK
 from relink.wheel.writer import Replacement
 
 __all__ = ["edit_files"]
@@ -35,6 +34,9 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
+_SLICE = (
+    8 << 20
+)  # bytes: few, since they are held; many, since who hashes them waits for the interpreter after each
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -188,10 +190,10 @@ def _pieces(
 def _slices(view: memoryview) -> Iterator[memoryview]:
     """Yield a member that is held whole, once: memory that has been written goes back."""
     memory = view.obj
-    for start in range(0, len(view), CHUNK):
-        yield view[start : start + CHUNK]
-        if isinstance(memory, mmap.mmap) and start + CHUNK <= len(view):
-            memory.madvise(mmap.MADV_DONTNEED, start, CHUNK)
+    for start in range(0, len(view), _SLICE):
+        yield view[start : start + _SLICE]
+        if isinstance(memory, mmap.mmap) and start + _SLICE <= len(view):
+            memory.madvise(mmap.MADV_DONTNEED, start, _SLICE)
 
 
 def _against_record(

@@ -7,7 +7,7 @@ next block begins, its header mostly tells, and if not, what the block inflates 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
@@ -15,7 +15,7 @@ from isal import isal_zlib
 
 from relink.wheel.bits import FILLING, LAST, Reader, taken
 
-__all__ = ["WINDOW", "Block", "Compressed", "inflate_blocks", "inflated"]
+__all__ = ["WINDOW", "Block", "Compressed", "crc_of", "inflate_blocks"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Block: TypeAlias = tuple[int, int]
@@ -24,8 +24,10 @@ Block: TypeAlias = tuple[int, int]
 WINDOW: Final = 32 << 10
 """Bytes of content that a block may refer back to (RFC 1951, 2)."""
 
-_FEED: Final = 32 << 10
-_OUTPUT: Final = 2 << 20  # large, since an inflater waits for the interpreter between any two of them
+_AHEAD: Final = 1 << 20
+_FEED: Final = 64 << 10
+_OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
+_LARGEST: Final = 64 << 20  # bytes of a block's content; deflaters end them far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _FEW: Final = 256  # blocks that may have any size
 _CONTENT: Final = (
@@ -77,23 +79,26 @@ def inflate_blocks(
     """
     blocks: list[Block] = []
     bit: int | None = 0
-    start = crc = 0
+    start = summed = crc = 0
     before: _Inflated | None = None  # the last block, if where it ends is a guess
     patience = len(into) + _PATIENCE
+    read = _buffered(read, length)
     while bit is not None:
         block = _inflate_block(read, length, (bit, start), into, told)
         if block is None:
             bit, before = _end(read, before, into) if before else None, None
             continue
         blocks.append((bit, start))
-        crc = isal_zlib.crc32(into[start : block.stop], crc)
+        if block.last or block.stop - summed >= _OUTPUT:
+            crc = isal_zlib.crc32(into[summed : block.stop], crc)
+            summed = block.stop
         if block.last:
             return blocks, crc
         if len(blocks) > _FEW + block.stop // _CONTENT:
             return None
         bit, before = 8 * block.byte + 8, None
         if not block.aligned:
-            bit, before = _guess(read, length, block.byte), block
+            bit, before = _guess(read, block.byte), block
         if bit is None:
             patience -= 8 * (block.stop - start + _TRY)
             if patience < 0:
@@ -103,20 +108,46 @@ def inflate_blocks(
     return None
 
 
-def inflated(stream: Iterator[bytes], window: Buffer, most: int) -> tuple[int, int] | None:
-    """Return (bytes of content, their CRC-32); None if the stream does not end in order, or has more than `most` bytes.
+def crc_of(read: Reader, first: int, last: int, window: Buffer, size: int) -> int | None:
+    """Return the CRC-32 of what the blocks from bit `first` to `last` inflate to.
 
-    :param window: content before the stream.
+    None if that has not `size` bytes, or no block ends at `last`.
+
+    :param window: content before them.
     """
     inflater = isal_zlib.decompressobj(-15, bytes(window))
-    length = crc = 0
     try:
-        for data in _output(inflater, stream, most):
-            length += len(data)
-            crc = isal_zlib.crc32(data, crc)
+        parts = _inflated(inflater, b"".join(taken(read, first, last, LAST)), size)
     except _InflateError:
         return None
-    return None if inflater.unused_data or next(stream, b"") else (length, crc)
+    if not inflater.eof or inflater.unused_data or sum(map(len, parts)) != size:
+        return None
+    return isal_zlib.crc32(parts[1], isal_zlib.crc32(parts[0]))
+
+
+def _inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
+    """Return the content of more data, about `size` bytes, in two parts.
+
+    ``decompress`` begins with little room, and waits for the interpreter each time that it takes more; ``flush`` is told.
+
+    :raises isal.isal_zlib.error: the data is damaged.
+    """
+    return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
+
+
+def _buffered(read: Reader, length: int) -> Reader:
+    """Read far more than is asked for, since what comes next is asked for soon; nothing behind the end."""
+    start = 0
+    text = b""
+
+    def get(at: int, size: int) -> bytes:
+        nonlocal start, text
+        size = min(size, length - at)
+        if not start <= at <= at + size <= start + len(text):
+            start, text = at, read(at, min(max(size, _AHEAD), length - at))
+        return text[at - start : at - start + size]
+
+    return get
 
 
 def _inflate_block(
@@ -125,30 +156,31 @@ def _inflate_block(
     """Inflate one block to its place; None if that fails, or it is the last and does not end where all does."""
     bit, start = begin
     at, place = divmod(bit, 8)
-    if at >= length:
+    text = read(at, _FEED)
+    if not text:
         return None
-    text = read(at, min(_FEED, length - at))
-    at += len(text)
     header = int.from_bytes(text[:2], "little") >> place
     number, count = FILLING[place]
     number |= (text[0] >> place | 1) << count
-
-    def stream() -> Iterator[bytes]:
-        nonlocal at
-        yield number.to_bytes(count // 8 + 1, "little") + text[1:]
-        while more := read(at, min(_FEED, length - at)):
-            at += len(more)
-            yield more
-
+    feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
     inflater = isal_zlib.decompressobj(-15, bytes(into[max(0, start - WINDOW) : start]))
     stop = start
-    try:
-        for data in _output(inflater, stream(), len(into) - start):
+    while not inflater.eof:
+        if not text:
+            return None
+        at += len(text)
+        try:
+            parts = _inflated(inflater, feed, _OUTPUT)
+        except _InflateError:
+            return None
+        for data in parts:
+            if len(data) > min(len(into), start + _LARGEST) - stop:
+                return None
             into[stop : stop + len(data)] = data
             stop += len(data)
             told(len(data))
-    except _InflateError:
-        return None
+        if not inflater.eof:
+            feed = text = read(at, _FEED)
     end = at - len(inflater.unused_data)
     last = bool(header & 1)
     if last and (end, stop) != (length, len(into)):
@@ -156,33 +188,13 @@ def _inflate_block(
     return _Inflated(bit, start, stop, end - 1, header & 0b110 == 0, last)
 
 
-def _output(inflater: isal_zlib.Decompress, stream: Iterator[bytes], most: int) -> Iterator[bytes]:
-    """Yield the content of a stream up to its end.
-
-    :raises isal.isal_zlib.error: it is damaged, ends early, or has more than `most` bytes.
-    """
-    left = most
-    feed = next(stream, b"")
-    while not inflater.eof:
-        data = inflater.decompress(feed, min(_OUTPUT, left + 1))
-        left -= len(data)
-        if left < 0:
-            raise _InflateError("more content than there can be")
-        yield data
-        feed = inflater.unconsumed_tail
-        if not feed and not inflater.eof:
-            feed = next(stream, b"")
-            if not feed and not data:
-                raise _InflateError("the data ends early")
-
-
-def _guess(read: Reader, length: int, byte: int) -> int | None:
+def _guess(read: Reader, byte: int) -> int | None:
     """Return the one bit behind the first of `byte`, or at its end, where the header of a dynamic block could begin.
 
     That is, its numbers are possible, and the code of its code lengths is complete (RFC 1951, 3.2.3 and 3.2.7). None if there is
     not just one.
     """
-    number = int.from_bytes(read(byte, min(_HEADER, length - byte)), "little")
+    number = int.from_bytes(read(byte, _HEADER), "little")
     found = None
     for bit in range(8 * byte + 1, 8 * byte + 9):
         number >>= 1
@@ -198,8 +210,8 @@ def _guess(read: Reader, length: int, byte: int) -> int | None:
 def _end(read: Reader, block: _Inflated, into: memoryview) -> int | None:
     """Return the bit at which the block, ended there, inflates to what it did."""
     content, window = into[block.start : block.stop], into[max(0, block.start - WINDOW) : block.start]
-    right = len(content), isal_zlib.crc32(content)
+    crc = isal_zlib.crc32(content)
     for bit in range(8 * block.byte + 1, 8 * block.byte + 9):
-        if inflated(taken(read, block.bit, bit, LAST), window, len(content)) == right:
+        if crc_of(read, block.bit, bit, window, len(content)) == crc:
             return bit
     return None

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from isal import isal_zlib
 
-from relink.wheel.bits import EMPTY_STORED, END, STORED, Reader, taken
-from relink.wheel.blocks import WINDOW, Compressed, inflated
+from relink.wheel.bits import EMPTY_STORED, STORED, Reader, taken
+from relink.wheel.blocks import WINDOW, Block, Compressed, crc_of
 
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
@@ -24,7 +23,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 LEAST: Final = 1 << 20
 """Bytes of a stretch below which deflating it anew costs no more than proving its blocks."""
 
+_AT_ONCE: Final = (
+    8 << 20
+)  # bytes of content: few, since they are held; many, since it waits for the interpreter after each
 _ZEROS: Final = bytes(WINDOW)
+
+
+# What a deflater gives depends on how its input is cut, so the input is always cut alike.
+_BLOCK: Final = 1 << 20
 
 
 class Deflater(Protocol):
@@ -76,7 +82,7 @@ def find_spans(
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in stretches of content, in order, and need nothing that comes before them in the stream.
 
-    What will be taken over is inflated as proof that it has as many bytes as it should.
+    They are inflated as proof that they are whole blocks, and have as many bytes as they should.
 
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
     :param content: the whole, where it is in memory: only then the spans have a CRC.
@@ -90,12 +96,27 @@ def find_spans(
         end = bisect_right(data.blocks, stretch.stop, key=lambda block: block[1]) - 1
         if begin < end:
             (first, start), (last, stop) = data.blocks[begin], data.blocks[end]
-            span = Span(start, stop, first, last, data.read)
-            window = content[max(0, start - WINDOW) : start] if content is not None else _ZEROS
-            size, crc = inflated(chain(span.stream(), [END]), window, stop - start) or (0, 0)
-            if size == stop - start:
-                found.append(span if content is None else replace(span, crc=crc))
+            crc = _proved(data.read, data.blocks[begin : end + 1], content)
+            if crc is not None:
+                found.append(Span(start, stop, first, last, data.read, None if content is None else crc))
     return tuple(found)
+
+
+def _proved(read: Reader, blocks: Sequence[Block], content: memoryview | None) -> int | None:
+    """Return the CRC-32 of what blocks up to the last one inflate to, some at a time; None if one is none."""
+    crc = 0
+    at = 0
+    while at < len(blocks) - 1:
+        first, start = blocks[at]
+        to = bisect_right(blocks, start + _AT_ONCE, key=lambda block: block[1]) - 1
+        at = max(to, at + 1)
+        last, stop = blocks[at]
+        window = content[max(0, start - WINDOW) : start] if content is not None else _ZEROS
+        part = crc_of(read, first, last, window, stop - start)
+        if part is None:
+            return None
+        crc = isal_zlib.crc32_combine(crc, part, stop - start)
+    return crc
 
 
 class Joiner:
@@ -114,6 +135,7 @@ class Joiner:
         self._deflater = deflater()
         self._position = 0
         self._taken: Span | None = None  # what the next content lies in
+        self._waiting = bytearray()  # new content that is not a whole block
         self._pieces: list[Piece] = []
         self._length = self._size = self._crc = 0  # of the piece that is being made
 
@@ -127,8 +149,11 @@ class Joiner:
             if self._taken:
                 part = view[: self._taken.stop - self._position]
             else:
-                part = view[: self._spans[0].start - self._position] if self._spans else view
-                self._put(self._deflater.compress(part))
+                stop = self._position // _BLOCK * _BLOCK + _BLOCK
+                if self._spans:
+                    stop = min(stop, self._spans[0].start)
+                part = view[: stop - self._position]
+                self._deflate(part, whole=self._position + len(part) == stop)
             self._size += len(part)
             self._crc = isal_zlib.crc32(part, self._crc)
             self._position += len(part)
@@ -139,9 +164,19 @@ class Joiner:
 
     def finish(self) -> tuple[Piece, ...]:
         """End the stream; return the pieces that it is made of."""
+        self._deflate(b"", whole=True)
         self._put(self._deflater.flush())
         self._end_piece()
         return tuple(self._pieces)
+
+    def _deflate(self, part: Buffer, *, whole: bool) -> None:
+        if whole and not self._waiting:
+            self._put(self._deflater.compress(part))
+            return
+        self._waiting += part
+        if whole:
+            self._put(self._deflater.compress(self._waiting))
+            self._waiting = bytearray()
 
     def _take_over(self, span: Span) -> None:
         if span.start:

@@ -14,7 +14,7 @@ from isal import isal_zlib
 
 from relink.wheel import blocks
 from relink.wheel.bits import END, FILLING, LAST, taken
-from relink.wheel.blocks import Block, inflate_blocks, inflated
+from relink.wheel.blocks import Block, crc_of, inflate_blocks
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 
@@ -167,11 +167,20 @@ def flipped(stream: bytes, at: int, bit: int) -> bytes:
     return stream[:at] + bytes([stream[at] ^ 1 << bit]) + stream[at + 1 :]
 
 
-def test_the_size_and_the_crc_of_a_stream() -> None:
-    stream = deflate(b"hallo" * 9, 6)
-    right = 45, zlib.crc32(b"hallo" * 9)
-    assert inflated(iter([stream[:3], stream[3:]]), b"", 45) == right
-    assert inflated(iter([stream]), b"", 44) is None
-    assert inflated(iter([stream[:-1]]), b"", 45) is None
-    assert inflated(iter([stream + b"x"]), b"", 45) is None
-    assert inflated(iter([stream, b"x"]), b"", 45) is None
+def test_blocks_are_proved() -> None:
+    content = bytes(random.Random(1).choices(b"words", k=700 * KIB))
+    stream = deflate(content, 6)
+    result = found(stream, len(content))
+    assert result
+    places = result[0]
+    first, start = places[len(places) // 3]
+    last, stop = places[2 * len(places) // 3]
+    window, size = content[start - 32 * KIB : start], stop - start
+    right = zlib.crc32(content[start:stop])
+    read = reader(stream)
+    assert crc_of(read, first, last, window, size) == right
+    assert crc_of(read, first, last, bytes(32 * KIB), size) not in (None, right)
+    assert [crc_of(read, first, last, window, size + more) for more in (-1, 1)] == [None, None]
+    assert [crc_of(read, first, last + bit, window, size) for bit in range(-9, 9) if bit] == [None] * 17
+    assert [crc_of(read, first + bit, last, window, size) for bit in range(-9, 9) if bit] == [None] * 17
+    assert crc_of(read, first, first, window, 0) == 0

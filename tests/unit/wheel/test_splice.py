@@ -20,6 +20,7 @@ from tests.unit.wheel.streams import KIB, deflate, made, reader
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is worth it for real would make slow tests."""
     monkeypatch.setattr(splice, "LEAST", 64 * KIB)
+    monkeypatch.setattr(splice, "_AT_ONCE", 100 * KIB)
 
 
 def compressed(stream: bytes, size: int) -> Compressed:
@@ -92,7 +93,8 @@ def test_several_and_a_whole_beginning() -> None:
     for before, after in ((stretches[0], stretches[1]), (stretches[1], stretches[3])):
         new[before.stop : after.start] = b"x" * (after.start - before.stop)
     check(joined(bytes(new), spans), bytes(new))
-    check(joined(bytes(new), spans, block=1 << 20), bytes(new))
+    for block in (7 * KIB, 1 << 20, 2 << 20):
+        assert joined(bytes(new), spans, block) == joined(bytes(new), spans)
 
 
 def test_what_does_not_compress_is_stored_and_taken_over() -> None:
