@@ -8,15 +8,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from relink.ahead import BlockProof, hashed_ahead, open_ahead
 from relink.apply import edit_files
-from relink.elf.hollow import Cut
-from relink.elf.image import machine_name
+from relink.elf.image import Buffer, machine_name
 from relink.elf.patchelf import Edited
 from relink.errors import ProviderError, UsageError
 from relink.isa.wanted import Wanted, wanted_gpus
@@ -37,7 +36,7 @@ from relink.providers.prefix import Provider, default_prefixes
 from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
-from relink.verify import laid_out, lay_out, verify
+from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.limits import NO_LIMITS, Limits
@@ -123,15 +122,6 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What was written: its sha256, what the edits did to GPU code, and which parts of changed members they did not touch."""
-
-    sha256: str
-    findings: tuple[Finding, ...] = ()
-    cuts: Mapping[str, Sequence[Cut]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Ahead:
     """What the vendor's RECORD says of the files, if it is to be held against them, and what was begun while the plan was made.
 
@@ -143,36 +133,33 @@ class _Ahead:
     blocks: BlockProof
 
 
-class _Proof:
-    """What the real loader will be asked about: the ELF members by their names in the output, laid out while it is written.
+def _verify(wheel: Wheel, planned: Planned, edits: Mapping[str, Edited]) -> tuple[Finding, ...]:
+    """Ask the loader about the members that change, as they will be.
 
-    The directory X-VERSION.data is called by the new version there.
+    They are called by their names in the output: the new version calls the directory X-VERSION.data otherwise.
     """
+    archive, situation = wheel.archive, planned.decisions.situation
+    names = {name: output_path(archive, planned.output, name) for name in situation.images}
+    originals = {new: name for name, new in names.items()}
+    cuts = {name: held.cuts for name, held in wheel.held.items()}
+    cuts |= {name: edited.cuts for name, edited in edits.items()}
 
-    def __init__(self, archive: WheelArchive, planned: Planned, layout: Layout | None) -> None:
-        situation = planned.decisions.situation
-        self._planned = planned
-        self._layout = layout
-        self._names = {name: output_path(archive, planned.output, name) for name in situation.images}
-        images = {self._names[name]: image for name, image in situation.images.items()}
-        self._situation = replace(situation, images=images)
+    def contents(member: str) -> Iterator[Buffer]:
+        name = originals[member]
+        if name not in edits:
+            yield from archive.chunks(name)
+            return
+        with memoryview(edits[name].view) as view:
+            yield view
 
-    def lay_out(self, edits: Mapping[str, Edited]) -> None:
-        """Lay changed members out, by their names in the input."""
-        if self._layout is not None:
-            for name, edited in edits.items():
-                lay_out(self._situation, self._layout, self._names[name], edited.view, edited.cuts)
-
-    def verify(self, archive: WheelArchive, cuts: Mapping[str, Sequence[Cut]]) -> tuple[Finding, ...]:
-        """Ask the loader about the members of the output that have changed."""
-        return verify(
-            archive,
-            [self._names[file.path] for file in self._planned.plan.files if file.changed],
-            self._situation,
-            {self._names[name]: found for name, found in cuts.items()},
-            self._planned.decisions.tables,
-            self._layout,
-        ).findings
+    return verify(
+        planned.plan.output,
+        contents,
+        [names[file.path] for file in planned.plan.files if file.changed],
+        replace(situation, images={names[name]: image for name, image in situation.images.items()}),
+        {names[name]: found for name, found in cuts.items()},
+        planned.decisions.tables,
+    ).findings
 
 
 @dataclass(slots=True)
@@ -182,16 +169,25 @@ class Clock:
     on_stage: Callable[[str], None] = lambda _: None
     on_bytes: OnBytes = lambda _done, _total: None
     timings: dict[str, float] = field(default_factory=dict)
+    _stage: str | None = None
+    _since: float = 0.0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to the stage of that name."""
-        self.on_stage(name)
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+        """Add the time spent inside to the stage of that name, and to none that it lies in."""
+        outer = self._stage
+        self._turn_to(name)
+        yield
+        self._turn_to(outer)
+
+    def _turn_to(self, stage: str | None) -> None:
+        now = time.perf_counter()
+        if self._stage is not None:
+            self.timings[self._stage] += now - self._since
+        self._stage, self._since = stage, now
+        if stage is not None:
+            self.timings.setdefault(stage, 0.0)
+            self.on_stage(stage)
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
@@ -436,22 +432,12 @@ def _write(
                 f"{directory}: cannot be written to ({error.strerror}); name another by --output"
             ) from error
         written = temporary / planned.plan.output
-        layout = None
-        if options.verify and not planned.plan.empty:
-            with suppress(OSError):  # verification will say what keeps files from being laid out
-                layout = stack.enter_context(laid_out(planned.decisions.situation))
-        proof = _Proof(wheel.archive, planned, layout)
         try:
-            result = _write_to(written, wheel, planned, options, clock, ahead, proof)
+            sha256, findings = _write_to(written, wheel, planned, options, clock, ahead)
         except OSError as error:
             raise UsageError(
                 f"{final}: cannot be written ({error.strerror}); name another directory by --output"
             ) from error
-        findings = result.findings
-        if options.verify:
-            cuts = {name: held.cuts for name, held in wheel.held.items()} | dict(result.cuts)
-            with clock.stage("verify"), WheelArchive(written, limits=NO_LIMITS) as archive:
-                findings += proof.verify(archive, cuts)
         if has_errors(select(findings, (), options.ignore)) and not options.force:
             return None, findings
         if not in_place:
@@ -461,7 +447,7 @@ def _write(
                 raise UsageError(
                     f"{final}: cannot be written ({error.strerror}); name another directory by --output"
                 ) from error
-    return OutputFacts(str(final), result.sha256), findings
+    return OutputFacts(str(final), sha256), findings
 
 
 def _is_input(final: Path, wheel: Path) -> bool:
@@ -478,9 +464,8 @@ def _write_to(
     options: Options,
     clock: Clock,
     ahead: _Ahead,
-    proof: _Proof,
-) -> _Written:
-    """Write the wheel.
+) -> tuple[str, tuple[Finding, ...]]:
+    """Write the wheel, and ask the loader meanwhile; return its SHA-256, and what that and the edits have shown.
 
     A plan that changes nothing gives the input itself.
     """
@@ -493,7 +478,7 @@ def _write_to(
                 options.jobs,
             )
             shutil.copyfile(archive.path, written)
-        return _Written(archive.sha256())
+        return archive.sha256(), ()
     sizes = {name: member.size for name, member in archive.members.items()}
     # What changes goes by twice: it is written, and read back.
     again = sum(sizes[file.path] for file in plan.files if file.changed)
@@ -511,7 +496,12 @@ def _write_to(
             written.parent,
             count.add,
         )
-        proof.lay_out(edits)
+
+    def verification() -> None:
+        if options.verify:
+            with clock.stage("verify"):
+                findings.extend(_verify(wheel, planned, edits))
+
     with clock.stage("write"):
         name = planned.output
         dist_info = renamed_directory(archive.dist_info, name)
@@ -534,8 +524,13 @@ def _write_to(
             jobs=options.jobs,
             max_memory=options.max_memory,
             told=count.add,
+            meanwhile=verification,
         )
-    return _Written(result.sha256, tuple(findings), {name: edited.cuts for name, edited in edits.items()})
+        with WheelArchive(
+            written, limits=NO_LIMITS
+        ):  # what was written can be trusted as much as what was read
+            pass
+    return result.sha256, tuple(findings)
 
 
 def _store_member(dist_info: str, plan: Plan) -> dict[str, Addition]:

@@ -75,7 +75,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         wheel = open_wheel(path, stack, target)
         situation = situation_of(wheel, target, (), options)
         cuts = {name: held.cuts for name, held in wheel.held.items()}
-        result = verify(archive, list(wheel.images), situation, cuts)
+        result = verify(archive.path.name, archive.chunks, list(wheel.images), situation, cuts)
         missing = _missing(result, situation, plan)
         told = with_hints((*wheel.findings, *missing, *result.findings), situation.profile)
         findings = select(tuple(told), options.select, options.ignore)

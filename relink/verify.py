@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,10 +23,9 @@ from relink.plan.findings import Finding, finding
 from relink.plan.layout import Layout
 from relink.plan.strategy import Situation, own_libc
 from relink.plan.words import some
-from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 
-__all__ = ["Verification", "laid_out", "lay_out", "verify"]
+__all__ = ["Verification", "verify"]
 
 _UNDEFINED = re.compile(
     r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
@@ -51,24 +50,24 @@ def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
 
 
 def verify(
-    archive: WheelArchive,
+    wheel: str,
+    contents: Callable[[str], Iterable[Buffer]],
     members: Collection[str],
     situation: Situation,
     cuts: Mapping[str, Sequence[Cut]] | None = None,
     known: Tables | None = None,
-    layout: Layout | None = None,
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
-    The simulation sees the members as `situation` says that they are, the loader as they are in `archive`: a file that is not
-    what was planned shows as a difference.
+    The simulation sees the members as `situation` says that they are, the loader what `contents` gives: a file that is not what
+    was planned shows as a difference.
 
-    :param archive: the wheel that was written.
-    :param members: the ELF members to ask about; `situation` has all ELF members, by their names in `archive`.
+    :param wheel: what it is called.
+    :param contents: gives a member's content in pieces, by its name.
+    :param members: the ELF members to ask about; `situation` has all ELF members.
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
-    :param layout: where some members are laid out already (:func:`laid_out`, :func:`lay_out`).
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
@@ -76,10 +75,9 @@ def verify(
         return Verification(maps, ())
     try:
         with ExitStack() as stack:
-            layout = layout or stack.enter_context(laid_out(situation))
+            layout = stack.enter_context(_laid_out(situation))
             for name in situation.images:
-                if not _file(situation, layout, name).exists():
-                    _extract(archive.chunks(name), situation, layout, name, (cuts or {}).get(name, ()))
+                _extract(contents(name), situation, layout, name, (cuts or {}).get(name, ()))
             planned = {layout.path_of(name): image for name, image in situation.images.items()}
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
             symbols = _symbols(situation)
@@ -95,12 +93,12 @@ def verify(
                 findings += _compare_symbols(situation, member, bindings, found)
                 findings += _complaints(situation, member, found)
     except (TargetError, OSError) as error:
-        findings.append(finding("RLK602", archive.path.name, str(error)))
+        findings.append(finding("RLK602", wheel, str(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 
 
 @contextmanager
-def laid_out(situation: Situation) -> Iterator[Layout]:
+def _laid_out(situation: Situation) -> Iterator[Layout]:
     """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
 
     :raises OSError: there is no room for it.
@@ -112,20 +110,6 @@ def laid_out(situation: Situation) -> Iterator[Layout]:
         yield Layout(root, situation.layout.python)
 
 
-def lay_out(situation: Situation, layout: Layout, member: str, content: Buffer, cuts: Sequence[Cut]) -> None:
-    """Lay a member out whose content is in memory. What cannot be is left to :func:`verify`, which says why."""
-    try:
-        with memoryview(content) as view:
-            _extract((view,), situation, layout, member, cuts)
-    except OSError:
-        with suppress(OSError):
-            _file(situation, layout, member).unlink(missing_ok=True)
-
-
-def _file(situation: Situation, layout: Layout, member: str) -> Path:
-    return Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
-
-
 def _extract(
     chunks: Iterable[Buffer],
     situation: Situation,
@@ -134,7 +118,7 @@ def _extract(
     cuts: Sequence[Cut],
 ) -> None:
     """Write a file with holes in place of its cuts."""
-    path = _file(situation, layout, member)
+    path = Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         end = 0

@@ -240,6 +240,7 @@ def write_wheel(
     jobs: int | None = None,
     max_memory: int | None = None,
     told: Callable[[int], object] = lambda _: None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> WrittenWheel:
     """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
 
@@ -262,6 +263,7 @@ def write_wheel(
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
     :param told: how many bytes, unpacked, of copied members are in the output, or of others have been read back, each time.
+    :param meanwhile: called while others verify, hash and deflate.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -288,6 +290,8 @@ def write_wheel(
         threads = jobs or default_jobs()
         packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, threads))
         reading = stack.enter_context(ReadBack(file.fileno(), threads, told))
+        packing.begin()
+        meanwhile()
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
@@ -330,7 +334,7 @@ class _Ahead:
         """Add the next member: as it was deflated ahead, or in one pass to the file."""
         content = b"" if job.content is None else job.content
         self._later.remove(job)
-        self._begin()
+        self.begin(idle=job.header.name in self._packing)
         size, packed = self._packing.pop(job.header.name, (0, None))
         if packed is None:
             return self._writer.add(job.header, content, job.size, job.spans)
@@ -340,11 +344,13 @@ class _Ahead:
         finally:
             self._free += size
 
-    def _begin(self) -> None:
-        """Begin with what comes later, the largest first: it takes longest."""
+    def begin(self, *, idle: bool = False) -> None:
+        """Begin with what comes later, the largest first: it takes longest.
+
+        :param idle: who asks will wait; it has work of its own otherwise.
+        """
         for job in sorted(self._later, key=lambda job: -(job.size or 0)):
-            # One thread is the one that asks.
-            if len(self._packing) >= self._threads - 1:
+            if len(self._packing) >= self._threads - (not idle):
                 break
             if job.header.name in self._packing or job.content is None:
                 continue
