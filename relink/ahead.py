@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -15,8 +14,9 @@ from relink.elf.hollow import Cut
 from relink.elf.image import is_elf
 from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
+from relink.wheel.bits import Reader
 from relink.wheel.limits import Limits
-from relink.wheel.splice import Span, find_spans
+from relink.wheel.splice import Part, Span, find_parts, prove
 
 __all__ = ["BlockProof", "hashed_ahead", "open_ahead"]
 
@@ -73,6 +73,7 @@ class BlockProof:
         self._archive = archive
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(1, "relink-blocks")
+        self._noted: dict[str, list[tuple[Part, ...]]] = {}
         self._begun: dict[str, Future[tuple[Span, ...]]] = {}
 
     def __enter__(self) -> Self:
@@ -82,32 +83,32 @@ class BlockProof:
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def begin(self, name: str, cuts: Sequence[Cut], content: memoryview | None) -> None:
-        """Begin with the cuts of a member.
+    def note(self, name: str, cuts: Sequence[Cut], content: memoryview) -> None:
+        """Note the cuts of a member, of which nothing is needed later."""
+        blocks = self._archive.blocks(name)
+        self._noted[name] = find_parts(blocks, _stretches(cuts), content)
 
-        :param content: of all of it, if that is there; it must be until the spans are.
-        """
-        self._begun[name] = self._pool.submit(self._search, name, _stretches(cuts), content)
+    def begin(self) -> None:
+        """Begin with what was noted, the last first: members are read in the order of their sizes."""
+        for name, found in reversed(self._noted.items()):
+            self._begun[name] = self._pool.submit(prove, self._reader(name), found)
 
     def spans(self, name: str) -> tuple[Span, ...]:
-        """Wait for the blocks of a member, which can be read until the end; nothing of one that was not begun with.
+        """Wait for the blocks of a member, which can be read until the end; nothing of one that was not noted.
 
         :raises WheelError: the wheel cannot be read.
         """
         return self._begun[name].result() if name in self._begun else ()
 
-    def _search(self, name: str, stretches: Sequence[range], content: memoryview | None) -> tuple[Span, ...]:
-        data = self._archive.compressed(name)
-        if data is None:
-            return ()
-        read = data.read
+    def _reader(self, name: str) -> Reader:
+        read = self._archive.raw_reader(name)
 
         def stoppable(offset: int, length: int) -> bytes:
             if self._stop.is_set():
                 raise WheelError(f"{name!r}: nobody waits for its blocks any more")
             return read(offset, length)
 
-        return find_spans(replace(data, read=stoppable), stretches, content)
+        return stoppable
 
 
 def _stretches(cuts: Sequence[Cut]) -> list[range]:

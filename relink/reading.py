@@ -43,23 +43,24 @@ class Held:
     whole: bool
 
 
-def hold(content: memoryview, image: Image, noted: Iterable[range], *, whole: bool = False) -> Held | None:
-    """Give the memory of a member's cuts back, unless it is to be kept `whole`; None where it has no cuts.
+def hold(content: memoryview, cuts: tuple[Cut, ...], noted: Iterable[range], *, whole: bool = False) -> Held:
+    """Give the memory of a member's cuts back, unless it is to be kept `whole`.
 
     :param content: from :meth:`WheelArchive.read_into`; the result keeps it.
     :param noted: what must stay readable.
     """
-    try:
-        cuts = find_cuts(content, image)
-    except ElfError:  # section headers that lead nowhere: the loader does not care, and patchelf will say so
-        return None
-    memory = content.obj
-    if not cuts or not isinstance(memory, mmap.mmap):
-        return None
     stay = pages_in(cuts, noted)
-    if not whole:
+    memory = content.obj
+    if not whole and isinstance(memory, mmap.mmap):
         blank(memory, cuts, stay)
     return Held(content, cuts, stay, whole)
+
+
+def _cuts(content: memoryview, image: Image) -> tuple[Cut, ...]:
+    try:
+        return tuple(find_cuts(content, image))
+    except ElfError:  # section headers that lead nowhere: the loader does not care, and patchelf will say so
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def read_wheel(
 ) -> Wheel:
     """The same for a wheel that is open.
 
-    :param blocks: is begun with what is held.
+    :param blocks: told what is held, and begun with.
     """
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
@@ -155,15 +156,17 @@ def read_wheel(
                 findings.append(finding("RLK506", name, f"damaged symbol tables ({some(problems)})"))
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
-            if kept := hold(content, image, source.noted, whole=member is members[-1]):
-                held[name] = kept
+            if cuts := _cuts(content, image):
                 if blocks:
-                    blocks.begin(name, kept.cuts, kept.view if kept.whole else None)
+                    blocks.note(name, cuts, content)
+                held[name] = hold(content, cuts, source.noted, whole=member is members[-1])
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
             if name not in held:
                 content.release()
+    if blocks:
+        blocks.begin()
     images = {name: images[name] for name in archive.members if name in images}
     return Wheel(
         archive,

@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
 from relink.wheel.bits import Reader
-from relink.wheel.blocks import Block, Compressed, inflate_blocks
+from relink.wheel.blocks import Block, inflate_blocks
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
@@ -248,21 +248,20 @@ class WheelArchive:
         member = self.member(name)
         if member.method != DEFLATED:
             return False
-        read = self._raw_reader(member)
-        found = inflate_blocks(read, member.compressed_size, view, told)
+        found = inflate_blocks(self.raw_reader(name), member.compressed_size, view, told)
         if found is None or found[1] != member.crc:
             return False
         self._blocks[name] = found[0]
         return True
 
-    def _raw_reader(self, member: Member) -> Reader:
-        """Return what reads the member's bytes as they are in the archive."""
-        return lambda offset, length: self._pread(member.data_offset + offset, length)
+    def raw_reader(self, name: str) -> Reader:
+        """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""
+        start = self.member(name).data_offset
+        return lambda offset, length: self._pread(start + offset, length)
 
-    def compressed(self, name: str) -> Compressed | None:
-        """Return the blocks of a member that :meth:`read_into` has read; None if they are not known."""
-        blocks = self._blocks.get(name)
-        return Compressed(self._raw_reader(self.member(name)), blocks) if blocks else None
+    def blocks(self, name: str) -> Sequence[Block]:
+        """Return the deflate blocks of a member that :meth:`read_into` has read, as far as they are known: all or none."""
+        return self._blocks.get(name, ())
 
     def prefix(self, name: str, length: int) -> bytes:
         """Return the first ``length`` bytes, or all if there are fewer, inflating little more than that.

@@ -7,7 +7,7 @@ next block begins, its header mostly tells, and if not, what the block inflates 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
@@ -15,7 +15,7 @@ from isal import isal_zlib
 
 from relink.wheel.bits import FILLING, LAST, Reader, taken
 
-__all__ = ["WINDOW", "Block", "Compressed", "crc_of", "inflate_blocks"]
+__all__ = ["WINDOW", "Block", "crc_of", "inflate_blocks"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Block: TypeAlias = tuple[int, int]
@@ -39,14 +39,6 @@ _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
 
 _InflateError = cast("type[Exception]", isal_zlib.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Compressed:
-    """A member's deflated data: how to read it, and its blocks in order."""
-
-    read: Reader
-    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True, slots=True)

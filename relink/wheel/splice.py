@@ -14,9 +14,9 @@ from typing import Final, Protocol, TypeAlias
 from isal import isal_zlib
 
 from relink.wheel.bits import EMPTY_STORED, STORED, Reader, taken
-from relink.wheel.blocks import WINDOW, Block, Compressed, crc_of
+from relink.wheel.blocks import WINDOW, Block, crc_of
 
-__all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
+__all__ = ["Deflater", "Joiner", "Part", "Piece", "Span", "find_parts", "prove"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -26,7 +26,6 @@ LEAST: Final = 1 << 20
 _AT_ONCE: Final = (
     8 << 20
 )  # bytes of content: few, since they are held; many, since it waits for the interpreter after each
-_ZEROS: Final = bytes(WINDOW)
 
 
 # What a deflater gives depends on how its input is cut, so the input is always cut alike.
@@ -47,7 +46,7 @@ class Deflater(Protocol):
 class Span:
     """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives.
 
-    :ivar crc: CRC-32 of what they inflate to, if that is known.
+    :ivar crc: CRC-32 of what they inflate to.
     """
 
     start: int
@@ -55,7 +54,7 @@ class Span:
     first: int
     last: int
     read: Reader
-    crc: int | None = None
+    crc: int
 
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
@@ -77,46 +76,54 @@ class Piece:
     span: Span | None = None
 
 
-def find_spans(
-    data: Compressed, stretches: Iterable[range], content: memoryview | None = None
-) -> tuple[Span, ...]:
-    """Return the blocks that lie in stretches of content, in order, and need nothing that comes before them in the stream.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Blocks that are inflated at once, at bits and content as in :class:`Span`, and the content before them."""
 
-    They are inflated as proof that they are whole blocks, and have as many bytes as they should.
+    start: int
+    stop: int
+    first: int
+    last: int
+    window: bytes
 
+
+def find_parts(
+    blocks: Sequence[Block], stretches: Iterable[range], content: memoryview
+) -> list[tuple[Part, ...]]:
+    """Return the blocks that lie in stretches of content and, with what they refer back to, need nothing before these.
+
+    :param blocks: all of a stream.
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
-    :param content: the whole, where it is in memory: only then the spans have a CRC.
+    :param content: of the whole stream; none of it is needed later.
     """
     found = []
     for stretch in stretches:
-        if len(stretch) < LEAST:
-            continue
         lowest = stretch.start + WINDOW if stretch.start else 0
-        begin = bisect_left(data.blocks, lowest, key=lambda block: block[1])
-        end = bisect_right(data.blocks, stretch.stop, key=lambda block: block[1]) - 1
-        if begin < end:
-            (first, start), (last, stop) = data.blocks[begin], data.blocks[end]
-            crc = _proved(data.read, data.blocks[begin : end + 1], content)
-            if crc is not None:
-                found.append(Span(start, stop, first, last, data.read, None if content is None else crc))
-    return tuple(found)
+        at = bisect_left(blocks, lowest, key=lambda block: block[1])
+        end = bisect_right(blocks, stretch.stop, key=lambda block: block[1]) - 1
+        parts = []
+        while len(stretch) >= LEAST and at < end:
+            first, start = blocks[at]
+            at = max(at + 1, min(end, bisect_right(blocks, start + _AT_ONCE, key=lambda block: block[1]) - 1))
+            last, stop = blocks[at]
+            parts.append(Part(start, stop, first, last, bytes(content[max(0, start - WINDOW) : start])))
+        if parts:
+            found.append(tuple(parts))
+    return found
 
 
-def _proved(read: Reader, blocks: Sequence[Block], content: memoryview | None) -> int | None:
-    """Return the CRC-32 of what blocks up to the last one inflate to, some at a time; None if one is none."""
-    crc = 0
-    at = 0
-    while at < len(blocks) - 1:
-        first, start = blocks[at]
-        to = bisect_right(blocks, start + _AT_ONCE, key=lambda block: block[1]) - 1
-        at = max(to, at + 1)
-        last, stop = blocks[at]
-        window = content[max(0, start - WINDOW) : start] if content is not None else _ZEROS
-        part = crc_of(read, first, last, window, stop - start)
-        if part is None:
-            return None
-        crc = isal_zlib.crc32_combine(crc, part, stop - start)
-    return crc
+def prove(read: Reader, found: Iterable[Sequence[Part]]) -> tuple[Span, ...]:
+    """Inflate what :func:`find_parts` has found; return those stretches that consist of whole blocks, in order."""
+    spans = []
+    for parts in found:
+        crc: int | None = 0
+        for part in parts:
+            size = part.stop - part.start
+            more = crc_of(read, part.first, part.last, part.window, size)
+            crc = None if crc is None or more is None else isal_zlib.crc32_combine(crc, more, size)
+        if crc is not None:
+            spans.append(Span(parts[0].start, parts[-1].stop, parts[0].first, parts[-1].last, read, crc))
+    return tuple(spans)
 
 
 class Joiner:

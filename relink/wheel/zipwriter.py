@@ -65,7 +65,7 @@ class Header:
 class Packed:
     """A member's content as it goes into the file, ``parts`` joined, and what its headers say of it.
 
-    ``pieces`` and ``sha256`` (of the content) are there if something was taken over deflated of which the CRC is known.
+    ``pieces`` and ``sha256`` (of the content) are there if something was taken over deflated.
     """
 
     crc: int
@@ -217,8 +217,7 @@ def _pack(
         compressed += len(data)
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if header.method == z.DEFLATED else None
-    known = bool(spans) and all(span.crc is not None for span in spans)
-    digest = hashlib.sha256() if known else None
+    digest = hashlib.sha256() if spans else None
     with ThreadPoolExecutor(1, "relink-hash") as pool:
         for piece in _pieces(content):
             view = memoryview(piece).cast("B")
@@ -238,7 +237,7 @@ def _pack(
         raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
     if compressed > _at_most(header.method, seen):
         raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
-    return Packed(crc, compressed, seen, (), pieces if known else (), digest.digest() if digest else None)
+    return Packed(crc, compressed, seen, (), pieces if spans else (), digest.digest() if digest else None)
 
 
 class ZipWriter:

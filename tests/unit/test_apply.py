@@ -233,7 +233,7 @@ def test_content_that_changed_in_a_stretch_is_deflated_anew(
 
 
 def other_content(span: splice.Span) -> splice.Span:
-    return replace(span, crc=(span.crc or 0) ^ 1)
+    return replace(span, crc=span.crc ^ 1)
 
 
 def other_bytes(span: splice.Span) -> splice.Span:
@@ -251,12 +251,7 @@ def other_bytes(span: splice.Span) -> splice.Span:
     return replace(span, read=twice)
 
 
-def other_blocks(span: splice.Span) -> splice.Span:
-    """Nothing is known of what they inflate to: all that was written is inflated."""
-    return replace(span, last=span.last - 800, crc=None)
-
-
-@pytest.mark.parametrize("other", [other_content, other_bytes, other_blocks])
+@pytest.mark.parametrize("other", [other_content, other_bytes])
 def test_what_was_taken_over_wrongly_is_not_let_out(
     vendor: Path,
     works: Works,
@@ -286,7 +281,7 @@ def test_a_file_that_record_does_not_list_is_refused(
                 data = re.sub(rb"(?<=demo/fat.so,sha256=).{4}", b"AAAA", data)
             sink.writestr(entry, data)
     if whole:
-        monkeypatch.setattr("relink.reading.hold", lambda *_, **__: None)
+        monkeypatch.setattr("relink.reading.find_cuts", lambda *_: ())
     with pytest.raises(WheelError) as caught:
         relink(vendor, works.options(tmp_path / "out", force=True))
     assert "'demo/fat.so' is not the file that RECORD lists (sha256=" in str(caught.value)

@@ -11,8 +11,7 @@ import pytest
 from isal import isal_zlib
 
 from relink.wheel import blocks, splice
-from relink.wheel.blocks import Compressed, inflate_blocks
-from relink.wheel.splice import Joiner, Span, find_spans
+from relink.wheel.splice import Joiner, Span, find_parts, prove
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 
@@ -23,10 +22,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splice, "_AT_ONCE", 100 * KIB)
 
 
-def compressed(stream: bytes, size: int) -> Compressed:
-    found = inflate_blocks(reader(stream), len(stream), memoryview(bytearray(size)))
+def blocks_of(stream: bytes, size: int) -> list[blocks.Block]:
+    found = blocks.inflate_blocks(reader(stream), len(stream), memoryview(bytearray(size)))
     assert found
-    return Compressed(reader(stream), found[0])
+    return found[0]
+
+
+def find_spans(stream: bytes, content: bytes, stretches: Sequence[range]) -> tuple[Span, ...]:
+    parts = find_parts(blocks_of(stream, len(content)), stretches, memoryview(content))
+    spans = prove(reader(stream), parts)
+    assert [span.crc for span in spans] == [zlib.crc32(content[span.start : span.stop]) for span in spans]
+    return spans
 
 
 def joined(content: bytes, spans: Sequence[Span], block: int = 100 * KIB) -> bytes:
@@ -56,7 +62,7 @@ def test_what_stays_is_taken_over(level: int, seed: int) -> None:
     old = made(seed, 900 * KIB)
     start, stop = rng.randrange(0, 200 * KIB), rng.randrange(700 * KIB, 900 * KIB)
     new = rng.randbytes(start) + old[start:stop] + rng.randbytes(len(old) - stop)
-    spans = find_spans(compressed(deflate(old, level), len(old)), [range(start, stop)])
+    spans = find_spans(deflate(old, level), old, [range(start, stop)])
     assert len(spans) == 1
     assert start + 32 * KIB <= spans[0].start < start + 200 * KIB
     assert stop - 200 * KIB < spans[0].stop <= stop
@@ -68,14 +74,14 @@ def test_every_place_in_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_FEW", 1000)
     old = made(7, 150 * KIB)
     stream = deflate(old, 6, memory=2)
-    data = compressed(stream, len(old))
-    late = len(data.blocks) // 2
-    firsts = {bit % 8: (bit, start) for bit, start in data.blocks[:late] if start >= 32 * KIB}
-    lasts = {bit % 8: (bit, stop) for bit, stop in data.blocks[late:]}
+    every = blocks_of(stream, len(old))
+    late = len(every) // 2
+    firsts = {bit % 8: (bit, start) for bit, start in every[:late] if start >= 32 * KIB}
+    lasts = {bit % 8: (bit, stop) for bit, stop in every[late:]}
     assert firsts.keys() == lasts.keys() == set(range(8))
     for (first, start), (last, stop) in itertools.product(firsts.values(), lasts.values()):
         new = bytes(start - 32 * KIB) + old[start - 32 * KIB : stop] + b"tail"
-        check(joined(new, [Span(start, stop, first, last, data.read)]), new)
+        check(joined(new, [Span(start, stop, first, last, reader(stream), 0)]), new)
 
 
 def test_several_and_a_whole_beginning() -> None:
@@ -86,7 +92,7 @@ def test_several_and_a_whole_beginning() -> None:
         range(1010 * KIB, 1020 * KIB),
         range(1100 * KIB, 1500 * KIB),
     ]
-    spans = find_spans(compressed(deflate(old, 6), len(old)), stretches)
+    spans = find_spans(deflate(old, 6), old, stretches)
     assert len(spans) == 3  # one is too short
     assert (spans[0].start, spans[0].first) == (0, 0)
     new = bytearray(old)
@@ -101,7 +107,7 @@ def test_what_does_not_compress_is_stored_and_taken_over() -> None:
     old = random.Random(1).randbytes(800 * KIB)
     stream = deflate(old, 6)
     assert len(stream) > len(old)
-    (span,) = find_spans(compressed(stream, len(old)), [range(100 * KIB, 700 * KIB)])
+    (span,) = find_spans(stream, old, [range(100 * KIB, 700 * KIB)])
     new = bytes(100 * KIB) + old[100 * KIB : 700 * KIB] + bytes(100 * KIB)
     check(joined(new, [span]), new)
 
@@ -110,7 +116,7 @@ def test_a_stream_of_isal() -> None:
     old = made(9, 3000 * KIB)
     deflater = isal_zlib.compressobj(2, isal_zlib.DEFLATED, -15)
     stream = deflater.compress(old) + deflater.flush()
-    spans = find_spans(compressed(stream, len(old)), [range(100 * KIB, 2900 * KIB)])
+    spans = find_spans(stream, old, [range(100 * KIB, 2900 * KIB)])
     assert spans
     new = bytes(100 * KIB) + old[100 * KIB :]
     check(joined(new, spans), new)
