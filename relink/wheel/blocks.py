@@ -29,10 +29,10 @@ _FEED: Final = 64 << 10
 _OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
 _LARGEST: Final = 64 << 20  # bytes of a block's content; deflaters end them far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
-_FEW: Final = 256  # blocks that may have any size
-_CONTENT: Final = (
-    16 << 10
-)  # bytes that the others have on average, since each costs as much as inflating these
+_FEW: Final = (
+    256  # blocks that may have any size; each costs as much as inflating what others must have on average:
+)
+_CONTENT: Final = 16 << 10  # bytes
 _PATIENCE: Final = 64 << 20
 _TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))

@@ -23,10 +23,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 LEAST: Final = 1 << 20
 """Bytes of a stretch below which deflating it anew costs no more than proving its blocks."""
 
-_AT_ONCE: Final = (
-    8 << 20
-)  # bytes of content: few, since they are held; many, since it waits for the interpreter after each
-
+# Bytes of content: few, since they are held; many, since who inflates them waits for the interpreter each time.
+_AT_ONCE: Final = 8 << 20
 
 # What a deflater gives depends on how its input is cut, so the input is always cut alike.
 _BLOCK: Final = 1 << 20
@@ -96,15 +94,17 @@ def find_parts(
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
     :param content: of the whole stream; none of it is needed later.
     """
+    starts = [start for _, start in blocks]
     found = []
     for stretch in stretches:
-        lowest = stretch.start + WINDOW if stretch.start else 0
-        at = bisect_left(blocks, lowest, key=lambda block: block[1])
-        end = bisect_right(blocks, stretch.stop, key=lambda block: block[1]) - 1
+        if len(stretch) < LEAST:
+            continue
+        at = bisect_left(starts, stretch.start + WINDOW if stretch.start else 0)
+        end = bisect_right(starts, stretch.stop) - 1
         parts = []
-        while len(stretch) >= LEAST and at < end:
+        while at < end:
             first, start = blocks[at]
-            at = max(at + 1, min(end, bisect_right(blocks, start + _AT_ONCE, key=lambda block: block[1]) - 1))
+            at = max(at + 1, min(end, bisect_right(starts, start + _AT_ONCE) - 1))
             last, stop = blocks[at]
             parts.append(Part(start, stop, first, last, bytes(content[max(0, start - WINDOW) : start])))
         if parts:
@@ -114,16 +114,18 @@ def find_parts(
 
 def prove(read: Reader, found: Iterable[Sequence[Part]]) -> tuple[Span, ...]:
     """Inflate what :func:`find_parts` has found; return those stretches that consist of whole blocks, in order."""
-    spans = []
-    for parts in found:
-        crc: int | None = 0
-        for part in parts:
-            size = part.stop - part.start
-            more = crc_of(read, part.first, part.last, part.window, size)
-            crc = None if crc is None or more is None else isal_zlib.crc32_combine(crc, more, size)
-        if crc is not None:
-            spans.append(Span(parts[0].start, parts[-1].stop, parts[0].first, parts[-1].last, read, crc))
-    return tuple(spans)
+    return tuple(span for parts in found if (span := _proved(read, parts)))
+
+
+def _proved(read: Reader, parts: Sequence[Part]) -> Span | None:
+    crc = 0
+    for part in parts:
+        size = part.stop - part.start
+        more = crc_of(read, part.first, part.last, part.window, size)
+        if more is None:
+            return None
+        crc = isal_zlib.crc32_combine(crc, more, size)
+    return Span(parts[0].start, parts[-1].stop, parts[0].first, parts[-1].last, read, crc)
 
 
 class Joiner:
