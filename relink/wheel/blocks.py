@@ -27,7 +27,7 @@ WINDOW: Final = 32 << 10
 _AHEAD: Final = 1 << 20
 _FEED: Final = 64 << 10
 _OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
-_LARGEST: Final = 64 << 20  # bytes of a block's content; deflaters end them far earlier
+_LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _FEW: Final = (
     256  # blocks that may have any size; each costs as much as inflating what others must have on average:

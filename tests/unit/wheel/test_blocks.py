@@ -113,6 +113,14 @@ def test_what_is_left_to_others() -> None:
     assert found(stream + stream, 2 * len(content)) is None
 
 
+def test_so_large_blocks_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytes(300 * KIB)
+    stream = deflate(content, 6)
+    assert found(stream, len(content))
+    monkeypatch.setattr(blocks, "_LARGEST", 200 * KIB)
+    assert found(stream, len(content)) is None
+
+
 def test_so_small_blocks_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Mock(wraps=blocks._inflate_block)
     monkeypatch.setattr(blocks, "_inflate_block", one)
