@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 
 from relink import ahead
 from relink.errors import WheelError
+from relink.wheel import splice
+from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 
 ELF = b"\x7fELF" + random.Random(1).randbytes(1 << 20)
@@ -83,6 +86,33 @@ def test_what_nobody_waits_for_is_not_hashed_to_the_end() -> None:
         digest.update(content[: ahead._PIECE])
         parts.append(digest.digest())
     assert digests["a"].result() in parts
+
+
+def test_what_nobody_waits_for_is_not_proved_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splice, "_AT_ONCE", 1 << 18)
+    content = random.Random(1).randbytes(1 << 10) * (4 << 10)
+    with WheelArchive(make_wheel(tmp_path, {"demo/a.so": content})) as archive:
+        proof = ahead.BlockProof(archive)
+        view = archive.read_into("demo/a.so")
+        read, count = archive.raw_reader("demo/a.so"), 0
+
+        def waiting(offset: int, length: int) -> bytes:
+            nonlocal count
+            count += 1
+            assert proof._stop.wait(10)
+            return read(offset, length)
+
+        monkeypatch.setattr(archive, "raw_reader", lambda _: waiting)
+        with proof:
+            proof.note("demo/a.so", [range(len(content))], view)
+            proof.begin()
+            while not count:
+                time.sleep(0.001)
+        assert count == 1
+        with pytest.raises(WheelError, match="nobody waits"):
+            proof.spans("demo/a.so")
 
 
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:
