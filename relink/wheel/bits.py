@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-__all__ = ["EMPTY_STORED", "END", "FILLING", "LAST", "LENGTH_ORDER", "STORED", "Bits", "Reader", "taken"]
+__all__ = ["EMPTY_STORED", "END", "FILLING", "LAST", "STORED", "Bits", "Reader", "taken"]
 
 Reader: TypeAlias = Callable[[int, int], bytes]
 """``read(offset, length)`` gives bytes of a stream."""
@@ -13,7 +13,7 @@ Reader: TypeAlias = Callable[[int, int], bytes]
 Bits: TypeAlias = tuple[int, int]
 """A number whose lowest bit comes first, and how many bits there are."""
 
-LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
+_LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
 """The order of the lengths of the code that code lengths are written in (RFC 1951, 3.2.7)."""
 
 LAST: Final[Bits] = 0b011, 10
@@ -67,7 +67,7 @@ def _filling(place: int) -> Bits:
 def _odd() -> Bits:
     """Return an empty block of 95 bits, an odd number: its two codes are one bit long, and all 19 lengths are told."""
     fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
-    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in LENGTH_ORDER]
+    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
     one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
     fields += [one, zeros, (138 - 11, 7), zeros, (117 - 11, 7), one, one, one, (1, 1)]
     number = count = 0
