@@ -211,7 +211,8 @@ def _facts(report: Report) -> Html:
     if report.command:
         rows.append(("Command", name_of(" ".join(report.command))))
     if report.timings:
-        spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.timings.items())
+        # Rounded as in JSON before, so that the page made from that is the same.
+        spent = ", ".join(f"{stage} {round(seconds, 4):.2f} s" for stage, seconds in report.timings.items())
         rows.append(("Time", joined([spent])))
     body = [tag("tr", tag("th", word, scope="row"), tag("td", value)) for word, value in rows]
     table = region("This run", tag("tbody", *body), class_="facts")

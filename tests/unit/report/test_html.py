@@ -328,8 +328,9 @@ def test_the_page_does_not_depend_on_the_process() -> None:
 
 
 def test_a_report_read_back_gives_the_same_page() -> None:
-    document = json.loads(json.dumps(to_json(sample_report(output=True))))
-    assert html_page(from_json(document)) == html_page(sample_report(output=True))
+    # 0.055 in JSON, which is 0.06 for a reader.
+    report = replace(sample_report(output=True), timings={"read": 0.054996})
+    assert html_page(from_json(json.loads(json.dumps(to_json(report))))) == html_page(report)
 
 
 def test_keys_of_a_newer_relink_are_passed_over() -> None:
