@@ -263,7 +263,7 @@ def write_wheel(
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
     :param told: how many bytes, unpacked, of copied members are in the output, or of others have been read back, each time.
-    :param meanwhile: called while others verify, hash and deflate.
+    :param meanwhile: called once, while others verify, hash and deflate.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -291,15 +291,19 @@ def write_wheel(
         packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, threads))
         reading = stack.enter_context(ReadBack(file.fileno(), threads, told))
         packing.begin()
-        meanwhile()
+        others = [meanwhile]  # not before it is time to wait: memory that has been hashed has gone back then
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
                 told(job.source.size)
             else:
+                if others and packing.has_begun(job):
+                    others.pop()()
                 packed = packing.add(job)
                 file.flush()
                 reading.begin(writer.members[-1], packed)
+        if others:
+            others.pop()()
         new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
@@ -334,7 +338,7 @@ class _Ahead:
         """Add the next member: as it was deflated ahead, or in one pass to the file."""
         content = b"" if job.content is None else job.content
         self._later.remove(job)
-        self.begin(idle=job.header.name in self._packing)
+        self.begin(idle=self.has_begun(job))
         size, packed = self._packing.pop(job.header.name, (0, None))
         if packed is None:
             return self._writer.add(job.header, content, job.size, job.spans)
@@ -343,6 +347,10 @@ class _Ahead:
             return replace(packed.result(), parts=())
         finally:
             self._free += size
+
+    def has_begun(self, job: _Job) -> bool:
+        """Whether a member is being deflated already."""
+        return job.header.name in self._packing
 
     def begin(self, *, idle: bool = False) -> None:
         """Begin with what comes later, the largest first: it takes longest.
