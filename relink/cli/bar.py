@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Lock
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -46,14 +47,17 @@ def stage_bar(
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("start", total=None)
+        lock = Lock()  # bytes are told on other threads, also while a stage begins
 
         def on_stage(name: str) -> None:
             number = f" {stages.index(name) + 1}/{len(stages)}" if name in stages else ""
             nonlocal task
-            bar.remove_task(task)  # a total cannot be taken back
-            task = bar.add_task(f"{name}{number}", total=None)
+            with lock:
+                bar.remove_task(task)  # a total cannot be taken back
+                task = bar.add_task(f"{name}{number}", total=None)
 
         def on_bytes(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+            with lock:
+                bar.update(task, completed=done, total=total)
 
         yield on_stage, on_bytes

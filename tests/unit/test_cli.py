@@ -9,7 +9,9 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -450,6 +452,23 @@ def test_the_bar_says_how_far_it_is(width: int, amount: str) -> None:
         on_stage("write")
     assert "write 2/2" in shown.getvalue()
     assert shown.getvalue().count(amount) == shown.getvalue().partition("write")[0].count(amount)
+
+
+def test_bytes_are_told_while_a_stage_begins() -> None:
+    with stage_bar(Console(file=io.StringIO()), ("verify", "write")) as (on_stage, on_bytes):
+        ended = threading.Event()
+
+        def tell() -> None:
+            while not ended.is_set():
+                on_bytes(1, 2)
+
+        with ThreadPoolExecutor(1) as pool:
+            telling = pool.submit(tell)
+            for _ in range(500):
+                on_stage("verify")
+                on_stage("write")
+            ended.set()
+        telling.result()
 
 
 def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
