@@ -34,9 +34,8 @@ __all__ = ["edit_files"]
 Chunk: TypeAlias = bytes | memoryview
 
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
-_SLICE = (
-    8 << 20
-)  # bytes: few, since they are held; many, since who hashes them waits for the interpreter after each
+# Bytes: few, since they are held; many, since who hashes them waits for the interpreter each time.
+_SLICE = 8 << 20
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 

@@ -58,7 +58,7 @@ def hold(content: memoryview, cuts: tuple[Cut, ...], noted: Iterable[range], *, 
 
 def _cuts(content: memoryview, image: Image) -> tuple[Cut, ...]:
     try:
-        return tuple(find_cuts(content, image))
+        return find_cuts(content, image)
     except ElfError:  # section headers that lead nowhere: the loader does not care, and patchelf will say so
         return ()
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from isal import isal_zlib
 
 from relink.wheel.bits import FILLING, LAST, Reader, taken
+from relink.wheel.stream import InflateError
 
-__all__ = ["WINDOW", "Block", "crc_of", "inflate_blocks"]
+__all__ = ["WINDOW", "Block", "crc_of", "inflate_blocks", "window_of"]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Block: TypeAlias = tuple[int, int]
 """(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
 
@@ -37,8 +37,6 @@ _PATIENCE: Final = 64 << 20
 _TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
-
-_InflateError = cast("type[Exception]", isal_zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +98,22 @@ def inflate_blocks(
     return None
 
 
-def crc_of(read: Reader, first: int, last: int, window: Buffer, size: int) -> int | None:
+def window_of(content: memoryview, start: int) -> bytes:
+    """Return the content that a block which begins at `start` may refer back to."""
+    return bytes(content[max(0, start - WINDOW) : start])
+
+
+def crc_of(read: Reader, first: int, last: int, window: bytes, size: int) -> int | None:
     """Return the CRC-32 of what the blocks from bit `first` to `last` inflate to.
 
     None if that has not `size` bytes, or no block ends at `last`.
 
     :param window: content before them.
     """
-    inflater = isal_zlib.decompressobj(-15, bytes(window))
+    inflater = isal_zlib.decompressobj(-15, window)
     try:
         parts = _inflated(inflater, b"".join(taken(read, first, last, LAST)), size)
-    except _InflateError:
+    except InflateError:
         return None
     if not inflater.eof or inflater.unused_data or sum(map(len, parts)) != size:
         return None
@@ -155,7 +158,7 @@ def _inflate_block(
     number, count = FILLING[place]
     number |= (text[0] >> place | 1) << count
     feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
-    inflater = isal_zlib.decompressobj(-15, bytes(into[max(0, start - WINDOW) : start]))
+    inflater = isal_zlib.decompressobj(-15, window_of(into, start))
     stop = start
     while not inflater.eof:
         if not text:
@@ -163,7 +166,7 @@ def _inflate_block(
         at += len(text)
         try:
             parts = _inflated(inflater, feed, _OUTPUT)
-        except _InflateError:
+        except InflateError:
             return None
         for data in parts:
             if len(data) > min(len(into), start + _LARGEST) - stop:
@@ -201,7 +204,7 @@ def _guess(read: Reader, byte: int) -> int | None:
 
 def _end(read: Reader, block: _Inflated, into: memoryview) -> int | None:
     """Return the bit at which the block, ended there, inflates to what it did."""
-    content, window = into[block.start : block.stop], into[max(0, block.start - WINDOW) : block.start]
+    content, window = into[block.start : block.stop], window_of(into, block.start)
     crc = isal_zlib.crc32(content)
     for bit in range(8 * block.byte + 1, 8 * block.byte + 9):
         if crc_of(read, block.bit, bit, window, len(content)) == crc:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 from isal import isal_zlib
 
 from relink.wheel.bits import EMPTY_STORED, STORED, Reader, taken
-from relink.wheel.blocks import WINDOW, Block, crc_of
+from relink.wheel.blocks import WINDOW, Block, crc_of, window_of
 
 __all__ = ["Deflater", "Joiner", "Part", "Piece", "Span", "find_parts", "prove"]
 
@@ -106,7 +106,7 @@ def find_parts(
             first, start = blocks[at]
             at = max(at + 1, min(end, bisect_right(starts, start + _AT_ONCE) - 1))
             last, stop = blocks[at]
-            parts.append(Part(start, stop, first, last, bytes(content[max(0, start - WINDOW) : start])))
+            parts.append(Part(start, stop, first, last, window_of(content, start)))
         if parts:
             found.append(tuple(parts))
     return found

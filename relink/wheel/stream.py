@@ -12,14 +12,14 @@ from relink.errors import WheelError
 from relink.wheel.bits import Reader
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["CHUNK", "MemberStream", "content", "raw_content"]
+__all__ = ["CHUNK", "InflateError", "MemberStream", "content", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
 
 # The stub of isal calls it an instance.
-_InflateError = cast("type[Exception]", isal_zlib.error)
+InflateError = cast("type[Exception]", isal_zlib.error)
 
 
 def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -49,7 +49,7 @@ def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
         try:
             # One byte more than is left: too long a stream shows, and the end of a right one is reached.
             data = inflater.decompress(pending, min(CHUNK, left + 1))
-        except _InflateError as error:
+        except InflateError as error:
             raise WheelError(f"{member.name!r} cannot be inflated: {error}") from error
         pending = inflater.unconsumed_tail
         if data:

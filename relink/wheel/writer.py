@@ -48,7 +48,7 @@ class Replacement:
     """New content of a member that is in the wheel; its name, place and mode stay.
 
     :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
-    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.splice.find_spans`):
+    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.splice.prove`):
         in them, and in the :data:`~relink.wheel.blocks.WINDOW` before, it is what it was.
     """
 
@@ -291,19 +291,20 @@ def write_wheel(
         packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, threads))
         reading = stack.enter_context(ReadBack(file.fileno(), threads, told))
         packing.begin()
-        others = [meanwhile]  # not before it is time to wait: memory that has been hashed has gone back then
+        # Not before it is time to wait: memory that has been hashed has gone back then.
+        waited_for = next((job for job in planned if packing.has_begun(job)), None)
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
                 told(job.source.size)
             else:
-                if others and packing.has_begun(job):
-                    others.pop()()
+                if job is waited_for:
+                    meanwhile()
                 packed = packing.add(job)
                 file.flush()
                 reading.begin(writer.members[-1], packed)
-        if others:
-            others.pop()()
+        if waited_for is None:
+            meanwhile()
         new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
