@@ -289,18 +289,19 @@ def test_a_death_that_does_not_come(relinked: Path, monkeypatch: pytest.MonkeyPa
     assert "/x/libhip.so.7: invalid ELF header" in found[0].message
 
 
+@pytest.mark.parametrize("jobs", [1, 2, 4])
 def test_a_difference_forbids_the_output(
-    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
     """patchelf's checks are switched off and its result is another than planned: only the loader can tell."""
     vendor = works.small(tmp_path)
     monkeypatch.setattr("relink.apply.apply_edit", lambda *_: None)
-    report = relink(vendor, works.options(tmp_path / "out"))
+    report = relink(vendor, works.options(tmp_path / "out", jobs=jobs))
     assert not report.ok
     assert report.output is None
     assert only(report.findings, "RLK601").subject == "demo/a.so"
     assert os.listdir(tmp_path / "out") == []
-    assert relink(vendor, works.options(tmp_path / "out", verify=False)).ok
+    assert relink(vendor, works.options(tmp_path / "out", jobs=jobs, verify=False)).ok
     assert os.listdir(tmp_path / "out") == [OUTPUT]
 
 
