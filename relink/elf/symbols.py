@@ -338,29 +338,33 @@ def _sort(
         strict=True,
     )
     facts = [*map(_Facts(records).__getitem__, rows)]
-    definitions = [*zip(names, map(attrgetter("definition"), facts), strict=True)]
+    definitions = [fact.definition for fact in facts]
     imports = tuple(
         _import(names[i], symbols.infos[i], versyms[i], records, relocated=bool(symbols.flags[i] & RELOCATED))
         for i in compress(range(len(facts)), map(attrgetter("imported"), facts))
         if names[i]
     )
+    referred = [fact.referred for fact in facts]
     references = tuple(
         (name, definition[0].version)
-        for name, definition in compress(definitions, map(attrgetter("referred"), facts))
+        for name, definition in zip(compress(names, referred), compress(definitions, referred), strict=True)
         if name
     )
-    exports = _by_name(compress(definitions, map(attrgetter("exported"), facts)))
-    rejected = _by_name(compress(definitions, map(attrgetter("rejected"), facts)))
+    exports = _by_name(names, definitions, [fact.exported for fact in facts])
+    rejected = _by_name(names, definitions, [fact.rejected for fact in facts])
     return imports, exports, rejected, references
 
 
-def _by_name(definitions: Iterable[tuple[str, tuple[Export]]]) -> dict[str, tuple[Export, ...]]:
-    """Gather the definitions of each name, in order; what has no name is left out."""
-    every = [*definitions]
-    found: dict[str, tuple[Export, ...]] = dict(every)
-    if len(found) < len(every):  # some names are there in several versions
+def _by_name(
+    names: Sequence[str], definitions: Sequence[tuple[Export]], chosen: Sequence[bool]
+) -> dict[str, tuple[Export, ...]]:
+    """Gather the chosen definitions of each name, in order; what has no name is left out."""
+    found: dict[str, tuple[Export, ...]] = dict(
+        zip(compress(names, chosen), compress(definitions, chosen), strict=True)
+    )
+    if len(found) < sum(chosen):  # some names are there in several versions
         lists: dict[str, list[Export]] = {}
-        for name, definition in every:
+        for name, definition in zip(compress(names, chosen), compress(definitions, chosen), strict=True):
             lists.setdefault(name, []).extend(definition)
         found = {name: tuple(exports) for name, exports in lists.items()}
     found.pop("", None)
