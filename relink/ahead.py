@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,12 +17,14 @@ from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.bits import Reader
 from relink.wheel.limits import Limits
-from relink.wheel.splice import Part, Span, find_parts, prove
+from relink.wheel.splice import Span, find_spans
+from relink.wheel.zipformat import DEFLATED
 
-__all__ = ["BlockProof", "hashed_ahead", "open_ahead"]
+__all__ = ["Hashing", "SpanFinder", "hashed_ahead", "open_ahead"]
 
 _WORTH: Final = 32 << 20  # bytes
 _PIECE: Final = 16 << 20
+_LARGE: Final = 8 << 20  # bytes: a smaller one is deflated anew in no time
 _GAP: Final = 64 << 10  # bytes between cuts that an edit seldom touches
 _SHARE: Final = 8  # what is read meanwhile takes at most so little of the memory that the largest takes
 
@@ -43,68 +46,76 @@ def open_ahead(path: Path, limits: Limits | None = None) -> WheelArchive:
     return archive
 
 
-@contextmanager
-def hashed_ahead(contents: Mapping[str, tuple[str, memoryview]]) -> Iterator[Mapping[str, Future[bytes]]]:
-    """Begin to hash contents, by name each with its algorithm; gives the digests to come. At the end none is waited for."""
-    stop = threading.Event()
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """A content that is being hashed, piece by piece.
 
-    def one(algorithm: str, view: memoryview) -> bytes:
-        digest = hashlib.new(algorithm, usedforsecurity=False)
-        for start in range(0, len(view), _PIECE):
-            if stop.is_set():
-                break
-            digest.update(view[start : start + _PIECE])
-        return digest.digest()
-
-    with ThreadPoolExecutor(1, "relink-record") as pool:
-        try:
-            yield {name: pool.submit(one, *content) for name, content in contents.items()}
-        finally:
-            stop.set()
-
-
-class BlockProof:
-    """Proves the deflated blocks of what edits will not touch; a context manager, at whose end nothing is waited for.
-
-    :param archive: where members come from that :meth:`WheelArchive.read_into` has read.
+    :ivar pieces: done when that much more of it has been hashed, in order.
+    :ivar digest: of all of it.
     """
+
+    pieces: Sequence[Future[None]]
+    digest: Future[bytes]
+
+    def wait(self, stop: int) -> None:
+        """Wait until nothing before `stop` is needed any more."""
+        self.pieces[-(-stop // _PIECE) - 1].result()
+
+
+@contextmanager
+def hashed_ahead(contents: Mapping[str, tuple[str, memoryview]]) -> Iterator[Mapping[str, Hashing]]:
+    """Begin to hash contents, by name each with its algorithm; what has not been hashed at the end is left."""
+    with ThreadPoolExecutor(1, "relink-record") as pool:
+
+        def begun(algorithm: str, view: memoryview) -> Hashing:
+            digest = hashlib.new(algorithm, usedforsecurity=False)
+            starts = range(0, len(view), _PIECE)
+            pieces = [pool.submit(digest.update, view[start : start + _PIECE]) for start in starts]
+            return Hashing(pieces, pool.submit(digest.digest))
+
+        try:
+            yield {name: begun(*content) for name, content in contents.items()}
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class SpanFinder:
+    """Finds the deflated blocks of what edits will not touch; a context manager, at whose end nothing is waited for."""
 
     def __init__(self, archive: WheelArchive) -> None:
         self._archive = archive
-        self._stop = threading.Event()
+        self._left = threading.Event()
         self._pool = ThreadPoolExecutor(1, "relink-blocks")
-        self._noted: dict[str, list[tuple[Part, ...]]] = {}
-        self._begun: dict[str, Future[tuple[Span, ...]]] = {}
+        self._found: dict[str, Future[tuple[Span, ...]]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._left.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def note(self, name: str, cuts: Sequence[Cut], content: memoryview) -> None:
-        """Note the cuts of a member, of which nothing is needed later."""
-        blocks = self._archive.blocks(name)
-        self._noted[name] = find_parts(blocks, _stretches(cuts), content)
-
-    def begin(self) -> None:
-        """Begin with what was noted, the last first: members are read in the order of their sizes."""
-        for name, found in reversed(self._noted.items()):
-            self._begun[name] = self._pool.submit(prove, self._reader(name), found)
+    def begin(self, name: str, content: memoryview, cuts: Sequence[Cut]) -> Future[tuple[Span, ...]]:
+        """Begin with a member's content, which must stay as it is until this is done."""
+        member = self._archive.member(name)
+        worth = member.method == DEFLATED and member.size >= _LARGE
+        stretches = _stretches(cuts) if worth else []
+        read = self._reader(name)
+        self._found[name] = self._pool.submit(find_spans, read, member.compressed_size, content, stretches)
+        return self._found[name]
 
     def spans(self, name: str) -> tuple[Span, ...]:
-        """Wait for the blocks of a member, which can be read until the end; nothing of one that was not noted.
+        """Wait for the spans of a member, which can be read until the end; nothing of one that was not begun.
 
         :raises WheelError: the wheel cannot be read.
         """
-        return self._begun[name].result() if name in self._begun else ()
+        return self._found[name].result() if name in self._found else ()
 
     def _reader(self, name: str) -> Reader:
         read = self._archive.raw_reader(name)
 
         def stoppable(offset: int, length: int) -> bytes:
-            if self._stop.is_set():
+            if self._left.is_set():
                 raise WheelError(f"{name!r}: nobody waits for its blocks any more")
             return read(offset, length)
 
@@ -112,7 +123,7 @@ class BlockProof:
 
 
 def _stretches(cuts: Sequence[Cut]) -> list[range]:
-    """Join cuts that lie close together: one stretch of blocks is found as soon as another, and less is deflated again."""
+    """Join cuts that lie close together: less is deflated again, where an edit does not touch what lies between."""
     found: list[range] = []
     for cut in cuts:
         if found and cut.start - found[-1].stop <= _GAP:

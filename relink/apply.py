@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.ahead import BlockProof
+from relink.ahead import Hashing, SpanFinder
 from relink.elf.hollow import kept
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_hollow
@@ -25,11 +26,11 @@ from relink.plan.model import FilePlan
 from relink.reading import Held
 from relink.wheel.archive import WheelArchive
 from relink.wheel.blocks import WINDOW
+from relink.wheel.packing import Replacement
 from relink.wheel.record import RecordEntry, check_digest, verify_member
 from relink.wheel.splice import Span
-from relink.wheel.writer import Replacement
 
-__all__ = ["edit_files"]
+__all__ = ["EditedFile", "edit_files"]
 
 Chunk: TypeAlias = bytes | memoryview
 
@@ -39,6 +40,16 @@ _SLICE = 8 << 20
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
+@dataclass(frozen=True, slots=True)
+class EditedFile:
+    """A member with what patchelf made of it, and its new content."""
+
+    name: str
+    edited: Edited
+    replacement: Replacement
+    findings: tuple[Finding, ...]
+
+
 def edit_files(
     archive: WheelArchive,
     files: Iterable[FilePlan],
@@ -46,57 +57,40 @@ def edit_files(
     codes: Mapping[str, DeviceCode],
     held: Mapping[str, Held],
     listed: Mapping[str, RecordEntry],
-    digests: Mapping[str, Future[bytes]],
-    blocks: BlockProof,
+    hashing: Mapping[str, Hashing],
+    spans: SpanFinder,
     directory: Path,
     told: Callable[[int], object] = lambda _: None,
-) -> tuple[dict[str, Replacement], dict[str, Edited], list[Finding]]:
-    """Edit every file that its plan changes; returns new content and the edits, by member, and findings.
+) -> Iterator[EditedFile]:
+    """Edit files, one each time that the next is asked for.
+
+    In this thread: a hollow copy takes 0.1 s, and an interruption ends a patchelf that hangs.
 
     :param listed: what RECORD says of the files; it is compared when the content goes by, since nobody can afterwards.
-    :param digests: of what is held whole, by the algorithm in `listed` (:func:`relink.ahead.hashed_ahead`).
-    :param blocks: which deflated ones lie in what an edit should leave alone.
+    :param hashing: of what is held whole, by the algorithm in `listed` (:func:`relink.ahead.hashed_ahead`).
+    :param spans: finds what an edit should leave alone.
     :param directory: for what patchelf works on; must exist as long as the content is read.
     :param told: how many bytes of the new content have been read, each time; on any thread.
     :raises PatchelfError: an edit failed, or its result does not hold up.
     :raises WheelError: a file is not the one that RECORD lists.
     """
-    changed = [file for file in files if file.changed]
-
-    def one(number: int, file: FilePlan) -> tuple[Edited, list[Finding]]:
-        path = directory / f"{number}.elf"
-        image = images[file.path]
-        edited, found = _edited(archive, file, image, held.get(file.path), path)
-        if before := codes.get(file.path):
-            after = read_device_code(BufferSource(edited.view), file.path)
-            found += changed_code(file.path, same_device_code(before, after))
-        return edited, found
-
-    # One after the other, in this thread: a hollow copy takes 0.1 s, and an interruption ends a patchelf that hangs.
-    results = [one(number, file) for number, file in enumerate(changed)]
-    replacements = {
-        file.path: Replacement(
-            _counted(
-                _pieces(
-                    archive,
-                    file.path,
-                    edited,
-                    held.get(file.path),
-                    listed.get(file.path),
-                    digests.get(file.path),
-                ),
-                told,
-            ),
-            len(edited.view),
-            _spared(file.path, edited, held.get(file.path), blocks),
+    for number, file in enumerate(files):
+        name = file.path
+        held_one = held.get(name)
+        edited, found = _edited(archive, file, images[name], held_one, directory / f"{number}.elf")
+        if before := codes.get(name):
+            after = read_device_code(BufferSource(edited.view), name)
+            found += changed_code(name, same_device_code(before, after))
+        pieces = _pieces(archive, name, edited, held_one, listed.get(name), hashing.get(name))
+        yield EditedFile(
+            name,
+            edited,
+            Replacement(_counted(pieces, told), len(edited.view), _spared(name, edited, held_one, spans)),
+            tuple(found),
         )
-        for file, (edited, _) in zip(changed, results, strict=True)
-    }
-    edits = {file.path: edited for file, (edited, _) in zip(changed, results, strict=True)}
-    return replacements, edits, [found for _, more in results for found in more]
 
 
-def _spared(name: str, edited: Edited, held: Held | None, blocks: BlockProof) -> tuple[Span, ...]:
+def _spared(name: str, edited: Edited, held: Held | None, spans: SpanFinder) -> tuple[Span, ...]:
     """Return the spans that an edit has left alone: in cuts, and what lies between these, nothing may have changed."""
     if held is None or not edited.cuts:
         return ()
@@ -110,7 +104,7 @@ def _spared(name: str, edited: Edited, held: Held | None, blocks: BlockProof) ->
                 if (part := range(max(gap.start, known.start), min(gap.stop, known.stop)))
             )
 
-        return tuple(span for span in blocks.spans(name) if stays(span))
+        return tuple(span for span in spans.spans(name) if stays(span))
 
 
 def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Iterator[memoryview]:
@@ -150,7 +144,7 @@ def _pieces(
     edited: Edited,
     held: Held | None,
     listed: RecordEntry | None,
-    digest: Future[bytes] | None,
+    hashing: Hashing | None,
 ) -> Iterator[memoryview]:
     """Yield the edited file: its cuts from the file as it was, in the archive if it is not held whole; the rest from memory."""
     with memoryview(edited.view) as view:
@@ -161,10 +155,8 @@ def _pieces(
             return
         before: Iterator[Chunk]
         if held and held.whole:
-            before = _slices(held.view)
-            if listed and digest:
-                check_digest(archive, listed, digest.result())
-            else:
+            before = _slices(held.view, hashing)
+            if hashing is None:
                 before = _against_record(archive, before, listed)
         else:
             before = _ahead(_against_record(archive, archive.chunks(name), listed))
@@ -183,16 +175,20 @@ def _pieces(
                 position = stop
                 if position == part.stop:
                     del rest[0]
+        if listed and hashing:
+            check_digest(archive, listed, hashing.digest.result())
         yield view[position:]
 
 
-def _slices(view: memoryview) -> Iterator[memoryview]:
-    """Yield a member that is held whole, once: memory that has been written goes back."""
+def _slices(view: memoryview, hashing: Hashing | None) -> Iterator[memoryview]:
+    """Yield a member that is held whole, once: memory that has been written, and hashed as it was, goes back."""
     memory = view.obj
     for start in range(0, len(view), _SLICE):
         yield view[start : start + _SLICE]
-        if isinstance(memory, mmap.mmap) and start + _SLICE <= len(view):
-            memory.madvise(mmap.MADV_DONTNEED, start, _SLICE)
+        if start and isinstance(memory, mmap.mmap):  # the last one may be hashed still
+            if hashing:
+                hashing.wait(start)
+            memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 
 def _against_record(

@@ -7,14 +7,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from relink.ahead import BlockProof, hashed_ahead, open_ahead
-from relink.apply import edit_files
+from relink.ahead import Hashing, SpanFinder, hashed_ahead, open_ahead
+from relink.apply import EditedFile, edit_files
 from relink.elf.image import Buffer, machine_name
 from relink.elf.patchelf import Edited
 from relink.errors import ProviderError, UsageError
@@ -41,8 +40,9 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.limits import NO_LIMITS, Limits
 from relink.wheel.naming import WheelName, relinked, renamed_directory
+from relink.wheel.packing import Addition, Packing
 from relink.wheel.record import RecordEntry, read_record, verify_members
-from relink.wheel.writer import Addition, output_path, write_wheel
+from relink.wheel.writer import output_path, write_wheel
 
 __all__ = [
     "LEVELS",
@@ -122,15 +122,32 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
-    """What the vendor's RECORD says of the files, if it is to be held against them, and what was begun while the plan was made.
+class _Decided:
+    """What was decided about the files of a wheel, and what it is called then; nothing is known of GPUs."""
 
-    :ivar digests: of members that are held whole and listed.
+    situation: Situation
+    decisions: Decisions
+    output: WheelName
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """An output that is being made.
+
+    :ivar directory: beside its final name, for what leads to it.
+    :ivar listed: what the vendor's RECORD says of the files, if it is to be held against them.
+    :ivar editing: edits the next file; `edited`: those that it was.
+    :ivar count: bytes of the output.
     """
 
+    final: Path
+    directory: Path
     listed: Mapping[str, RecordEntry]
-    digests: Mapping[str, Future[bytes]]
-    blocks: BlockProof
+    editing: Iterator[EditedFile]
+    edited: list[EditedFile]
+    packing: Packing
+    count: Count
 
 
 def _verify(wheel: Wheel, planned: Planned, edits: Mapping[str, Edited]) -> tuple[Finding, ...]:
@@ -260,10 +277,27 @@ def plan_wheel(
     gpus: Sequence[Wanted] = (),
 ) -> Planned:
     """Decide everything about one wheel, and see whether it runs on `gpus`; touches no file."""
-    archive = wheel.archive
-    name = archive.name
+    return _planned(wheel, _decided(wheel, target, providers, options), options, gpus)
+
+
+def _decided(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> _Decided:
+    name = wheel.archive.name
     situation = situation_of(wheel, target, providers, options)
     decisions = decide(situation, wheel.tables)
+    findings = [*wheel.findings, *decisions.findings]
+    output = name
+    if any(file.changed for file in decisions.files):
+        local, more = _local_version(providers, options)
+        findings += more
+        output = relinked(name, local=local, platform=f"linux_{machine_name(target.header.machine)}")
+    else:
+        findings.append(finding("RLK507", wheel.archive.path.name, "every file loads as it is"))
+    return _Decided(situation, decisions, output, tuple(findings))
+
+
+def _planned(wheel: Wheel, decided: _Decided, options: Options, gpus: Sequence[Wanted]) -> Planned:
+    archive, situation, decisions = wheel.archive, decided.situation, decided.decisions
+    name, target, providers = archive.name, situation.target, situation.providers
     gpu = plan_gpus(
         wheel.codes,
         decisions.files,
@@ -275,14 +309,6 @@ def plan_wheel(
         allow_gap=options.allow_isa_gap,
         dlopened=dlopened_libraries(decisions),
     )
-    findings = [*wheel.findings, *decisions.findings, *gpu.findings]
-    output = name
-    if any(file.changed for file in decisions.files):
-        local, more = _local_version(providers, options)
-        findings += more
-        output = relinked(name, local=local, platform=f"linux_{machine_name(target.header.machine)}")
-    else:
-        findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     plan = Plan(
         wheel=WheelFacts(
             archive.path.name,
@@ -291,7 +317,7 @@ def plan_wheel(
             str(name.version),
             tuple(name.expanded_tags),
         ),
-        output=output.filename,
+        output=decided.output.filename,
         target=target_facts(target),
         providers=tuple(
             ProviderFacts(
@@ -303,10 +329,14 @@ def plan_wheel(
             for provider in providers
         ),
         files=decisions.files,
-        findings=select(tuple(with_hints(findings, situation.profile)), options.select, options.ignore),
+        findings=_selected((*decided.findings, *gpu.findings), situation, options),
         loads=decisions.loads,
     )
-    return Planned(plan, output, situation, decisions, gpu)
+    return Planned(plan, decided.output, situation, decisions, gpu)
+
+
+def _selected(findings: Sequence[Finding], situation: Situation, options: Options) -> tuple[Finding, ...]:
+    return select(tuple(with_hints(findings, situation.profile)), options.select, options.ignore)
 
 
 def target_facts(target: Target) -> TargetFacts:
@@ -336,6 +366,7 @@ def relink(
     options: Options,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
+    target: Target | None = None,
 ) -> Report:
     """Relink one wheel: read, plan, edit, write, verify.
 
@@ -345,34 +376,44 @@ def relink(
     :param source: the wheel, which may have been opened already.
     :param on_stage: told the name of each stage when it begins.
     :param on_bytes: told, while files are read and while they are written, how many bytes of how many are done, unpacked.
+    :param target: the one of `options`, where it has been found already.
     :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, or patchelf fails.
     """
     clock = Clock(on_stage, on_bytes)
     with ExitStack() as stack:
-        archive = source if isinstance(source, WheelArchive) else open_ahead(source, options.limits)
-        stack.enter_context(archive)
+        archive = stack.enter_context(
+            source if isinstance(source, WheelArchive) else open_ahead(source, options.limits)
+        )
         with clock.stage("target"):
             gpus = wanted_gpus(options.gpus)
-            target = find_target(
+            target = target or find_target(
                 python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
             )
             providers = open_providers(options, target)
         with clock.stage("read"):
-            blocks = stack.enter_context(BlockProof(archive))
-            wheel = read_wheel(archive, target, clock.on_bytes, None if options.dry_run else blocks)
+            spans = stack.enter_context(SpanFinder(archive))
+            wheel = read_wheel(archive, target, clock.on_bytes, None if options.dry_run else spans)
         listed = {entry.path: entry for entry in read_record(archive)[0] if options.verify_record}
         whole = {
             name: (entry.algorithm, held.view)
             for name, held in wheel.held.items()
             if held.whole and (entry := listed.get(name)) and entry.algorithm and entry.digest
         }
-        digests = stack.enter_context(hashed_ahead({} if options.dry_run else whole))
+        hashing = stack.enter_context(hashed_ahead({} if options.dry_run else whole))
         with clock.stage("plan"):
-            planned = plan_wheel(wheel, target, providers, options, gpus)
+            decided = _decided(wheel, target, providers, options)
+        making = None
+        early = _selected(decided.findings, decided.situation, options)
+        if not options.dry_run and (options.force or not has_errors(early)):
+            making = stack.enter_context(_making(wheel, decided, options, clock, listed, hashing, spans))
+            with clock.stage("edit"), _told(making.final):
+                _edit(making, wheel.archive, decided.output)
+        with clock.stage("plan"):
+            planned = _planned(wheel, decided, options, gpus)
         findings = planned.plan.findings
         output = None
-        if not options.dry_run and (options.force or not has_errors(findings)):
-            output, more = _write(wheel, planned, options, clock, _Ahead(listed, digests, blocks))
+        if making is not None and (options.force or not has_errors(findings)):
+            output, more = _write(wheel, planned, options, clock, making)
             known = {found.code for found in findings if found.level == "error"}
             more = tuple(found for found in more if found.code not in known)
             if output is not None:
@@ -412,41 +453,95 @@ def _rooted(plan: Plan, output: str, options: Options) -> tuple[Finding, ...]:
     return (finding("RLK702", output, told),)
 
 
-def _write(
-    wheel: Wheel, planned: Planned, options: Options, clock: Clock, ahead: _Ahead
-) -> tuple[OutputFacts | None, tuple[Finding, ...]]:
-    """Write the output beside its final name, verify it there, and give it the name."""
-    directory = options.output_directory
-    final = directory / planned.plan.output
-    in_place = _is_input(final, wheel.archive.path)
-    if in_place and not planned.plan.empty:
+@contextmanager
+def _making(
+    wheel: Wheel,
+    decided: _Decided,
+    options: Options,
+    clock: Clock,
+    listed: Mapping[str, RecordEntry],
+    hashing: Mapping[str, Hashing],
+    spans: SpanFinder,
+) -> Iterator[_Making]:
+    """Make a place for the output beside its final name; where nothing came of it, nothing is left."""
+    archive, files = wheel.archive, decided.decisions.files
+    final = options.output_directory / decided.output.filename
+    sizes = {name: member.size for name, member in archive.members.items()}
+    changed = sorted((file for file in files if file.changed), key=lambda file: -sizes[file.path])
+    if changed and _is_input(final, archive.path):
         raise UsageError(
             f"{final}: the result would take the input's place; name another directory by --output"
         )
+    # What changes goes by twice: it is written, and read back.
+    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in changed), clock.on_bytes)
     with ExitStack() as stack:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            temporary = stack.enter_context(working_directory(directory))
+            stack.enter_context(_created(final.parent))
+            directory = stack.enter_context(working_directory(final.parent))
         except OSError as error:
             raise UsageError(
-                f"{directory}: cannot be written to ({error.strerror}); name another by --output"
+                f"{final.parent}: cannot be written to ({error.strerror}); name another by --output"
             ) from error
-        written = temporary / planned.plan.output
-        try:
-            sha256, findings = _write_to(written, wheel, planned, options, clock, ahead)
-        except OSError as error:
-            raise UsageError(
-                f"{final}: cannot be written ({error.strerror}); name another directory by --output"
-            ) from error
+        packing = stack.enter_context(Packing(LEVELS[options.compress], options.jobs, options.max_memory))
+        editing = edit_files(
+            archive,
+            changed,
+            wheel.images,
+            wheel.codes,
+            wheel.held,
+            listed,
+            hashing,
+            spans,
+            directory,
+            count.add,
+        )
+        yield _Making(final, directory, listed, editing, [], packing, count)
+
+
+@contextmanager
+def _created(directory: Path) -> Iterator[None]:
+    """Make a directory, and remove it, and those above that had to be made, if it is empty in the end."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for place in missing:
+                place.rmdir()
+
+
+@contextmanager
+def _told(final: Path) -> Iterator[None]:
+    """Say in a sentence that the output cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{final}: cannot be written ({error.strerror}); name another directory by --output"
+        ) from error
+
+
+def _edit(making: _Making, archive: WheelArchive, output: WheelName) -> bool:
+    """Edit the next file, and deflate it from then on, if there is one and a thread for it."""
+    edited = next(making.editing, None)
+    if edited is not None:
+        making.edited.append(edited)
+        making.packing.begin(output_path(archive, output, edited.name), edited.replacement)
+    return edited is not None
+
+
+def _write(
+    wheel: Wheel, planned: Planned, options: Options, clock: Clock, making: _Making
+) -> tuple[OutputFacts | None, tuple[Finding, ...]]:
+    """Write the output beside its final name, verify it there, and give it the name."""
+    final = making.final
+    with _told(final):
+        sha256, findings = _write_to(wheel, planned, options, clock, making)
         if has_errors(select(findings, (), options.ignore)) and not options.force:
             return None, findings
-        if not in_place:
-            try:
-                os.replace(written, final)
-            except OSError as error:
-                raise UsageError(
-                    f"{final}: cannot be written ({error.strerror}); name another directory by --output"
-                ) from error
+        if not _is_input(final, wheel.archive.path):
+            os.replace(making.directory / final.name, final)
     return OutputFacts(str(final), sha256), findings
 
 
@@ -458,49 +553,33 @@ def _is_input(final: Path, wheel: Path) -> bool:
 
 
 def _write_to(
-    written: Path,
-    wheel: Wheel,
-    planned: Planned,
-    options: Options,
-    clock: Clock,
-    ahead: _Ahead,
+    wheel: Wheel, planned: Planned, options: Options, clock: Clock, making: _Making
 ) -> tuple[str, tuple[Finding, ...]]:
     """Write the wheel, and ask the loader meanwhile; return its SHA-256, and what that and the edits have shown.
 
     A plan that changes nothing gives the input itself.
     """
     archive, plan = wheel.archive, planned.plan
+    written = making.directory / plan.output
     if plan.empty:
         with clock.stage("write"):
             verify_members(
                 archive,
-                [entry for entry in ahead.listed.values() if entry.path in archive.members and entry.digest],
+                [entry for entry in making.listed.values() if entry.path in archive.members and entry.digest],
                 options.jobs,
             )
             shutil.copyfile(archive.path, written)
         return archive.sha256(), ()
-    sizes = {name: member.size for name, member in archive.members.items()}
-    # What changes goes by twice: it is written, and read back.
-    again = sum(sizes[file.path] for file in plan.files if file.changed)
-    count = Count(sum(sizes.values()) + again, clock.on_bytes)
     with clock.stage("edit"):
-        replacements, edits, findings = edit_files(
-            archive,
-            plan.files,
-            wheel.images,
-            wheel.codes,
-            wheel.held,
-            ahead.listed,
-            ahead.digests,
-            ahead.blocks,
-            written.parent,
-            count.add,
-        )
+        while _edit(making, archive, planned.output):
+            pass
+    edited = {file.name: file for file in making.edited}
+    findings = [found for file in plan.files if file.changed for found in edited[file.path].findings]
 
     def verification() -> None:
         if options.verify:
             with clock.stage("verify"):
-                findings.extend(_verify(wheel, planned, edits))
+                findings.extend(_verify(wheel, planned, {name: file.edited for name, file in edited.items()}))
 
     with clock.stage("write"):
         name = planned.output
@@ -509,7 +588,7 @@ def _write_to(
             archive,
             written.parent,
             name=name,
-            replacements=replacements,
+            replacements={file.path: edited[file.path].replacement for file in plan.files if file.changed},
             additions={
                 f"{dist_info}/{PLAN_MEMBER}": Addition(json_bytes(to_json(plan))),
                 f"{dist_info}/{SBOM_MEMBER}": Addition(
@@ -523,7 +602,8 @@ def _write_to(
             verify=options.verify_record,
             jobs=options.jobs,
             max_memory=options.max_memory,
-            told=count.add,
+            packing=making.packing,
+            told=making.count.add,
             meanwhile=verification,
         )
         with WheelArchive(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.ahead import BlockProof, open_ahead
+from relink.ahead import SpanFinder, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
@@ -116,11 +116,11 @@ def read_wheel(
     archive: WheelArchive,
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
-    blocks: BlockProof | None = None,
+    spans: SpanFinder | None = None,
 ) -> Wheel:
     """The same for a wheel that is open.
 
-    :param blocks: told what is held, and begun with.
+    :param spans: begun with for what is held.
     """
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
@@ -157,16 +157,16 @@ def read_wheel(
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
             if cuts := _cuts(content, image):
-                if blocks:
-                    blocks.note(name, cuts, content)
-                held[name] = hold(content, cuts, source.noted, whole=member is members[-1])
+                whole = member is members[-1]
+                finding_spans = spans.begin(name, content, cuts) if spans else None
+                if finding_spans and not whole:
+                    finding_spans.result()
+                held[name] = hold(content, cuts, source.noted, whole=whole)
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
             if name not in held:
                 content.release()
-    if blocks:
-        blocks.begin()
     images = {name: images[name] for name in archive.members if name in images}
     return Wheel(
         archive,

@@ -2,7 +2,8 @@
 
 >>> from relink.wheel.archive import WheelArchive
 >>> from relink.wheel.naming import relinked
->>> from relink.wheel.writer import Replacement, write_wheel
+>>> from relink.wheel.packing import Replacement
+>>> from relink.wheel.writer import write_wheel
 >>> with WheelArchive("x-1.0-cp312-cp312-manylinux_2_34_x86_64.whl") as archive:  # doctest: +SKIP
 ...     name = relinked(archive.name, local="rocm7.2.4", platform="linux_x86_64")
 ...     write_wheel(archive, Path("out"), name=name, replacements={"x/x.so": Replacement(Path("patched.so"))})

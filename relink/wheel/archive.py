@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -24,12 +24,11 @@ from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
 from relink.wheel.bits import Reader
-from relink.wheel.blocks import Block, inflate_blocks
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
-from relink.wheel.stream import CHUNK, MemberStream, content, raw_content
-from relink.wheel.zipformat import DEFLATED, Member
+from relink.wheel.stream import CHUNK, MemberStream, content, inflate_into, raw_content
+from relink.wheel.zipformat import Member
 
 __all__ = ["WheelArchive"]
 
@@ -62,7 +61,6 @@ class WheelArchive:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
-        self._blocks: dict[str, list[Block]] = {}
         self._ahead: dict[str, Future[memoryview]] = {}
         self._begun: list[Future[Any]] = []
         self._closing = False
@@ -235,7 +233,7 @@ class WheelArchive:
                 raise ValueError(f"{self.path} has been closed")
             told(more)
 
-        if not self._read_blocks(name, view, count):
+        if not inflate_into(self._pread, self.member(name), view, count):
             position = 0
             for data in self.chunks(name):
                 view[position : position + len(data)] = data
@@ -243,25 +241,10 @@ class WheelArchive:
                 count(len(data))
         return view
 
-    def _read_blocks(self, name: str, view: memoryview, told: Callable[[int], object]) -> bool:
-        """Read a member block by block; whether that went well."""
-        member = self.member(name)
-        if member.method != DEFLATED:
-            return False
-        found = inflate_blocks(self.raw_reader(name), member.compressed_size, view, told)
-        if found is None or found[1] != member.crc:
-            return False
-        self._blocks[name] = found[0]
-        return True
-
     def raw_reader(self, name: str) -> Reader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""
         start = self.member(name).data_offset
         return lambda offset, length: self._pread(start + offset, length)
-
-    def blocks(self, name: str) -> Sequence[Block]:
-        """Return the deflate blocks of a member that :meth:`read_into` has read, as far as they are known: all or none."""
-        return self._blocks.get(name, ())
 
     def prefix(self, name: str, length: int) -> bytes:
         """Return the first ``length`` bytes, or all if there are fewer, inflating little more than that.

@@ -1,13 +1,17 @@
-"""Inflating a deflate stream (RFC 1951) block by block, to know where each begins.
+"""Where the blocks of a deflate stream (RFC 1951) begin, when what it inflates to is known.
 
 No inflater tells that. But it stops behind a block that says it is the last, and every block begins with the bit that says so:
 each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit the
 next block begins, its header mostly tells, and if not, what the block inflates to when it is ended there.
+
+So blocks are walked through from the beginning of the stream. Far from there a header is looked for, and believed if everything
+from it to the end of the stream inflates to exactly the rest of the content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -16,7 +20,7 @@ from isal import isal_zlib
 from relink.wheel.bits import FILLING, LAST, Reader, taken
 from relink.wheel.stream import InflateError
 
-__all__ = ["WINDOW", "Block", "crc_of", "inflate_blocks", "window_of"]
+__all__ = ["WINDOW", "Block", "Blocks"]
 
 Block: TypeAlias = tuple[int, int]
 """(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
@@ -29,95 +33,199 @@ _FEED: Final = 64 << 10
 _OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
 _LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
-_FEW: Final = (
-    256  # blocks that may have any size; each costs as much as inflating what others must have on average:
-)
-_CONTENT: Final = 16 << 10  # bytes
-_PATIENCE: Final = 64 << 20
+_WALK: Final = 32 << 20  # bytes of content that are walked through without looking for a shorter way
+_SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
+_SEARCHED: Final = 48 << 10  # compressed bytes that are searched for a header at once; most blocks have fewer
+_STORED: Final = (1 << 16) - 1  # bytes that a stored block has at most
+_PATIENCE: Final = 64 << 20
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Inflated:
-    """A block that was inflated.
+class _End:
+    """Where a block ends.
 
-    :ivar start: of its content; `stop`: its end.
+    :ivar start: of the content behind it.
     :ivar byte: the one in the stream that its last bit is in; `aligned`: that is the last one there.
     """
 
-    bit: int
     start: int
-    stop: int
     byte: int
     aligned: bool
     last: bool
 
 
-def inflate_blocks(
-    read: Reader, length: int, into: memoryview, told: Callable[[int], object] = lambda _: None
-) -> tuple[list[Block], int] | None:
-    """Inflate a stream; return where its blocks begin, and the CRC-32 of the content.
+class Blocks:
+    """The blocks of one stream. What would take long, since the stream is odd or made for it, is not found.
 
-    None where that cannot be done: the stream is damaged, does not end where it should, has another size, or consists of blocks
-    so small or so odd that it would take long. Which of these it is shows when it is inflated as one.
-
+    :param read: reads the stream.
     :param length: of the stream in bytes.
-    :param into: as long as the content must be.
-    :param told: how many bytes more have been inflated, each time.
+    :param content: what it inflates to: all of it, from one whose checksum is right.
     """
-    blocks: list[Block] = []
-    bit: int | None = 0
-    start = summed = crc = 0
-    before: _Inflated | None = None  # the last block, if where it ends is a guess
-    patience = len(into) + _PATIENCE
-    read = _buffered(read, length)
-    while bit is not None:
-        block = _inflate_block(read, length, (bit, start), into, told)
-        if block is None:
-            bit, before = _end(read, before, into) if before else None, None
-            continue
-        blocks.append((bit, start))
-        if block.last or block.stop - summed >= _OUTPUT:
-            crc = isal_zlib.crc32(into[summed : block.stop], crc)
-            summed = block.stop
-        if block.last:
-            return blocks, crc
-        if len(blocks) > _FEW + block.stop // _CONTENT:
+
+    def __init__(self, read: Reader, length: int, content: memoryview) -> None:
+        self._read = _buffered(read, length)
+        self._length = length
+        self._content = content
+        self._end: Block = (8 * length, len(content))
+        self._known: Block = (0, 0)
+        self._patience = 2 * len(content) + _PATIENCE  # bytes that may be inflated in all
+
+    def after(self, place: int) -> Block | None:
+        """Return the first block that begins at or behind a place in the content, or the stream's end if none does."""
+        return next((block for block in self._walk(place) if block[1] >= place), None)
+
+    def before(self, place: int) -> Block | None:
+        """Return the last block that begins at or before a place in the content."""
+        found = None
+        for block in self._walk(place):
+            if block[1] > place or block == self._end:
+                break
+            found = block
+        return found
+
+    def _walk(self, place: int) -> Iterator[Block]:
+        """Yield blocks one after the other, at last the end, from one that begins at or before `place`."""
+        if self._known[1] > place:
+            self._known = 0, 0
+        if place - self._known[1] > _WALK:
+            self._known = max(self._known, self._search(place))
+        at: Block | None = self._known
+        before: tuple[Block, _End] | None = None  # the last block, if where the next one begins is a guess
+        while at is not None:
+            end = None if at == self._end else self._inflate(at)
+            if end is None and at != self._end:
+                at, before = self._tried(*before) if before else None, None
+                continue
+            if end is None:
+                yield at
+                return
+            self._known = at
+            yield at
+            self._patience -= max(0, _SMALL - (end.start - at[1]))
+            at, before = self._next(at, end)
+
+    def _next(self, at: Block, end: _End) -> tuple[Block | None, tuple[Block, _End] | None]:
+        """Return what follows on a block, and, if that is a guess, what it is made from."""
+        if end.last:
+            return self._end, None
+        if end.aligned:
+            return (8 * end.byte + 8, end.start), None
+        bit = _guess(self._read, end.byte)
+        return (self._tried(at, end), None) if bit is None else ((bit, end.start), (at, end))
+
+    def _inflate(self, at: Block) -> _End | None:
+        """Inflate one block; None if it does not give what the content is there, or is the last one and the end is elsewhere."""
+        bit, start = at
+        byte, place = divmod(bit, 8)
+        text = self._read(byte, _FEED)
+        if not text:
             return None
-        bit, before = 8 * block.byte + 8, None
-        if not block.aligned:
-            bit, before = _guess(read, block.byte), block
-        if bit is None:
-            patience -= 8 * (block.stop - start + _TRY)
-            if patience < 0:
+        header = int.from_bytes(text[:2], "little") >> place
+        number, count = FILLING[place]
+        number |= (text[0] >> place | 1) << count
+        feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
+        inflater = isal_zlib.decompressobj(-15, self._window(start))
+        stop = start
+        while not inflater.eof:
+            byte += len(text)
+            try:
+                parts = _inflated(inflater, feed, _OUTPUT) if text else ()
+            except InflateError:
                 return None
-            bit, before = _end(read, block, into), None
-        start = block.stop
-    return None
+            for data in parts:
+                if stop + len(data) > start + _LARGEST or not self._is(stop, data):
+                    return None
+                stop += len(data)
+            if not (text and self._patience > 0):
+                return None
+            if not inflater.eof:
+                feed = text = self._read(byte, _FEED)
+        byte -= len(inflater.unused_data)
+        last = bool(header & 1)
+        if last and (byte, stop) != (self._length, len(self._content)):
+            return None
+        return _End(stop, byte - 1, header & 0b110 == 0, last)
 
-
-def window_of(content: memoryview, start: int) -> bytes:
-    """Return the content that a block which begins at `start` may refer back to."""
-    return bytes(content[max(0, start - WINDOW) : start])
-
-
-def crc_of(read: Reader, first: int, last: int, window: bytes, size: int) -> int | None:
-    """Return the CRC-32 of what the blocks from bit `first` to `last` inflate to.
-
-    None if that has not `size` bytes, or no block ends at `last`.
-
-    :param window: content before them.
-    """
-    inflater = isal_zlib.decompressobj(-15, window)
-    try:
-        parts = _inflated(inflater, b"".join(taken(read, first, last, LAST)), size)
-    except InflateError:
+    def _tried(self, at: Block, end: _End) -> Block | None:
+        """Return what follows on a block: the bit at which this, ended there, inflates to what it did."""
+        first, start = at
+        for bit in range(8 * end.byte + 1, 8 * end.byte + 9):
+            feed = b"".join(taken(self._read, first, bit, LAST))
+            inflater = isal_zlib.decompressobj(-15, self._window(start))
+            self._patience -= _TRY
+            with suppress(InflateError):
+                data = b"".join(_inflated(inflater, feed, end.start - start))
+                ended = inflater.eof and not inflater.unused_data
+                if ended and len(data) == end.start - start and self._is(start, data):
+                    return bit, end.start
         return None
-    if not inflater.eof or inflater.unused_data or sum(map(len, parts)) != size:
+
+    def _search(self, place: int) -> Block:
+        """Return a block, not far before a place, that everything behind it was inflated from, or else the first one.
+
+        So can bytes in a stored block be made. Behind its end they go on with the stream's blocks: it is not looked for so near.
+        """
+        behind = len(self._content) - place
+        if 2 * behind > place - self._known[1]:
+            return 0, 0  # walking is not farther
+        tail = self._length * behind // len(self._content)
+        while self._patience > 0 and tail < self._length:
+            tail += tail // 2 + _SEARCHED
+            begin = max(0, self._length - tail)
+            for header in _headers(self._read(begin, _SEARCHED)):
+                if self._patience <= 0:
+                    break
+                bit = 8 * begin + header
+                start = self._start(bit)
+                if start is not None:
+                    if start > place - _STORED:
+                        break
+                    return bit, start
+        return 0, 0
+
+    def _start(self, bit: int) -> int | None:
+        """Return where the content of a block begins, if it is one."""
+        # How much content there is does not depend on what is before it.
+        with suppress(InflateError):
+            start = len(self._content) - sum(map(len, self._rest(bit, bytes(WINDOW))))
+            place = start
+            for data in self._rest(bit, self._window(start)):
+                if not self._is(place, data):
+                    return None
+                place += len(data)
+            return start
         return None
-    return isal_zlib.crc32(parts[1], isal_zlib.crc32(parts[0]))
+
+    def _rest(self, bit: int, window: bytes) -> Iterator[bytes]:
+        """Inflate everything from a bit on.
+
+        :raises isal.isal_zlib.error: it cannot be inflated, does not end where the stream does, or is too much.
+        """
+        inflater = isal_zlib.decompressobj(-15, window)
+        self._patience -= _TRY
+        room = len(self._content)
+        for piece in taken(self._read, bit, 8 * self._length, (0, 0)):
+            for at in range(0, len(piece), _FEED):
+                for data in _inflated(inflater, piece[at : at + _FEED], _OUTPUT):
+                    room -= len(data)
+                    self._patience -= len(data)
+                    if room < 0 or self._patience < 0:
+                        raise InflateError("too much content")
+                    yield data
+        if not inflater.eof or inflater.unused_data:
+            raise InflateError("another end than the stream's")
+
+    def _window(self, start: int) -> bytes:
+        """Return the content that a block which begins at `start` may refer back to."""
+        return bytes(self._content[max(0, start - WINDOW) : start])
+
+    def _is(self, place: int, data: bytes) -> bool:
+        """Whether the content is this at a place."""
+        self._patience -= len(data)
+        return bytes(self._content[place : place + len(data)]) == data
 
 
 def _inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
@@ -145,44 +253,6 @@ def _buffered(read: Reader, length: int) -> Reader:
     return get
 
 
-def _inflate_block(
-    read: Reader, length: int, begin: Block, into: memoryview, told: Callable[[int], object]
-) -> _Inflated | None:
-    """Inflate one block to its place; None if that fails, or it is the last and does not end where all does."""
-    bit, start = begin
-    at, place = divmod(bit, 8)
-    text = read(at, _FEED)
-    if not text:
-        return None
-    header = int.from_bytes(text[:2], "little") >> place
-    number, count = FILLING[place]
-    number |= (text[0] >> place | 1) << count
-    feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
-    inflater = isal_zlib.decompressobj(-15, window_of(into, start))
-    stop = start
-    while not inflater.eof:
-        if not text:
-            return None
-        at += len(text)
-        try:
-            parts = _inflated(inflater, feed, _OUTPUT)
-        except InflateError:
-            return None
-        for data in parts:
-            if len(data) > min(len(into), start + _LARGEST) - stop:
-                return None
-            into[stop : stop + len(data)] = data
-            stop += len(data)
-            told(len(data))
-        if not inflater.eof:
-            feed = text = read(at, _FEED)
-    end = at - len(inflater.unused_data)
-    last = bool(header & 1)
-    if last and (end, stop) != (length, len(into)):
-        return None
-    return _Inflated(bit, start, stop, end - 1, header & 0b110 == 0, last)
-
-
 def _guess(read: Reader, byte: int) -> int | None:
     """Return the one bit behind the first of `byte`, or at its end, where the header of a dynamic block could begin.
 
@@ -202,11 +272,51 @@ def _guess(read: Reader, byte: int) -> int | None:
     return found
 
 
-def _end(read: Reader, block: _Inflated, into: memoryview) -> int | None:
-    """Return the bit at which the block, ended there, inflates to what it did."""
-    content, window = into[block.start : block.stop], window_of(into, block.start)
-    crc = isal_zlib.crc32(content)
-    for bit in range(8 * block.byte + 1, 8 * block.byte + 9):
-        if crc_of(read, block.bit, bit, window, len(content)) == crc:
-            return bit
-    return None
+def _headers(text: bytes) -> Iterator[int]:
+    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`_guess` tells them.
+
+    All bits are looked at at once: each number below has one of them for each bit of the text.
+    """
+    bits = int.from_bytes(text, "little")
+    every = (1 << max(0, 8 * len(text) - 8 * _HEADER)) - 1
+    possible = bits >> 2 & ~(bits >> 1 | bits) & every
+    for first in (4, 9):  # 30 and 31 are no number of codes
+        possible &= ~(bits >> first & bits >> first + 1 & bits >> first + 2 & bits >> first + 3)
+    total = [0] * 8
+    for place, counted in enumerate(_counted(bits >> 13, every)):
+        one, two, four = (bits >> 17 + 3 * place + more & counted for more in range(3))
+        none, some = counted & ~(one | two), one & ~two
+        # A length of n takes 128 >> n: that bit of the sum.
+        shares = [
+            one & two & four,
+            two & four & ~one,
+            some & four,
+            none & four,
+            one & two & ~four,
+            two & ~(one | four),
+            some & ~four,
+        ]
+        carry = 0
+        for weight, share in enumerate((*shares, 0)):
+            was = total[weight]
+            total[weight] = was ^ share ^ carry
+            carry = was & share | carry & (was ^ share)
+        possible &= ~carry  # more than 255
+    possible &= total[7]
+    for less in total[:7]:
+        possible &= ~less
+    while possible:
+        lowest = possible & -possible
+        yield lowest.bit_length() - 1
+        possible ^= lowest
+
+
+def _counted(numbers: int, every: int) -> Iterator[int]:
+    """Yield for each of 19 code lengths the headers that have it: four do, and as many more as the number at a bit says."""
+    for most in range(-3, 16):
+        enough = every
+        if most > 0:
+            for place in range(4):
+                bit = numbers >> place
+                enough = bit & enough if most >> place & 1 else bit | enough
+        yield enough & every

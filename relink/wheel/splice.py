@@ -6,7 +6,6 @@ Where a stretch of content stays what it was, the blocks in it mean the same in 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
@@ -14,17 +13,14 @@ from typing import Final, Protocol, TypeAlias
 from isal import isal_zlib
 
 from relink.wheel.bits import EMPTY_STORED, STORED, Reader, taken
-from relink.wheel.blocks import WINDOW, Block, crc_of, window_of
+from relink.wheel.blocks import WINDOW, Blocks
 
-__all__ = ["Deflater", "Joiner", "Part", "Piece", "Span", "find_parts", "prove"]
+__all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LEAST: Final = 1 << 20
-"""Bytes of a stretch below which deflating it anew costs no more than proving its blocks."""
-
-# Bytes of content: few, since they are held; many, since who inflates them waits for the interpreter each time.
-_AT_ONCE: Final = 8 << 20
+"""Bytes of a stretch below which deflating it anew is done in no time."""
 
 # What a deflater gives depends on how its input is cut, so the input is always cut alike.
 _BLOCK: Final = 1 << 20
@@ -42,17 +38,13 @@ class Deflater(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives.
-
-    :ivar crc: CRC-32 of what they inflate to.
-    """
+    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives."""
 
     start: int
     stop: int
     first: int
     last: int
     read: Reader
-    crc: int
 
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
@@ -74,58 +66,24 @@ class Piece:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Blocks that are inflated at once, at bits and content as in :class:`Span`, and the content before them."""
-
-    start: int
-    stop: int
-    first: int
-    last: int
-    window: bytes
-
-
-def find_parts(
-    blocks: Sequence[Block], stretches: Iterable[range], content: memoryview
-) -> list[tuple[Part, ...]]:
+def find_spans(
+    read: Reader, length: int, content: memoryview, stretches: Iterable[range]
+) -> tuple[Span, ...]:
     """Return the blocks that lie in stretches of content and, with what they refer back to, need nothing before these.
 
-    :param blocks: all of a stream.
+    :param length: of the stream in bytes; `content`: of all of it.
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
-    :param content: of the whole stream; none of it is needed later.
     """
-    starts = [start for _, start in blocks]
+    blocks = Blocks(read, length, content)
     found = []
     for stretch in stretches:
         if len(stretch) < LEAST:
             continue
-        at = bisect_left(starts, stretch.start + WINDOW if stretch.start else 0)
-        end = bisect_right(starts, stretch.stop) - 1
-        parts = []
-        while at < end:
-            first, start = blocks[at]
-            at = max(at + 1, min(end, bisect_right(starts, start + _AT_ONCE) - 1))
-            last, stop = blocks[at]
-            parts.append(Part(start, stop, first, last, window_of(content, start)))
-        if parts:
-            found.append(tuple(parts))
-    return found
-
-
-def prove(read: Reader, found: Iterable[Sequence[Part]]) -> tuple[Span, ...]:
-    """Inflate what :func:`find_parts` has found; return those stretches that consist of whole blocks, in order."""
-    return tuple(span for parts in found if (span := _proved(read, parts)))
-
-
-def _proved(read: Reader, parts: Sequence[Part]) -> Span | None:
-    crc = 0
-    for part in parts:
-        size = part.stop - part.start
-        more = crc_of(read, part.first, part.last, part.window, size)
-        if more is None:
-            return None
-        crc = isal_zlib.crc32_combine(crc, more, size)
-    return Span(parts[0].start, parts[-1].stop, parts[0].first, parts[-1].last, read, crc)
+        first = blocks.after(stretch.start + WINDOW if stretch.start else 0)
+        last = blocks.before(stretch.stop)
+        if first and last and first < last:
+            found.append(Span(first[1], last[1], first[0], last[0], read))
+    return tuple(found)
 
 
 class Joiner:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import Final, cast
+import struct
+from collections.abc import Callable, Iterator
+from gzip import BadGzipFile
+from itertools import chain
+from typing import BinaryIO, Final, cast
 
 from isal import isal_zlib
 
@@ -12,11 +15,13 @@ from relink.errors import WheelError
 from relink.wheel.bits import Reader
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["CHUNK", "InflateError", "MemberStream", "content", "raw_content"]
+__all__ = ["CHUNK", "InflateError", "MemberStream", "content", "inflate_into", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
+_FEED: Final = 1 << 20
+_AT_ONCE: Final = 64 << 20
 
 # The stub of isal calls it an instance.
 InflateError = cast("type[Exception]", isal_zlib.error)
@@ -93,6 +98,37 @@ def content(read: Reader, member: Member) -> Iterator[bytes]:
         yield held
 
 
+def inflate_into(
+    read: Reader, member: Member, into: memoryview, told: Callable[[int], object] = lambda _: None
+) -> bool:
+    """Inflate a member to its place, which hardly needs the interpreter; whether the content is what the directory claims.
+
+    isal does that for gzip files alone (RFC 1952), so it is given one. These are rows of streams, each with its size modulo
+    4 GiB behind it. A member made to be taken for such a row gives itself away: the last size has to be that of all, so what
+    comes before must be empty.
+
+    :param into: as long as the member's content.
+    :param told: how many bytes more have been inflated, each time.
+    """
+    if member.method == STORED or not 0 < member.size < 1 << 32:
+        return False
+    try:
+        if not next(_inflated(read, member), b""):
+            return False
+        gzip = isal_zlib._GzipReader(cast("BinaryIO", _gzip(read, member)), _FEED)  # noqa: SLF001 - in isal's stubs
+        position = 0
+        while position < member.size:
+            size = gzip.readinto(into[position : position + _AT_ONCE])
+            if not size:
+                return False
+            position += size
+            told(size)
+        return not gzip.readinto(bytearray(1))
+    # The last one is for a gzip header without end.
+    except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
+        return False
+
+
 class MemberStream(io.RawIOBase):
     """A member's content as a file that can be read once, front to back.
 
@@ -125,3 +161,10 @@ class MemberStream(io.RawIOBase):
         view[: len(part)] = part
         self._rest = self._rest[len(part) :]
         return len(part)
+
+
+def _gzip(read: Reader, member: Member) -> MemberStream:
+    """Return a deflated member as a gzip file, with nothing but the necessary around it (RFC 1952, 2.3)."""
+    header = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    end = struct.pack("<2I", member.crc, member.size)
+    return MemberStream(chain([header], raw_content(read, member, _FEED), [end]), member.name)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import calendar
 import contextlib
 import hashlib
+import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Final
 
 from relink.errors import RelinkError, UsageError
 from relink.wheel import zipformat as z
@@ -19,6 +20,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import atomic_file
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.packing import Addition, Packing, Replacement, method_of, spans_of
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.readback import ReadBack
 from relink.wheel.record import (
@@ -30,41 +32,15 @@ from relink.wheel.record import (
     start_verification,
     verified,
 )
-from relink.wheel.splice import Span
 from relink.wheel.zipformat import DosTime, Member
-from relink.wheel.zipwriter import Content, Header, Packed, ZipWriter, content_size
+from relink.wheel.zipwriter import Header, ZipWriter, content_size
 
-__all__ = ["Addition", "Replacement", "WrittenWheel", "output_path", "write_wheel"]
+__all__ = ["WrittenWheel", "output_path", "write_wheel"]
 
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
 _UNIX: Final = 3
 _PIECE: Final = 1 << 20
-_AHEAD: Final = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """New content of a member that is in the wheel; its name, place and mode stay.
-
-    :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
-    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.splice.prove`):
-        in them, and in the :data:`~relink.wheel.blocks.WINDOW` before, it is what it was.
-    """
-
-    content: Content
-    size: int | None = None
-    spans: tuple[Span, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A member to add; ``stored`` for content that is compressed already. ``mode``: permission bits."""
-
-    content: Content
-    size: int | None = None
-    mode: int = 0o644
-    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +59,11 @@ class WrittenWheel:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One member of the output: ``source`` is copied, or ``content`` is written."""
+    """One member of the output: ``source`` is copied, or what is ``new`` is written."""
 
     header: Header
     source: Member | None = None
-    content: Content | None = None
-    size: int | None = None
-    spans: tuple[Span, ...] = ()
+    new: Replacement | Addition | None = None
 
 
 def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
@@ -168,13 +142,12 @@ def _jobs(
         path: _Job(
             Header(
                 path,
-                z.STORED if addition.stored else z.DEFLATED,
+                method_of(addition),
                 moment,
                 (stat.S_IFREG | stat.S_IMODE(addition.mode)) << 16,
                 _UNIX,
             ),
-            content=addition.content,
-            size=addition.size,
+            new=addition,
         )
         for path, addition in additions.items()
     }
@@ -190,11 +163,10 @@ def _jobs(
             continue
         header = _header(member, target)
         if path in own:
-            jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), content=own[path]))
+            jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), new=Addition(own[path])))
         elif path in replacements:
-            new = replacements[path]
             header = replace(header, date_time=moment, method=z.DEFLATED)
-            jobs.append(_Job(header, content=new.content, size=new.size, spans=new.spans))
+            jobs.append(_Job(header, new=replacements[path]))
         else:
             jobs.append(_Job(header, source=member))
     jobs += added.values()
@@ -239,6 +211,7 @@ def write_wheel(
     known: Mapping[str, RecordEntry] | None = None,
     jobs: int | None = None,
     max_memory: int | None = None,
+    packing: Packing | None = None,
     told: Callable[[int], object] = lambda _: None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> WrittenWheel:
@@ -262,6 +235,7 @@ def write_wheel(
     :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
+    :param packing: where members have been begun with, of the same level, jobs and memory.
     :param told: how many bytes, unpacked, of copied members are in the output, or of others have been read back, each time.
     :param meanwhile: called once, while others verify, hash and deflate.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
@@ -286,25 +260,30 @@ def write_wheel(
         stack.enter_context(_told(target))
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, level)
-        fresh = [job for job in planned if job.content is not None]
-        threads = jobs or default_jobs()
-        packing = stack.enter_context(_Ahead(writer, fresh, max_memory or _AHEAD, threads))
-        reading = stack.enter_context(ReadBack(file.fileno(), threads, told))
-        packing.begin()
-        # Not before it is time to wait: memory that has been hashed has gone back then.
-        waited_for = next((job for job in planned if packing.has_begun(job)), None)
+        packing = packing or stack.enter_context(Packing(level, jobs, max_memory))
+        reading = stack.enter_context(ReadBack(file.fileno(), jobs or default_jobs(), told))
+        later = sorted((job for job in planned if job.new), key=_size, reverse=True)
+        _begin(packing, later)
+        meanwhile()
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
                 told(job.source.size)
-            else:
-                if job is waited_for:
-                    meanwhile()
-                packed = packing.add(job)
+            elif job.new:
+                packed = packing.take(job.header.name)
+                if packed:
+                    writer.add_packed(job.header, packed)
+                    packed = replace(packed, parts=())
+                else:
+                    packed = writer.add(job.header, job.new.content, job.new.size, spans_of(job.new))
+                later.remove(job)
+                _begin(packing, later)
                 file.flush()
                 reading.begin(writer.members[-1], packed)
-        if waited_for is None:
-            meanwhile()
+        # Local headers were patched, so it cannot be computed on the way.
+        digest, members_end = hashlib.sha256(), writer.size
+        file.flush()
+        hashing = pool.submit(_hash, digest, file.fileno(), range(members_end))
         new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
@@ -314,66 +293,21 @@ def write_wheel(
         )
         _write_record(archive, writer, name, lines, moment)
         size = writer.finish()
-        sha256 = _sha256(file)
-    return WrittenWheel(target, sha256, size, lines, dropped)
+        file.flush()
+        hashing.result()
+        _hash(digest, file.fileno(), range(members_end, size))
+    return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
 
 
-class _Ahead:
-    """Adds new members in their order, and deflates those that come later meanwhile, as far as memory goes."""
-
-    def __init__(self, writer: ZipWriter, fresh: list[_Job], memory: int, threads: int) -> None:
-        self._writer = writer
-        self._later = [*fresh]
-        self._free = memory
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "relink-deflate")
-        self._packing: dict[str, tuple[int, Future[Packed]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def add(self, job: _Job) -> Packed:
-        """Add the next member: as it was deflated ahead, or in one pass to the file."""
-        content = b"" if job.content is None else job.content
-        self._later.remove(job)
-        self.begin(idle=self.has_begun(job))
-        size, packed = self._packing.pop(job.header.name, (0, None))
-        if packed is None:
-            return self._writer.add(job.header, content, job.size, job.spans)
-        try:
-            self._writer.add_packed(job.header, packed.result())
-            return replace(packed.result(), parts=())
-        finally:
-            self._free += size
-
-    def has_begun(self, job: _Job) -> bool:
-        """Whether a member is being deflated already."""
-        return job.header.name in self._packing
-
-    def begin(self, *, idle: bool = False) -> None:
-        """Begin with what comes later, the largest first: it takes longest.
-
-        :param idle: who asks will wait; it has work of its own otherwise.
-        """
-        for job in sorted(self._later, key=lambda job: -(job.size or 0)):
-            if len(self._packing) >= self._threads - (not idle):
-                break
-            if job.header.name in self._packing or job.content is None:
-                continue
-            size = _packed_size(job, job.content)
-            if size <= self._free:
-                self._free -= size
-                packing = self._pool.submit(self._writer.pack, job.header, job.content, job.size, job.spans)
-                self._packing[job.header.name] = (size, packing)
+def _begin(packing: Packing, later: Sequence[_Job]) -> None:
+    """Begin with as many as there is memory for, the largest first: it takes longest."""
+    for job in later:
+        if job.new:
+            packing.begin(job.header.name, job.new)
 
 
-def _packed_size(job: _Job, content: Content) -> int:
-    """Return the bytes that a member takes deflated, which are hardly more than its own; those of its spans are known."""
-    spared = sum(span.stop - span.start - (span.last - span.first) // 8 for span in job.spans)
-    return content_size(content, job.size) - spared
+def _size(job: _Job) -> int:
+    return content_size(job.new.content, job.new.size) if job.new else 0
 
 
 @contextlib.contextmanager
@@ -405,11 +339,7 @@ def _write_record(
         writer.add(replace(header, date_time=moment, method=z.DEFLATED), data)
 
 
-def _sha256(file: BinaryIO) -> str:
-    """SHA-256 of the whole file; local headers were patched, so it cannot be computed on the way."""
-    file.flush()
-    file.seek(0)
-    digest = hashlib.sha256()
-    while data := file.read(_PIECE):
-        digest.update(data)
-    return digest.hexdigest()
+def _hash(digest: hashlib._Hash, file: int, part: range) -> None:
+    """Hash a part of an open file."""
+    for start in part[::_PIECE]:
+        digest.update(os.pread(file, min(_PIECE, part.stop - start), start))

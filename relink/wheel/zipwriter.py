@@ -11,8 +11,8 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, runtime_checkable
 
@@ -23,7 +23,7 @@ from relink.wheel import zipformat as z
 from relink.wheel.splice import Deflater, Joiner, Piece, Span
 from relink.wheel.zipformat import DosTime, Member
 
-__all__ = ["Content", "Header", "Packed", "ZipWriter", "content_size"]
+__all__ = ["Buffer", "Content", "Header", "Packed", "ZipWriter", "content_size", "pack", "pieces"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -159,17 +159,18 @@ def _central(entry: Member) -> bytes:
     )
 
 
-def _pieces(content: Content) -> Iterator[Buffer]:
-    """Yield the content as it comes; each piece is valid until the next is asked for."""
+def pieces(content: Content) -> Iterator[Buffer]:
+    """Yield the content as it comes; each piece is valid until the one after the next is asked for."""
     if isinstance(content, (bytes, bytearray, memoryview)):
         yield content
     elif isinstance(content, Path):
         with content.open("rb", buffering=0) as file:
-            yield from _pieces(file)
+            yield from pieces(file)
     elif isinstance(content, Readable):
-        buffer = memoryview(bytearray(_PIECE))
+        buffer, other = memoryview(bytearray(_PIECE)), memoryview(bytearray(_PIECE))
         while length := content.readinto(buffer):
             yield buffer[:length]
+            buffer, other = other, buffer
     else:
         yield from content
 
@@ -197,47 +198,61 @@ def content_size(content: Content, size: int | None) -> int:
     )
 
 
-def _pack(
-    header: Header,
+def pack(
+    name: str,
     content: Content,
-    announced: int,
+    size: int | None,
+    spans: Sequence[Span] = (),
+    *,
     level: int,
-    spans: Sequence[Span],
-    write: Callable[[Buffer], object],
+    method: int = z.DEFLATED,
+    write: Callable[[Buffer], object] | None = None,
 ) -> Packed:
-    """Deflate (what is in no span) or store ``content`` to ``write``.
+    """Deflate (what is in no span) or store the content of a member, on any thread.
 
+    :param size: of the content in bytes; needed for pieces only.
+    :param write: takes what comes out; without, the result holds it.
     :raises RelinkError: the content does not have the size that was announced.
     """
+    announced = content_size(content, size)
     crc = seen = compressed = 0
+    parts: list[bytes] = []
+
+    def keep(data: Buffer) -> None:
+        parts.append(bytes(data))
+
+    write = write or keep
 
     def put(data: Buffer) -> None:
         nonlocal compressed
         write(data)
         compressed += len(data)
 
-    joiner = Joiner(lambda: _deflater(level), spans, put) if header.method == z.DEFLATED else None
+    joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
     digest = hashlib.sha256() if spans else None
+    waiting: list[Future[None]] = []
     with ThreadPoolExecutor(1, "relink-hash") as pool:
-        for piece in _pieces(content):
+        for piece in pieces(content):
             view = memoryview(piece).cast("B")
-            hashing = pool.submit(digest.update, view) if digest else None
+            if digest:
+                waiting.append(pool.submit(digest.update, view))
             if joiner:
                 joiner.add(view)
             else:
                 crc = isal_zlib.crc32(view, crc)
                 put(view)
             seen += len(view)
-            if hashing:
-                hashing.result()  # a piece is gone when the next one is asked for
-    pieces = joiner.finish() if joiner else ()
-    for made in pieces:
-        crc = isal_zlib.crc32_combine(crc, made.crc, made.size)
+            if len(waiting) > 1:
+                waiting.pop(0).result()
+    made = joiner.finish() if joiner else ()
+    for one in made:
+        crc = isal_zlib.crc32_combine(crc, one.crc, one.size)
     if seen != announced:
-        raise RelinkError(f"{header.name!r} was announced with {announced} bytes and has {seen}")
-    if compressed > _at_most(header.method, seen):
-        raise RelinkError(f"{header.name!r}: {seen} bytes became {compressed}; please report this")
-    return Packed(crc, compressed, seen, (), pieces if spans else (), digest.digest() if digest else None)
+        raise RelinkError(f"{name!r} was announced with {announced} bytes and has {seen}")
+    if compressed > _at_most(method, seen):
+        raise RelinkError(f"{name!r}: {seen} bytes became {compressed}; please report this")
+    sha256 = digest.digest() if digest else None
+    return Packed(crc, compressed, seen, tuple(parts), made if spans else (), sha256)
 
 
 class ZipWriter:
@@ -259,6 +274,11 @@ class ZipWriter:
         """What has been written, in order."""
         return self._members
 
+    @property
+    def size(self) -> int:
+        """Bytes that have been written."""
+        return self._offset
+
     def copy(self, header: Header, member: Member, raw: Iterable[bytes]) -> None:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
         self.add_packed(header, Packed(member.crc, member.compressed_size, member.size), raw)
@@ -279,7 +299,15 @@ class ZipWriter:
         # A first header with what is known: it is as long as the right one, which replaces it.
         self._write(_local(header, 0, 0, announced))
         start = self._offset
-        packed = _pack(header, content, announced, self._level, spans, self._write)
+        packed = pack(
+            header.name,
+            content,
+            announced,
+            spans,
+            level=self._level,
+            method=header.method,
+            write=self._write,
+        )
         self._file.seek(offset)
         self._file.write(_local(header, packed.crc, packed.compressed_size, packed.size))
         self._file.seek(self._offset)
@@ -287,22 +315,13 @@ class ZipWriter:
         return packed
 
     def add_packed(self, header: Header, packed: Packed, parts: Iterable[bytes] | None = None) -> None:
-        """Add what :meth:`pack` made; the same bytes as by :meth:`add`."""
+        """Add what :func:`pack` made; the same bytes as by :meth:`add`."""
         offset = self._offset
         self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
         start = self._offset
         for data in packed.parts if parts is None else parts:
             self._write(data)
         self._note(header, packed, offset, start)
-
-    def pack(
-        self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
-    ) -> Packed:
-        """Do the work of :meth:`add` in memory; may be called from any thread."""
-        parts: list[bytes] = []
-        announced = content_size(content, size)
-        packed = _pack(header, content, announced, self._level, spans, lambda data: parts.append(bytes(data)))
-        return replace(packed, parts=tuple(parts))
 
     def _note(self, header: Header, packed: Packed, offset: int, start: int) -> None:
         self._members.append(

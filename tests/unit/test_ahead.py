@@ -11,12 +11,12 @@ import threading
 import time
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from relink import ahead
 from relink.errors import WheelError
-from relink.wheel import splice
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 
@@ -72,47 +72,77 @@ def test_damage_at_its_beginning_leaves_nothing_open(tmp_path: Path) -> None:
 
 def test_contents_are_hashed_meanwhile() -> None:
     contents = {"a": ("sha256", memoryview(ELF)), "b": ("sha512", memoryview(b"b"))}
-    with ahead.hashed_ahead(contents) as digests:
-        assert digests["b"].result() == hashlib.sha512(b"b").digest()
-        assert digests["a"].result() == hashlib.sha256(ELF).digest()
+    with ahead.hashed_ahead(contents) as hashing:
+        assert hashing["b"].digest.result() == hashlib.sha512(b"b").digest()
+        assert hashing["a"].digest.result() == hashlib.sha256(ELF).digest()
 
 
-def test_what_nobody_waits_for_is_not_hashed_to_the_end() -> None:
-    content = memoryview(bytes(32 * ahead._PIECE))
-    with ahead.hashed_ahead({"a": ("sha256", content)}) as digests:
-        pass
-    digest, parts = hashlib.sha256(), [hashlib.sha256().digest()]
-    for _ in range(31):
-        digest.update(content[: ahead._PIECE])
-        parts.append(digest.digest())
-    assert digests["a"].result() in parts
+class Slow:
+    """An algorithm that waits after each piece until it is let go on."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.going_on = threading.Semaphore(0)
+
+    def update(self, piece: memoryview) -> None:
+        assert self.going_on.acquire(timeout=10)
+        self.sizes.append(len(piece))
+
+    def digest(self) -> bytes:
+        return bytes(self.sizes)
 
 
-def test_what_nobody_waits_for_is_not_proved_to_the_end(
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    slow = Slow()
+    monkeypatch.setattr(ahead, "_PIECE", 10)
+    monkeypatch.setattr("relink.ahead.hashlib.new", lambda *_, **__: slow)
+    return slow
+
+
+@pytest.mark.parametrize(("stop", "pieces"), [(1, 1), (10, 1), (11, 2), (30, 3), (35, 4)])
+def test_what_has_been_hashed_can_be_waited_for(slow: Slow, stop: int, pieces: int) -> None:
+    with ahead.hashed_ahead({"a": ("sha256", memoryview(bytes(35)))}) as hashing:
+        slow.going_on.release(pieces)
+        hashing["a"].wait(stop)
+        assert slow.sizes == [10, 10, 10, 5][:pieces]
+        slow.going_on.release(4)
+        assert hashing["a"].digest.result() == bytes([10, 10, 10, 5])
+
+
+def test_what_nobody_waits_for_is_not_hashed_to_the_end(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "going_on", Mock(acquire=lambda **_: threading.Event().wait(0.01) is False))
+    with ahead.hashed_ahead({"a": ("sha256", memoryview(bytes(10_000)))}) as hashing:
+        hashing["a"].wait(1)
+    assert hashing["a"].digest.cancelled()
+    assert 0 < len(slow.sizes) < 1000
+
+
+def test_what_nobody_waits_for_is_not_looked_for_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splice, "_AT_ONCE", 1 << 18)
-    content = random.Random(1).randbytes(1 << 10) * (4 << 10)
+    monkeypatch.setattr(ahead, "_LARGE", 1 << 20)
+    content = random.Random(1).randbytes(4 << 20)
     with WheelArchive(make_wheel(tmp_path, {"demo/a.so": content})) as archive:
-        proof = ahead.BlockProof(archive)
         view = archive.read_into("demo/a.so")
         read, count = archive.raw_reader("demo/a.so"), 0
+        finder = ahead.SpanFinder(archive)
 
         def waiting(offset: int, length: int) -> bytes:
             nonlocal count
             count += 1
-            assert proof._stop.wait(10)
+            assert finder._left.wait(10)
             return read(offset, length)
 
         monkeypatch.setattr(archive, "raw_reader", lambda _: waiting)
-        with proof:
-            proof.note("demo/a.so", [range(len(content))], view)
-            proof.begin()
+        monkeypatch.setattr("relink.wheel.blocks._AHEAD", 1)
+        with finder:
+            finder.begin("demo/a.so", view, [range(len(content))])
             while not count:
                 time.sleep(0.001)
         assert count == 1
         with pytest.raises(WheelError, match="nobody waits"):
-            proof.spans("demo/a.so")
+            finder.spans("demo/a.so")
 
 
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:

@@ -300,7 +300,7 @@ def test_a_difference_forbids_the_output(
     assert not report.ok
     assert report.output is None
     assert only(report.findings, "RLK601").subject == "demo/a.so"
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
     assert relink(vendor, works.options(tmp_path / "out", jobs=jobs, verify=False)).ok
     assert os.listdir(tmp_path / "out") == [OUTPUT]
 

@@ -1,9 +1,13 @@
-"""Streams inflated block by block: what any other inflater makes of them, and where each block begins."""
+"""Where the blocks of a stream begin: walked through from its beginning, or looked for from its end."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import random
 import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,33 +17,62 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from relink.wheel import blocks
-from relink.wheel.bits import END, FILLING, LAST, taken
-from relink.wheel.blocks import Block, crc_of, inflate_blocks
+from relink.wheel.bits import END, FILLING, LAST, Bits, taken
+from relink.wheel.blocks import Block, Blocks
+from relink.wheel.stream import InflateError
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
+STRATEGIES = {"default": zlib.Z_DEFAULT_STRATEGY, "codes": zlib.Z_HUFFMAN_ONLY, "fixed": zlib.Z_FIXED}
 
-def found(stream: bytes, size: int) -> tuple[list[Block], int, bytes] | None:
-    into = bytearray(size)
-    result = inflate_blocks(reader(stream), len(stream), memoryview(into))
-    return result and (*result, bytes(into))
+
+def blocks_of(stream: bytes, content: bytes) -> Blocks:
+    return Blocks(reader(stream), len(stream), memoryview(content))
+
+
+def walked(stream: bytes, content: bytes) -> list[Block]:
+    return [*blocks_of(stream, content)._walk(0)]
+
+
+def whole_of(inflater: Any, stream: bytes) -> bytes:
+    data: bytes = inflater.decompress(stream)
+    if not inflater.eof or inflater.unused_data:
+        raise EOFError
+    return data
+
+
+def inflated(stream: bytes) -> bytes:
+    """What zlib makes of a stream that ends where it should."""
+    return whole_of(zlib.decompressobj(-15), stream)
+
+
+def inflated_by_isal(stream: bytes) -> bytes:
+    return whole_of(isal_zlib.decompressobj(-15), stream)
+
+
+def begins(stream: bytes, block: Block, content: bytes, inflate: Callable[[bytes], bytes] = inflated) -> bool:
+    """Whether the stream, ended where the block begins, inflates to the content before it."""
+    try:
+        data = inflate(b"".join(taken(reader(stream), 0, block[0], LAST)))
+    except (zlib.error, InflateError, EOFError):
+        return False
+    return data == content[: block[1]]
 
 
 def check(stream: bytes, content: bytes) -> list[Block]:
-    """All content is there; ended where a block begins, the stream inflates to what comes before."""
-    result = found(stream, len(content))
-    assert result
-    places, crc, into = result
-    assert into == content
-    assert crc == zlib.crc32(content)
-    assert places[0] == (0, 0)
-    assert places == sorted(places)
-    for bit, start in places:
-        ended = b"".join(taken(reader(stream), 0, bit, LAST))
-        assert zlib.decompress(ended, wbits=-15) == content[:start]
-    return places
+    """All blocks up to the end are there, and each begins where it should."""
+    found = walked(stream, content)
+    assert found[0] == (0, 0)
+    assert found == sorted(found)
+    assert found.pop() == (8 * len(stream), len(content))
+    assert [block for block in found if not begins(stream, block, content)] == []
+    return found
 
 
-STRATEGIES = {"default": zlib.Z_DEFAULT_STRATEGY, "codes": zlib.Z_HUFFMAN_ONLY, "fixed": zlib.Z_FIXED}
+def calls(monkeypatch: pytest.MonkeyPatch, name: str) -> Mock:
+    """Note the calls of a method of :class:`Blocks`; the first argument of each is the object."""
+    mock = Mock(wraps=getattr(Blocks, name))
+    monkeypatch.setattr(Blocks, name, lambda *arguments, call=mock: call(*arguments))
+    return mock
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
@@ -49,32 +82,58 @@ def test_streams_of_zlib(level: int, strategy: int) -> None:
     assert len(check(deflate(content, level, strategy), content)) > 5
 
 
+def isal(content: bytes, level: int) -> bytes:
+    deflater = isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15)
+    return deflater.compress(content) + deflater.flush()
+
+
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_streams_of_isal(level: int) -> None:
     content = made(level, 700 * KIB)
-    deflater = isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15)
-    assert len(check(deflater.compress(content) + deflater.flush(), content)) > 1
+    assert len(check(isal(content, level), content)) > 1
+
+
+def flushed(content: bytes, flush: int) -> bytes:
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
+    stream = b""
+    for at in range(0, len(content), 7 * KIB):
+        stream += deflater.compress(content[at : at + 7 * KIB]) + deflater.flush(flush)
+    return stream + deflater.flush()
 
 
 @pytest.mark.parametrize("flush", [zlib.Z_PARTIAL_FLUSH, zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH])
 def test_blocks_without_content(flush: int) -> None:
     """What a flush leaves is a stored block, or one of fixed codes, in any place of a byte."""
     content = made(4, 300 * KIB)
-    deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
-    stream = b""
-    for at in range(0, len(content), 7 * KIB):
-        stream += deflater.compress(content[at : at + 7 * KIB]) + deflater.flush(flush)
-    places = check(stream + deflater.flush(), content)
+    places = check(flushed(content, flush), content)
     assert len({start for _, start in places}) < len(places)
+
+
+def test_of_blocks_at_one_place() -> None:
+    content = made(4, 60 * KIB)
+    stream = flushed(content, zlib.Z_SYNC_FLUSH)
+    every = walked(stream, content)
+    (first, *_, last) = (block for block in every if block[1] == 14 * KIB)
+    assert blocks_of(stream, content).after(14 * KIB) == first != last
+    assert blocks_of(stream, content).before(14 * KIB) == last
 
 
 def test_the_filling() -> None:
     """What relink puts around blocks that it takes over can be taken over itself."""
     for place, (number, count) in enumerate(FILLING):
         assert count % 8 == place
-        stream = (number | LAST[0] << count).to_bytes(-(-(count + LAST[1]) // 8), "little")
+        stream = whole((number, count), LAST)
         assert zlib.decompress(stream, wbits=-15) == b""
         check(stream, b"")
+
+
+def whole(*bits: Bits) -> bytes:
+    """Bits one behind the other, as bytes."""
+    number = count = 0
+    for value, width in bits:
+        number |= value << count
+        count += width
+    return number.to_bytes(-(-count // 8), "little")
 
 
 def test_a_wrong_guess_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,74 +159,132 @@ def test_a_wrong_guess_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {*guessed} - right
 
 
-def test_what_is_left_to_others() -> None:
-    content = made(1, 200 * KIB)
-    stream = deflate(content, 6)
-    assert found(stream, len(content))
-    assert found(stream, len(content) - 1) is None
-    assert found(stream, len(content) + 1) is None
-    assert found(stream[:-1], len(content)) is None
-    assert found(stream + b"\0", len(content)) is None
-    assert found(b"", 0) is None
-    assert found(b"\x07", 0) is None  # there is no fourth kind of block
-    assert found(stream + stream, 2 * len(content)) is None
+DAMAGED = made(1, 200 * KIB)
+STREAM = deflate(DAMAGED, 6)
 
 
-def test_so_large_blocks_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stream", "content"),
+    [
+        (STREAM, DAMAGED[:-1]),
+        (STREAM, DAMAGED + b"\0"),
+        (STREAM[:-1], DAMAGED),
+        (STREAM + b"\0", DAMAGED),
+        (STREAM + STREAM, DAMAGED + DAMAGED),
+        (b"", b"content"),
+        (b"\x07", b""),
+        (b"\x07", b"content"),
+    ],
+    ids=[
+        "content short",
+        "content long",
+        "stream short",
+        "stream long",
+        "two streams",
+        "nothing",
+        "kind",
+        "kind too",
+    ],
+)
+def test_an_end_that_is_not_there(stream: bytes, content: bytes) -> None:
+    found = blocks_of(stream, content)
+    assert found.after(len(content)) is None
+    assert (8 * len(stream), len(content)) not in walked(stream, content)
+    assert [block for block in walked(stream, content) if not begins(stream, block, content)] in (
+        [],
+        [(0, 0)],
+    )
+
+
+def test_so_large_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(300 * KIB)
     stream = deflate(content, 6)
-    assert found(stream, len(content))
+    check(stream, content)
     monkeypatch.setattr(blocks, "_LARGEST", 200 * KIB)
-    assert found(stream, len(content)) is None
+    assert walked(stream, content) == []
+    assert blocks_of(stream, content).before(len(content)) is None
 
 
-def test_so_small_blocks_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Mock(wraps=blocks._inflate_block)
-    monkeypatch.setattr(blocks, "_inflate_block", one)
-    assert found(b"\0\0\0\xff\xff" * 5000 + END, 0) is None
+def test_so_small_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs as much as one of 16 KiB does."""
+    monkeypatch.setattr(blocks, "_PATIENCE", 4 << 20)
+    one = calls(monkeypatch, "_inflate")
+    stream = b"\0\0\0\xff\xff" * 1000 + END
+    assert blocks_of(stream, b"").after(1) is None
     assert one.call_count == 257
 
 
-def test_so_odd_blocks_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("patience", "enough"), [(64 << 20, True), (0, False)])
+def test_so_odd_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch, patience: int, enough: bool) -> None:
     """Each end of blocks with fixed codes has to be tried."""
+    monkeypatch.setattr(blocks, "_PATIENCE", patience)
     content = made(2, 800 * KIB)
-    stream = deflate(content, 6, zlib.Z_FIXED)
-    assert found(stream, len(content))
-    monkeypatch.setattr(blocks, "_PATIENCE", 0)
-    assert found(stream, len(content)) is None
+    found = blocks_of(deflate(content, 6, zlib.Z_FIXED), content)
+    assert (found.after(len(content)) is not None) is enough
 
 
 def test_stored_blocks_end_where_a_byte_does(monkeypatch: pytest.MonkeyPatch) -> None:
     content = made(3, 800 * KIB)
-    monkeypatch.setattr(blocks, "_end", None)
-    check(deflate(content, 0), content)
+    stream = deflate(content, 0)
+    monkeypatch.setattr(blocks, "_guess", None)
+    monkeypatch.setattr(Blocks, "_tried", None)
+    assert len(check(stream, content)) > 10
+
+
+def test_places() -> None:
+    content = made(5, 700 * KIB)
+    stream = deflate(content, 6)
+    assert blocks_of(stream, content).after(len(content)) == (8 * len(stream), len(content))
+    agrees(blocks_of(stream, content), [*check(stream, content), (8 * len(stream), len(content))])
+
+
+def agrees(found: Blocks, every: Sequence[Block], more: Iterable[int] = ()) -> None:
+    """All over the content, in any order, the blocks are those of a list that has them all.
+
+    Where blocks without content are, which of them comes first depends on what was asked for before.
+    """
+    starts = [start for _, start in every]
+    rng = random.Random(8)
+    places = {0, starts[-1], *more, *(rng.randrange(starts[-1]) for _ in range(4))}
+    for start in rng.sample(starts[1:-1], 2):
+        places |= {start - 1, start, start + 1}
+    for order in (sorted(places), sorted(places, reverse=True)):
+        for place in order:
+            assert found.before(place) == every[bisect.bisect_right(starts[:-1], place) - 1], place
+            after = found.after(place)
+            assert after, place
+            assert after in every, place
+            assert after[1] == starts[bisect.bisect_left(starts, place)], place
+
+
+SMALL = [(content, deflate(content, 6, memory=1)) for content in (made(seed, 9 * KIB) for seed in range(4))]
 
 
 @given(
     st.one_of(
         st.binary(max_size=300),
         st.builds(
-            lambda seed, at, bit: flipped(deflate(made(seed, 9 * KIB), 6, memory=1), at, bit),
-            st.integers(0, 5),
+            lambda seed, at, bit: flipped(SMALL[seed][1], at, bit),
+            st.integers(0, 3),
             st.integers(0, 9 * KIB),
             st.integers(0, 7),
         ),
     ),
+    st.integers(0, 3),
     st.integers(0, 9 * KIB),
 )
-def test_damage_is_told_or_left_to_others(stream: bytes, size: int) -> None:
-    inflater = zlib.decompressobj(-15)
-    try:
-        content: bytes | None = inflater.decompress(stream)
-        if not inflater.eof or inflater.unused_data:
-            content = None
-    except zlib.error:
-        content = None
-    for length in {size, len(content or b"")}:
-        result = found(stream, length)
-        assert result is None or content is None or result[2] == content
-        if content is not None and len(content) == length and result:
-            assert result[1] == zlib.crc32(content)
+def test_of_a_damaged_stream_nothing_wrong_is_found(stream: bytes, seed: int, place: int) -> None:
+    contents = [SMALL[seed][0]]
+    # zlib takes fewer streams: not all whose code of distances is incomplete.
+    with suppress(InflateError, EOFError):
+        contents.append(inflated_by_isal(stream))
+    for content in contents:
+        found = [blocks_of(stream, content).before(place), blocks_of(stream, content).after(place)]
+        for block in (*found, *walked(stream, content)):
+            if block == (8 * len(stream), len(content)):
+                assert inflated_by_isal(stream) == content
+            else:
+                assert block is None or begins(stream, block, content, inflated_by_isal)
 
 
 def flipped(stream: bytes, at: int, bit: int) -> bytes:
@@ -175,20 +292,289 @@ def flipped(stream: bytes, at: int, bit: int) -> bytes:
     return stream[:at] + bytes([stream[at] ^ 1 << bit]) + stream[at + 1 :]
 
 
-def test_blocks_are_proved() -> None:
-    content = bytes(random.Random(1).choices(b"words", k=700 * KIB))
+def headers(text: bytes) -> list[int]:
+    """The bits where a header could begin, each looked at alone (RFC 1951, 3.2.7)."""
+    found = []
+    for bit in range(8 * len(text) - 88):
+        number = int.from_bytes(text[bit // 8 : bit // 8 + 12], "little") >> bit % 8
+        final, kind, literals, distances = number & 1, number >> 1 & 3, number >> 3 & 31, number >> 8 & 31
+        if final or kind != 0b10 or literals > 29 or distances > 29:
+            continue
+        lengths = [number >> 17 + 3 * place & 7 for place in range((number >> 13 & 15) + 4)]
+        if sum(128 >> length for length in lengths if length) == 128:
+            found.append(bit)
+    return found
+
+
+def test_headers_in_what_is_none() -> None:
+    text = random.Random(2).randbytes(16 * KIB)
+    assert [*blocks._headers(text)] == headers(text) != []
+
+
+@pytest.mark.parametrize("level", [1, 6, 9])
+def test_headers_of_a_stream(level: int) -> None:
+    content = made(level, 30 * KIB)
+    stream = deflate(content, level, memory=2)
+    found = [*blocks._headers(stream)]
+    assert found == headers(stream)
+    dynamic = [
+        bit
+        for bit, _ in walked(stream, content)[:-1]
+        if int.from_bytes(stream[bit // 8 :][:2], "little") >> bit % 8 & 0b111 == 0b100
+    ]
+    assert {*dynamic} & {*range(8 * len(stream) - 88)} <= {*found}
+    assert len(dynamic) > 10
+
+
+@st.composite
+def header(draw: st.DrawFn) -> Bits:
+    """A header's bits, mostly of a complete code."""
+    lengths = [1, 1]
+    for place in draw(st.lists(st.integers(0, 18), max_size=17)):
+        if lengths[place % len(lengths)] < 7:
+            lengths.append(lengths[place % len(lengths)] + 1)
+            lengths[place % (len(lengths) - 1)] += 1
+    lengths += [0] * draw(st.integers(0, 19 - len(lengths)))
+    number = width = 0
+    fields = [(draw(st.sampled_from((0b100, 0b100, 0b100, 0b101, 0b010))), 3)]
+    fields += [(draw(st.integers(0, 31)), 5), (draw(st.integers(0, 31)), 5)]
+    fields += [(max(0, len(lengths) - 4), 4)]
+    fields += [(length, 3) for length in draw(st.permutations(lengths + [0] * max(0, 4 - len(lengths))))]
+    for value, count in fields:
+        number |= value << width
+        width += count
+    return number, width
+
+
+@given(
+    st.lists(st.one_of(header(), st.tuples(st.just(0), st.integers(0, 9))), max_size=6),
+    st.binary(max_size=40),
+)
+def test_headers_are_those_that_are_possible(parts: list[Bits], rest: bytes) -> None:
+    text = whole(*parts) + rest
+    assert [*blocks._headers(text)] == headers(text)
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is far for real would make slow tests."""
+    monkeypatch.setattr(blocks, "_WALK", 64 * KIB)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many places are asked for of one stream."""
+    monkeypatch.setattr(blocks, "_PATIENCE", 1 << 40)
+
+
+@pytest.mark.usefixtures("far", "patient")
+@pytest.mark.parametrize("level", [1, 6])
+def test_what_is_searched_for_is_what_walking_finds(level: int) -> None:
+    content = made(level, 2 << 20)
+    stream = deflate(content, level)
+    every = walked(stream, content)
+    assert every[-1] == (8 * len(stream), len(content))
+    agrees(blocks_of(stream, content), every, range(1900 * KIB, 2048 * KIB, 70 * KIB))
+
+
+@pytest.mark.usefixtures("far", "patient")
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_what_is_searched_for_in_streams_of_isal(level: int) -> None:
+    """They have few blocks, or those of level 0 no headers."""
+    content = made(level, 1 << 20)
+    stream = isal(content, level)
+    every = {start: (bit, start) for bit, start in walked(stream, content)[:-1]}  # the last at each place
+    found = blocks_of(stream, content)
+    for place in range(len(content), 0, -150 * KIB):
+        assert found.before(place) == every[max(start for start in every if start <= place)]
+
+
+@pytest.mark.usefixtures("far", "patient")
+@pytest.mark.parametrize(("level", "strategy"), [(0, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED)])
+def test_where_no_header_is(level: int, strategy: int) -> None:
+    content = made(3, 300 * KIB)
+    stream = deflate(content, level, strategy)
+    agrees(blocks_of(stream, content), walked(stream, content))
+
+
+@pytest.mark.usefixtures("far")
+def test_blocks_in_between_are_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = made(7, 3 << 20)
     stream = deflate(content, 6)
-    result = found(stream, len(content))
-    assert result
-    places = result[0]
-    first, start = places[len(places) // 3]
-    last, stop = places[2 * len(places) // 3]
-    window, size = content[start - 32 * KIB : start], stop - start
-    right = zlib.crc32(content[start:stop])
-    read = reader(stream)
-    assert crc_of(read, first, last, window, size) == right
-    assert crc_of(read, first, last, bytes(32 * KIB), size) not in (None, right)
-    assert [crc_of(read, first, last, window, size + more) for more in (-1, 1)] == [None, None]
-    assert [crc_of(read, first, last + bit, window, size) for bit in range(-9, 9) if bit] == [None] * 17
-    assert [crc_of(read, first + bit, last, window, size) for bit in range(-9, 9) if bit] == [None] * 17
-    assert crc_of(read, first, first, window, 0) == 0
+    every = len(walked(stream, content))
+    search, inflate = calls(monkeypatch, "_search"), calls(monkeypatch, "_inflate")
+    found = blocks_of(stream, content)
+    place = len(content) - 300 * KIB
+    after, before = found.after(place), found.before(len(content) - 100 * KIB)
+    assert after
+    assert before
+    assert place <= after[1] < before[1]
+    assert begins(stream, after, content)
+    assert begins(stream, before, content)
+    assert search.call_count in (1, 2)
+    assert 0 < inflate.call_count < every / 3
+    assert min(call.args[1][1] for call in inflate.call_args_list) > place - 700 * KIB
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize("walk", [64 * KIB, 16 << 20])
+def test_what_is_near_is_walked_to(monkeypatch: pytest.MonkeyPatch, walk: int) -> None:
+    """From the beginning, if that is not farther than the end; from the last block, if that is near."""
+    monkeypatch.setattr(blocks, "_WALK", walk)
+    content = made(7, 2 << 20)
+    stream = deflate(content, 6)
+    headers, inflate = Mock(), calls(monkeypatch, "_inflate")
+    monkeypatch.setattr(blocks, "_headers", headers)
+    found = blocks_of(stream, content)
+    assert found.before(1200 * KIB)
+    assert (block := found.after(1240 * KIB))
+    assert block[1] < 1500 * KIB
+    assert headers.call_count == 0
+    assert inflate.call_count < 30
+
+
+def raw(content: bytes, memory: int = 8) -> bytes:
+    """Blocks that end where a byte does, none of which is the last."""
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -15, memory)
+    return deflater.compress(content) + deflater.flush(zlib.Z_FULL_FLUSH)
+
+
+def stored(content: bytes) -> bytes:
+    """Blocks of at most 65,535 bytes, from one byte's beginning to another's."""
+    parts = (content[at : at + 65535] for at in range(0, len(content), 65535))
+    return b"".join(
+        b"\0" + len(part).to_bytes(2, "little") + (len(part) ^ 65535).to_bytes(2, "little") + part
+        for part in parts
+    )
+
+
+def copied(size: int, distance: int) -> bytes:
+    """A block, up to a byte's end, that says: take `size` bytes (23 to 26) from `distance` (769 to 1024) before."""
+    ones, zeros = (0, 1), (1, 1)  # the codes of the code lengths 1, and of a run of zeros
+    fields = [(0b100, 3), (271 - 257, 5), (20 - 1, 5), (15, 4)]
+    fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in (16, 17, 18, *[0] * 14, 1, 15)]
+    fields += [zeros, (138 - 11, 7), zeros, (118 - 11, 7), ones]  # 256, the end
+    fields += [zeros, (13 - 11, 7)]  # 257 to 269
+    fields += [ones]  # 270: 23 to 26
+    fields += [zeros, (19 - 11, 7), ones]  # 19: 769 to 1024
+    fields += [(1, 1), (size - 23, 2), (0, 1), (distance - 769, 8), (0, 1)]
+    bits = sum(width for _, width in fields)
+    return whole((0, -bits % 8), *fields)
+
+
+HEAD, REST = made(3, 500 * KIB), made(4, 60 * KIB)
+RAW = raw(REST)
+
+
+def misleading() -> bytes:
+    """Bytes that, at one place every 4 KiB, inflate to themselves: a copy of what was 800 bytes before, and a stored block."""
+    text = bytearray(random.Random(1).randbytes(65000))
+    for at in range(1000, 64000, 4000):
+        left = len(text) - at - 823
+        block = b"?!" + copied(23, 800) + stored(bytes(left))[:5]
+        text[at : at + 23] = text[at + 800 : at + 823] = block
+    return bytes(text)
+
+
+FALSE = {
+    "the same blocks": RAW[-15000:],
+    "all of them": RAW * 2,
+    "a whole stream": deflate(REST, 6),
+    "nothing": random.Random(2).randbytes(60000) + whole(FILLING[1], FILLING[1], FILLING[6]),
+    "itself": misleading(),
+}
+
+
+@pytest.mark.usefixtures("far", "patient")
+@pytest.mark.parametrize("searched", [4 * KIB, 48 * KIB])
+@pytest.mark.parametrize("text", FALSE.values(), ids=FALSE)
+def test_stored_bytes_that_look_like_blocks(
+    monkeypatch: pytest.MonkeyPatch, text: bytes, searched: int
+) -> None:
+    monkeypatch.setattr(blocks, "_SEARCHED", searched)
+    content = HEAD + text + REST + REST
+    stream = raw(HEAD) + stored(text) + RAW + deflate(REST, 6)
+    every = [*check(stream, content), (8 * len(stream), len(content))]
+    behind = len(HEAD) + len(text)
+    places = range(behind + 70 * KIB, behind - 50 * KIB, -39 * KIB)
+    for place in places:
+        assert blocks_of(stream, content).before(place) == max(
+            block for block in every[:-1] if block[1] <= place
+        )
+        after = blocks_of(stream, content).after(place)
+        assert after in every
+        assert after[1] == min(start for _, start in every if start >= place)
+
+
+def test_bytes_that_inflate_to_themselves() -> None:
+    """Without what is before them, nothing tells that they are no blocks."""
+    text = FALSE["itself"]
+    content = HEAD + text + REST
+    stream = raw(HEAD) + stored(text) + deflate(REST, 6)
+    first = 8 * (len(raw(HEAD)) + 5)
+    starts = [blocks_of(stream, content)._start(first + bit) for bit in blocks._headers(text)]
+    assert len(HEAD) + 1800 in starts
+    assert not begins(stream, (first + 8 * 1802, len(HEAD) + 1800), content)
+
+
+def test_a_whole_stream_in_another() -> None:
+    """Its blocks inflate to the right content, and end too early."""
+    text = deflate(REST, 6, memory=1)
+    content = HEAD + text + REST
+    found = blocks_of(raw(HEAD) + stored(text) + text, content)
+    first = 8 * (len(raw(HEAD)) + len(stored(text)))
+    headers = [*blocks._headers(text)]
+    starts = {found._start(first + bit) for bit in headers}
+    assert {
+        len(HEAD) + len(text) + start for bit, start in walked(text, REST) if bit in headers
+    } == starts - {None}
+    assert len(starts) > 2
+    assert {found._start(first - 8 * len(text) + bit) for bit in headers} == {None}
+
+
+@pytest.mark.usefixtures("far", "patient")
+def test_what_is_searched_for_is_not_too_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the content takes more of the stream than the rest does."""
+    monkeypatch.setattr(blocks, "_SEARCHED", 2 * KIB)
+    content = bytes(600 * KIB) + made(2, 200 * KIB)
+    stream = deflate(content, 6, memory=1)
+    every = walked(stream, content)
+    for place in range(len(content) - 1, len(content) - 100 * KIB, -11 * KIB):
+        assert blocks_of(stream, content).before(place) == max(block for block in every if block[1] <= place)
+
+
+@pytest.mark.usefixtures("far", "patient")
+@pytest.mark.parametrize("part", [0.4, 0.95])
+@pytest.mark.parametrize("instead", [b"", b"!", b"more"])
+def test_other_content_than_the_stream_has(part: float, instead: bytes) -> None:
+    """What is before the other byte has its place from the beginning, what is behind it from the end."""
+    content = made(6, 700 * KIB)
+    stream = deflate(content, 6)
+    place = int(part * len(content))
+    assert instead != content[place : place + 1]
+    other = content[:place] + instead + content[place + 1 :]
+    every = walked(stream, content)
+    before = [block for block, (_, stop) in itertools.pairwise(every) if stop <= place]
+    assert walked(stream, other) == before
+    behind = {(bit, start + len(instead) - 1) for bit, start in every if start > place}
+    found = blocks_of(stream, other)
+    answers = {ask(at) for at in range(0, len(other), 95 * KIB) for ask in (found.after, found.before)}
+    assert answers <= {*before, *behind, None}
+    assert bool(answers & behind) is (part < 0.9)
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize(("patience", "enough"), [(64 << 20, True), (0, False)])
+def test_patience_with_what_looks_like_blocks(
+    monkeypatch: pytest.MonkeyPatch, patience: int, enough: bool
+) -> None:
+    """Each of the headers in a stored block costs what is behind it."""
+    monkeypatch.setattr(blocks, "_PATIENCE", patience)
+    rest = calls(monkeypatch, "_rest")
+    small = raw(REST, memory=1)
+    content = HEAD + small * 6 + REST
+    stream = raw(HEAD) + stored(small * 6) + small + END
+    found = blocks_of(stream, content).after(len(content) - len(REST) - 20 * KIB)
+    assert (found is not None) is enough
+    assert found is None or begins(stream, found, content)
+    assert (rest.call_count > 100) is enough

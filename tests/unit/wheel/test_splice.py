@@ -6,12 +6,16 @@ import itertools
 import random
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from isal import isal_zlib
 
 from relink.wheel import blocks, splice
-from relink.wheel.splice import Joiner, Span, find_parts, prove
+from relink.wheel.bits import END
+from relink.wheel.blocks import Block, Blocks
+from relink.wheel.splice import Joiner, Span
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 
@@ -19,19 +23,25 @@ from tests.unit.wheel.streams import KIB, deflate, made, reader
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is worth it for real would make slow tests."""
     monkeypatch.setattr(splice, "LEAST", 64 * KIB)
-    monkeypatch.setattr(splice, "_AT_ONCE", 100 * KIB)
 
 
-def blocks_of(stream: bytes, size: int) -> list[blocks.Block]:
-    found = blocks.inflate_blocks(reader(stream), len(stream), memoryview(bytearray(size)))
-    assert found
-    return found[0]
+def blocks_of(stream: bytes, content: bytes) -> list[Block]:
+    found = [*Blocks(reader(stream), len(stream), memoryview(content))._walk(0)]
+    assert found.pop() == (8 * len(stream), len(content))
+    return found
 
 
 def find_spans(stream: bytes, content: bytes, stretches: Sequence[range]) -> tuple[Span, ...]:
-    parts = find_parts(blocks_of(stream, len(content)), stretches, memoryview(content))
-    spans = prove(reader(stream), parts)
-    assert [span.crc for span in spans] == [zlib.crc32(content[span.start : span.stop]) for span in spans]
+    """Each span inflates to the content there, behind the 32 KiB before it, and lies with these in a stretch."""
+    spans = splice.find_spans(reader(stream), len(stream), memoryview(content), stretches)
+    for span in spans:
+        window = content[max(0, span.start - 32 * KIB) : span.start]
+        inflater = zlib.decompressobj(-15, window)
+        assert inflater.decompress(b"".join(span.stream()) + END) == content[span.start : span.stop]
+        assert inflater.eof
+        assert any(
+            stretch.start <= span.start - len(window) and span.stop <= stretch.stop for stretch in stretches
+        )
     return spans
 
 
@@ -69,19 +79,18 @@ def test_what_stays_is_taken_over(level: int, seed: int) -> None:
     check(joined(new, spans), new)
 
 
-def test_every_place_in_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_place_in_a_byte() -> None:
     """Little memory makes small blocks, of which some begin at each bit of a byte."""
-    monkeypatch.setattr(blocks, "_FEW", 1000)
     old = made(7, 150 * KIB)
     stream = deflate(old, 6, memory=2)
-    every = blocks_of(stream, len(old))
+    every = blocks_of(stream, old)
     late = len(every) // 2
     firsts = {bit % 8: (bit, start) for bit, start in every[:late] if start >= 32 * KIB}
     lasts = {bit % 8: (bit, stop) for bit, stop in every[late:]}
     assert firsts.keys() == lasts.keys() == set(range(8))
     for (first, start), (last, stop) in itertools.product(firsts.values(), lasts.values()):
         new = bytes(start - 32 * KIB) + old[start - 32 * KIB : stop] + b"tail"
-        check(joined(new, [Span(start, stop, first, last, reader(stream), 0)]), new)
+        check(joined(new, [Span(start, stop, first, last, reader(stream))]), new)
 
 
 def test_several_and_a_whole_beginning() -> None:
@@ -120,3 +129,50 @@ def test_a_stream_of_isal() -> None:
     assert spans
     new = bytes(100 * KIB) + old[100 * KIB :]
     check(joined(new, spans), new)
+
+
+def test_the_last_block_is_not_taken_over() -> None:
+    """It would end the new stream."""
+    old = made(5, 400 * KIB)
+    stream = deflate(old, 6)
+    (span,) = find_spans(stream, old, [range(len(old))])
+    last, stop = blocks_of(stream, old)[-1]
+    assert (span.start, span.stop, span.first, span.last) == (0, stop, 0, last)
+    check(joined(old, [span]), old)
+    check(joined(old + b"tail", [span]), old + b"tail")
+
+
+def test_a_stretch_in_one_block_is_left_out() -> None:
+    old = bytes(400 * KIB)
+    assert find_spans(deflate(old, 6), old, [range(100 * KIB, 300 * KIB)]) == ()
+
+
+def test_where_blocks_are_not_found_nothing_is_taken_over() -> None:
+    old = made(5, 400 * KIB)
+    stream = deflate(old, 6)
+    for other in (b"?" + old[1:], old[: 250 * KIB] + bytes(150 * KIB)):
+        assert find_spans(stream, other, [range(240 * KIB, 400 * KIB)]) == ()
+
+
+def test_a_short_stretch_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = made(5, 400 * KIB)
+    stream = deflate(old, 6)
+    monkeypatch.setattr(splice, "LEAST", 300 * KIB)
+    assert find_spans(stream, old, [range(300 * KIB)])
+    assert not find_spans(stream, old, [range(300 * KIB - 1)])
+
+
+def test_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same spans, if blocks are looked for from the end."""
+    old = made(4, 1500 * KIB)
+    stream = deflate(old, 6)
+    stretches = [range(100 * KIB, 500 * KIB), range(600 * KIB, 1100 * KIB), range(1150 * KIB, 1500 * KIB)]
+    spans = find_spans(stream, old, stretches)
+    assert len(spans) == 3
+    monkeypatch.setattr(blocks, "_WALK", 64 * KIB)
+    with patch.object(Blocks, "_search", autospec=True, side_effect=Blocks._search) as search:
+        again = find_spans(stream, old, stretches)
+    assert [replace(span, read=spans[0].read) for span in again] == [
+        replace(span, read=spans[0].read) for span in spans
+    ]
+    assert search.call_count >= 3
