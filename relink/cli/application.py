@@ -19,6 +19,7 @@ from relink.errors import RelinkError
 
 __all__ = ["app", "main"]
 
+_TURN = 0.0005  # seconds: what a thread waits for that mostly inflates or hashes; Python's own 5 ms are ten MiB of that
 _COLLECTED = 50_000, 20, 50  # hardly anything here is in a circle, so looking for that seldom is enough
 _INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
 
@@ -82,6 +83,7 @@ def _top(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0 when all went well, 1 for error findings, 2 for wrong usage or unreadable input."""
     gc.set_threshold(*_COLLECTED)
+    sys.setswitchinterval(_TURN)
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -145,8 +146,12 @@ def run(
     with ExitStack() as stack:
         with suppress(RelinkError):  # which comes again when it is its turn
             sources[0] = stack.enter_context(open_ahead(wheels[0], limits))
+        from relink.loader.target import find_target
 
-        # Its largest file is inflated while this is imported.
+        pool = stack.enter_context(ThreadPoolExecutor(1, "relink-target"))
+        finding = pool.submit(find_target, python=python, interpreter=interpreter, sysroot=sysroot)
+
+        # The largest file is inflated, and the loader asked, while this is imported.
         from relink import pipeline
         from relink.cli.terminal import print_json, print_report, progress, say, show
         from relink.report.model import to_json
@@ -181,12 +186,15 @@ def run(
             limits=limits,
             command=("relink", *sys.argv[1:]),
         )
+        target = None
+        with suppress(RelinkError):  # which each wheel is told
+            target = finding.result()
         pages = [page_for(html, wheels, wheel) for wheel in wheels]
         reports, failures = [], []
         for source, page in zip(sources, pages, strict=True):
             try:
                 with progress(quiet or as_json) as (on_stage, on_bytes):
-                    report = pipeline.relink(source, options, on_stage, on_bytes)
+                    report = pipeline.relink(source, options, on_stage, on_bytes, target)
             except RelinkError as error:
                 failures.append(error)
                 continue
