@@ -86,7 +86,8 @@ class SpanFinder:
         self._archive = archive
         self._left = threading.Event()
         self._pool = ThreadPoolExecutor(1, "relink-blocks")
-        self._found: dict[str, Future[tuple[Span, ...]]] = {}
+        self._noted: dict[str, tuple[memoryview, Sequence[Cut]]] = {}
+        self._begun: dict[str, Future[tuple[Span, ...]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -95,21 +96,24 @@ class SpanFinder:
         self._left.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def begin(self, name: str, content: memoryview, cuts: Sequence[Cut]) -> Future[tuple[Span, ...]]:
-        """Begin with a member's content, which must stay as it is until this is done."""
-        member = self._archive.member(name)
-        worth = member.method == DEFLATED and member.size >= _LARGE
-        stretches = _stretches(cuts) if worth else []
-        read = self._reader(name)
-        self._found[name] = self._pool.submit(find_spans, read, member.compressed_size, content, stretches)
-        return self._found[name]
+    def note(self, name: str, content: memoryview, cuts: Sequence[Cut]) -> None:
+        """Note a member's content, which must stay as it is until its spans have been found."""
+        self._noted[name] = content, cuts
 
-    def spans(self, name: str) -> tuple[Span, ...]:
-        """Wait for the spans of a member, which can be read until the end; nothing of one that was not begun.
+    def begin(self, name: str) -> Future[tuple[Span, ...]]:
+        """Begin with a member, if that has not been done yet; nothing is found in one that was not noted.
 
-        :raises WheelError: the wheel cannot be read.
+        Reading fails with WheelError.
         """
-        return self._found[name].result() if name in self._found else ()
+        if name not in self._begun:
+            content, cuts = self._noted.pop(name, (memoryview(b""), ()))
+            member = self._archive.member(name)
+            worth = member.method == DEFLATED and member.size >= _LARGE
+            stretches = _stretches(cuts) if worth else []
+            self._begun[name] = self._pool.submit(
+                find_spans, self._reader(name), member.compressed_size, content, stretches
+            )
+        return self._begun[name]
 
     def _reader(self, name: str) -> Reader:
         read = self._archive.raw_reader(name)

@@ -77,6 +77,7 @@ def edit_files(
     for number, file in enumerate(files):
         name = file.path
         held_one = held.get(name)
+        spans.begin(name)  # while patchelf runs
         edited, found = _edited(archive, file, images[name], held_one, directory / f"{number}.elf")
         if before := codes.get(name):
             after = read_device_code(BufferSource(edited.view), name)
@@ -104,7 +105,7 @@ def _spared(name: str, edited: Edited, held: Held | None, spans: SpanFinder) -> 
                 if (part := range(max(gap.start, known.start), min(gap.stop, known.stop)))
             )
 
-        return tuple(span for span in spans.spans(name) if stays(span))
+        return tuple(span for span in spans.begin(name).result() if stays(span))
 
 
 def _counted(pieces: Iterable[memoryview], told: Callable[[int], object]) -> Iterator[memoryview]:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import Any
 
 from relink.ahead import Hashing, SpanFinder, hashed_ahead, open_ahead
 from relink.apply import EditedFile, edit_files
-from relink.elf.image import Buffer, machine_name
+from relink.elf.image import Buffer, Image, machine_name
 from relink.elf.patchelf import Edited
 from relink.errors import ProviderError, UsageError
 from relink.isa.wanted import Wanted, wanted_gpus
+from relink.loader.early import library_names, read_early
 from relink.loader.files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
@@ -57,6 +59,7 @@ __all__ = [
 ]
 
 PLAN_MEMBER = "relink.json"
+_NAMES = 4 << 20  # bytes at a file's beginning, in which a linker mostly puts the names of libraries
 SBOM_MEMBER = "sboms/relink.cdx.json"
 STORE_MEMBER = "relink-store-paths"
 LEVELS = {"fast": 2, "balanced": 3, "small": 6}
@@ -247,13 +250,22 @@ def _pair(text: str) -> tuple[str, str]:
     return old, new
 
 
-def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> Situation:
-    """Return what decisions about a wheel are made from."""
+def situation_of(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    files: Files | None = None,
+) -> Situation:
+    """Return what decisions about a wheel are made from.
+
+    :param files: the target's, some of which have been looked at.
+    """
     name = wheel.archive.name
     layout = Layout(python=_python_version(name))
     return Situation(
         target=target,
-        files=Files(target.sysroot),
+        files=files or Files(target.sysroot),
         providers=tuple(providers),
         images=wheel.images,
         layout=layout,
@@ -280,10 +292,16 @@ def plan_wheel(
     return _planned(wheel, _decided(wheel, target, providers, options), options, gpus)
 
 
-def _decided(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> _Decided:
+def _decided(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    known: Tables | None = None,
+) -> _Decided:
     name = wheel.archive.name
-    situation = situation_of(wheel, target, providers, options)
-    decisions = decide(situation, wheel.tables)
+    situation = situation_of(wheel, target, providers, options, known.files if known else None)
+    decisions = decide(situation, wheel.tables, known)
     findings = [*wheel.findings, *decisions.findings]
     output = name
     if any(file.changed for file in decisions.files):
@@ -392,7 +410,21 @@ def relink(
             providers = open_providers(options, target)
         with clock.stage("read"):
             spans = stack.enter_context(SpanFinder(archive))
-            wheel = read_wheel(archive, target, clock.on_bytes, None if options.dry_run else spans)
+            tables = Tables(Files(target.sysroot), {})
+
+            def read_libraries(largest: str, images: Iterable[Image]) -> None:
+                own = [soname for image in images for soname in image.needed]
+                names = library_names(archive.prefix(largest, _NAMES))
+                read_early(
+                    tables,
+                    lambda soname: next(filter(None, (one.find(soname) for one in providers)), None),
+                    (*own, *names),
+                    lambda: archive.is_reading(largest),
+                )
+
+            wheel = read_wheel(
+                archive, target, clock.on_bytes, None if options.dry_run else spans, read_libraries
+            )
         listed = {entry.path: entry for entry in read_record(archive)[0] if options.verify_record}
         whole = {
             name: (entry.algorithm, held.view)
@@ -401,7 +433,7 @@ def relink(
         }
         hashing = stack.enter_context(hashed_ahead({} if options.dry_run else whole))
         with clock.stage("plan"):
-            decided = _decided(wheel, target, providers, options)
+            decided = _decided(wheel, target, providers, options, tables)
         making = None
         early = _selected(decided.findings, decided.situation, options)
         if not options.dry_run and (options.force or not has_errors(early)):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from relink.ahead import SpanFinder, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
@@ -43,16 +45,28 @@ class Held:
     whole: bool
 
 
-def hold(content: memoryview, cuts: tuple[Cut, ...], noted: Iterable[range], *, whole: bool = False) -> Held:
+def hold(
+    content: memoryview,
+    cuts: tuple[Cut, ...],
+    noted: Iterable[range],
+    *,
+    whole: bool = False,
+    after: Future[Any] | None = None,
+) -> Held:
     """Give the memory of a member's cuts back, unless it is to be kept `whole`.
 
     :param content: from :meth:`WheelArchive.read_into`; the result keeps it.
     :param noted: what must stay readable.
+    :param after: what needs it until it is done.
     """
     stay = pages_in(cuts, noted)
     memory = content.obj
     if not whole and isinstance(memory, mmap.mmap):
-        blank(memory, cuts, stay)
+        give_back = partial(blank, memory, cuts, stay)
+        if after is None:
+            give_back()
+        else:
+            after.add_done_callback(lambda _: give_back())
     return Held(content, cuts, stay, whole)
 
 
@@ -117,10 +131,12 @@ def read_wheel(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
     spans: SpanFinder | None = None,
+    meanwhile: Callable[[str, Iterable[Image]], object] = lambda _name, _images: None,
 ) -> Wheel:
     """The same for a wheel that is open.
 
-    :param spans: begun with for what is held.
+    :param spans: told what is held, and begun with for what is not held whole.
+    :param meanwhile: called with the name of the largest member and what has been read, if there is nothing to do but to wait.
     """
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
@@ -137,6 +153,8 @@ def read_wheel(
     count = Count(sum(member.size for member in members), on_bytes)
     for member in members:
         name = member.name
+        if archive.is_reading(name):
+            meanwhile(name, images.values())
         content = archive.read_into(name, count.add)
         try:
             image = read_image(content, name)
@@ -157,11 +175,11 @@ def read_wheel(
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
             if cuts := _cuts(content, image):
-                whole = member is members[-1]
-                finding_spans = spans.begin(name, content, cuts) if spans else None
-                if finding_spans and not whole:
-                    finding_spans.result()
-                held[name] = hold(content, cuts, source.noted, whole=whole)
+                whole, looking = member is members[-1], None
+                if spans:
+                    spans.note(name, content, cuts)
+                    looking = None if whole else spans.begin(name)
+                held[name] = hold(content, cuts, source.noted, whole=whole, after=looking)
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:

@@ -35,7 +35,7 @@ class Tables:
     """
 
     def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
-        self._files = files
+        self.files = files
         self._members = members
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._listed: dict[int, SymbolTable] = {}  # by id, which stays its own since the table is kept
@@ -98,15 +98,19 @@ class Tables:
         identity = file_of(item)
         if identity[0] == "member":
             return self._noted(self._members[str(identity[1])])
+        return self._noted(self.read(identity, item.path))
+
+    def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
+        """Return the table of a file on disk; of one that cannot be read an empty one."""
         table = self._read.get(identity)
         if table is None:
             try:
-                with map_file(self._files.host(item.path)) as buffer:
+                with map_file(self.files.host(path)) as buffer:
                     table = read_symbols(buffer)
             except (OSError, ElfError):
                 table = SymbolTable()
             self._read[identity] = table
-        return self._noted(table)
+        return table
 
     def _noted(self, table: SymbolTable) -> SymbolTable:
         """List the table under the names that it defines."""

@@ -51,15 +51,16 @@ class Decisions:
     loads: tuple[Load, ...] = ()
 
 
-def decide(situation: Situation, tables: Mapping[str, SymbolTable]) -> Decisions:
+def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Tables | None = None) -> Decisions:
     """Plan every image of the wheel.
 
     Members that other members need come first, so that each is planned against the others as they will be. A variant (a
     library of which Python picks one) that the providers cannot serve is left as it is.
 
     :param tables: the symbols of the members.
+    :param known: those of other files that have been read.
     """
-    prover = Prover(situation, tables)
+    prover = Prover(situation, tables, known)
     settled: dict[str, Settled] = {}
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []

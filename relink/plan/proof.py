@@ -41,16 +41,19 @@ class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what is known of dlopen.
 
     :ivar members: the symbol tables of the wheel's members.
+    :ivar known: symbol tables of other files that have been read.
     """
 
     situation: Situation
     members: Mapping[str, SymbolTable]
+    known: Tables | None = None
     tables: Tables = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
     _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.tables = Tables(self.situation.files, self.members)
+        known = self.known or Tables(self.situation.files, {})
+        self.tables = known.over(self.situation.files, self.members)
         self.knowledge = DlopenKnowledge(self.situation, self.tables)
 
     def bindings(self, situation: Situation, member: str, closure: Closure) -> Bindings:

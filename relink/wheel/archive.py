@@ -195,6 +195,10 @@ class WheelArchive:
         self._begun = [self._ahead[name], pool.submit(self.sha256)]
         pool.shutdown(wait=False)
 
+    def is_reading(self, name: str) -> bool:
+        """Whether what :meth:`read_ahead` has begun with is not there yet."""
+        return name in self._ahead and not self._ahead[name].done()
+
     def read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
         """Return the whole content in one writable buffer of its own; nothing else holds a copy.
 

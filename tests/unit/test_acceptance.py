@@ -22,8 +22,9 @@ from relink.errors import WheelError
 from relink.pipeline import relink
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import relinked
+from relink.wheel.packing import Replacement
 from relink.wheel.record import check_record, read_record, verify_members
-from relink.wheel.writer import Replacement, write_wheel
+from relink.wheel.writer import write_wheel
 from tests.support.works import Works
 from tests.unit.wheel.build import Entry, RawZip, deflate, good_entries, record_line
 

@@ -137,12 +137,13 @@ def test_what_nobody_waits_for_is_not_looked_for_to_the_end(
         monkeypatch.setattr(archive, "raw_reader", lambda _: waiting)
         monkeypatch.setattr("relink.wheel.blocks._AHEAD", 1)
         with finder:
-            finder.begin("demo/a.so", view, [range(len(content))])
+            finder.note("demo/a.so", view, [range(len(content))])
+            finder.begin("demo/a.so")
             while not count:
                 time.sleep(0.001)
         assert count == 1
         with pytest.raises(WheelError, match="nobody waits"):
-            finder.spans("demo/a.so")
+            finder.begin("demo/a.so").result()
 
 
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:

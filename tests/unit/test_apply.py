@@ -12,14 +12,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from relink import ahead, apply
+from relink import ahead, apply, pipeline
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
 from relink.errors import PatchelfError, RelinkError, WheelError
 from relink.isa import BufferSource, read_device_code
+from relink.loader.early import read_early
 from relink.pipeline import relink
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
@@ -85,6 +87,22 @@ def test_the_result_is_that_of_patchelf_on_the_whole_file(
     apply_edit(whole, planned.edit, read_image(original, "x"), original)
     assert written == whole.read_bytes()
     assert verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings == ()
+
+
+def test_what_is_read_early_changes_nothing(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large file is awaited, and libraries are read meanwhile: those that it is going to need, by their names in it."""
+    relink(vendor, works.options(tmp_path / "expected"))
+    monkeypatch.setattr(ahead, "_WORTH", 1 << 20)
+    monkeypatch.setattr(WheelArchive, "is_reading", lambda archive, name: name in archive._ahead)
+    early = Mock(wraps=read_early)
+    monkeypatch.setattr(pipeline, "read_early", early)
+    relink(vendor, works.options(tmp_path / "out"))
+    tables, find, names, _ = early.call_args.args
+    assert "libhip.so.7" in names
+    assert tables.files.open(find("libhip.so.7")).identity in tables._read
+    assert (tmp_path / "out" / OUTPUT).read_bytes() == (tmp_path / "expected" / OUTPUT).read_bytes()
 
 
 hooks: list[Callable[[str, tuple[Any, ...]], None]] = []  # an audit hook cannot be taken away again
