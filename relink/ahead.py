@@ -111,7 +111,12 @@ class SpanFinder:
             worth = member.method == DEFLATED and member.size >= _LARGE
             stretches = _stretches(cuts) if worth else []
             self._begun[name] = self._pool.submit(
-                find_spans, self._reader(name), member.compressed_size, content, stretches
+                find_spans,
+                self._reader(name),
+                member.compressed_size,
+                content,
+                stretches,
+                self._archive.split(name),
             )
         return self._begun[name]
 

@@ -25,7 +25,7 @@ from relink.plan.gpu_findings import changed_code
 from relink.plan.model import FilePlan
 from relink.reading import Held
 from relink.wheel.archive import WheelArchive
-from relink.wheel.blocks import WINDOW
+from relink.wheel.inflate import WINDOW
 from relink.wheel.packing import Replacement
 from relink.wheel.record import RecordEntry, check_digest, verify_member
 from relink.wheel.splice import Span

@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from relink.ahead import SpanFinder, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
@@ -29,6 +29,7 @@ from relink.wheel.record import RecordKind, check_record, read_record, signature
 
 __all__ = ["Count", "Held", "OnBytes", "Wheel", "hold", "open_wheel", "read_wheel"]
 
+_SHARE: Final = 8  # what waits to go back takes at most so little of the memory that the largest takes
 OnBytes: TypeAlias = Callable[[int, int], None]
 
 
@@ -151,6 +152,7 @@ def read_wheel(
     # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
     members.sort(key=lambda member: member.size)
     count = Count(sum(member.size for member in members), on_bytes)
+    waiting: list[tuple[int, Future[Any]]] = []  # for members whose memory goes back then
     for member in members:
         name = member.name
         if archive.is_reading(name):
@@ -180,6 +182,11 @@ def read_wheel(
                     spans.note(name, content, cuts)
                     looking = None if whole else spans.begin(name)
                 held[name] = hold(content, cuts, source.noted, whole=whole, after=looking)
+                waiting = [(size, one) for size, one in waiting if not one.done()]
+                if looking:
+                    waiting.append((member.size, looking))
+                if sum(size for size, _ in waiting) > members[-1].size // _SHARE:
+                    wait(one for _, one in waiting)
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:

@@ -24,16 +24,19 @@ from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
 from relink.wheel.bits import Reader
+from relink.wheel.blocks import find_split
 from relink.wheel.directory import read_directory
+from relink.wheel.inflate import Block
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.stream import CHUNK, MemberStream, content, inflate_into, raw_content
-from relink.wheel.zipformat import Member
+from relink.wheel.zipformat import DEFLATED, Member
 
 __all__ = ["WheelArchive"]
 
 _REQUIRED = ("METADATA", "WHEEL", "RECORD")
 _READ_LIMIT = 64 << 20
+_LARGE = 64 << 20  # bytes of a member whose blocks nobody wants to walk through
 
 
 class WheelArchive:
@@ -61,6 +64,7 @@ class WheelArchive:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
+        self._splits: dict[str, Block | None] = {}
         self._ahead: dict[str, Future[memoryview]] = {}
         self._begun: list[Future[Any]] = []
         self._closing = False
@@ -237,13 +241,26 @@ class WheelArchive:
                 raise ValueError(f"{self.path} has been closed")
             told(more)
 
-        if not inflate_into(self._pread, self.member(name), view, count):
+        split = self._find_split(name)
+        if inflate_into(self._pread, self.member(name), view, count, split):
+            self._splits[name] = split
+        else:
             position = 0
             for data in self.chunks(name):
                 view[position : position + len(data)] = data
                 position += len(data)
                 count(len(data))
         return view
+
+    def _find_split(self, name: str) -> Block | None:
+        member = self.member(name)
+        if member.method != DEFLATED or member.size < _LARGE:
+            return None
+        return find_split(self.raw_reader(name), member.compressed_size, member.size)
+
+    def split(self, name: str) -> Block | None:
+        """Return a deflate block near the end of a member that :meth:`read_into` has read, if it has seen one."""
+        return self._splits.get(name)
 
     def raw_reader(self, name: str) -> Reader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""

@@ -4,8 +4,8 @@ No inflater tells that. But it stops behind a block that says it is the last, an
 each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit the
 next block begins, its header mostly tells, and if not, what the block inflates to when it is ended there.
 
-So blocks are walked through from the beginning of the stream. Far from there a header is looked for, and believed if everything
-from it to the end of the stream inflates to exactly the rest of the content.
+So blocks are walked through, from the beginning of the stream or from near its end, where a header is looked for before anything
+is inflated. That it is one shows then: the stream is inflated up to there, and ended, and from there on.
 """
 
 from __future__ import annotations
@@ -13,31 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from isal import isal_zlib
 
 from relink.wheel.bits import FILLING, LAST, Reader, taken
-from relink.wheel.stream import InflateError
+from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_bits, inflated
 
-__all__ = ["WINDOW", "Block", "Blocks"]
-
-Block: TypeAlias = tuple[int, int]
-"""(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
-
-WINDOW: Final = 32 << 10
-"""Bytes of content that a block may refer back to (RFC 1951, 2)."""
+__all__ = ["Blocks", "find_split"]
 
 _AHEAD: Final = 1 << 20
 _FEED: Final = 64 << 10
 _OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
 _LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
-_WALK: Final = 32 << 20  # bytes of content that are walked through without looking for a shorter way
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
 _SEARCHED: Final = 48 << 10  # compressed bytes that are searched for a header at once; most blocks have fewer
-_STORED: Final = (1 << 16) - 1  # bytes that a stored block has at most
+_FAR: Final = 1 << 20  # compressed bytes that are searched in all
+_LATE: Final = 12  # so little of a stream, in which most edits are, is left behind the split
 _PATIENCE: Final = 64 << 20
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
@@ -63,13 +57,15 @@ class Blocks:
     :param read: reads the stream.
     :param length: of the stream in bytes.
     :param content: what it inflates to: all of it, from one whose checksum is right.
+    :param split: a block that has been seen to be one (:func:`relink.wheel.stream.inflate_into`).
     """
 
-    def __init__(self, read: Reader, length: int, content: memoryview) -> None:
+    def __init__(self, read: Reader, length: int, content: memoryview, split: Block | None = None) -> None:
         self._read = _buffered(read, length)
         self._length = length
         self._content = content
         self._end: Block = (8 * length, len(content))
+        self._split = split or (0, 0)
         self._known: Block = (0, 0)
         self._patience = 2 * len(content) + _PATIENCE  # bytes that may be inflated in all
 
@@ -88,11 +84,7 @@ class Blocks:
 
     def _walk(self, place: int) -> Iterator[Block]:
         """Yield blocks one after the other, at last the end, from one that begins at or before `place`."""
-        if self._known[1] > place:
-            self._known = 0, 0
-        if place - self._known[1] > _WALK:
-            self._known = max(self._known, self._search(place))
-        at: Block | None = self._known
+        at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
         before: tuple[Block, _End] | None = None  # the last block, if where the next one begins is a guess
         while at is not None:
             end = None if at == self._end else self._inflate(at)
@@ -132,7 +124,7 @@ class Blocks:
         while not inflater.eof:
             byte += len(text)
             try:
-                parts = _inflated(inflater, feed, _OUTPUT) if text else ()
+                parts = inflated(inflater, feed, _OUTPUT) if text else ()
             except InflateError:
                 return None
             for data in parts:
@@ -157,66 +149,11 @@ class Blocks:
             inflater = isal_zlib.decompressobj(-15, self._window(start))
             self._patience -= _TRY
             with suppress(InflateError):
-                data = b"".join(_inflated(inflater, feed, end.start - start))
+                data = b"".join(inflated(inflater, feed, end.start - start))
                 ended = inflater.eof and not inflater.unused_data
                 if ended and len(data) == end.start - start and self._is(start, data):
                     return bit, end.start
         return None
-
-    def _search(self, place: int) -> Block:
-        """Return a block, not far before a place, that everything behind it was inflated from, or else the first one.
-
-        So can bytes in a stored block be made. Behind its end they go on with the stream's blocks: it is not looked for so near.
-        """
-        behind = len(self._content) - place
-        if 2 * behind > place - self._known[1]:
-            return 0, 0  # walking is not farther
-        tail = self._length * behind // len(self._content)
-        while self._patience > 0 and tail < self._length:
-            tail += tail // 2 + _SEARCHED
-            begin = max(0, self._length - tail)
-            for header in _headers(self._read(begin, _SEARCHED)):
-                if self._patience <= 0:
-                    break
-                bit = 8 * begin + header
-                start = self._start(bit)
-                if start is not None:
-                    if start > place - _STORED:
-                        break
-                    return bit, start
-        return 0, 0
-
-    def _start(self, bit: int) -> int | None:
-        """Return where the content of a block begins, if it is one."""
-        # How much content there is does not depend on what is before it.
-        with suppress(InflateError):
-            start = len(self._content) - sum(map(len, self._rest(bit, bytes(WINDOW))))
-            place = start
-            for data in self._rest(bit, self._window(start)):
-                if not self._is(place, data):
-                    return None
-                place += len(data)
-            return start
-        return None
-
-    def _rest(self, bit: int, window: bytes) -> Iterator[bytes]:
-        """Inflate everything from a bit on.
-
-        :raises isal.isal_zlib.error: it cannot be inflated, does not end where the stream does, or is too much.
-        """
-        inflater = isal_zlib.decompressobj(-15, window)
-        self._patience -= _TRY
-        room = len(self._content)
-        for piece in taken(self._read, bit, 8 * self._length, (0, 0)):
-            for at in range(0, len(piece), _FEED):
-                for data in _inflated(inflater, piece[at : at + _FEED], _OUTPUT):
-                    room -= len(data)
-                    self._patience -= len(data)
-                    if room < 0 or self._patience < 0:
-                        raise InflateError("too much content")
-                    yield data
-        if not inflater.eof or inflater.unused_data:
-            raise InflateError("another end than the stream's")
 
     def _window(self, start: int) -> bytes:
         """Return the content that a block which begins at `start` may refer back to."""
@@ -228,14 +165,27 @@ class Blocks:
         return bytes(self._content[place : place + len(data)]) == data
 
 
-def _inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
-    """Return the content of more data, about `size` bytes, in two parts.
+def find_split(read: Reader, length: int, size: int) -> Block | None:
+    """Return what looks like a block that begins after most of a stream, from which on one can be inflated to its end.
 
-    ``decompress`` begins with little room, and waits for the interpreter each time that it takes more; ``flush`` is told.
-
-    :raises isal.isal_zlib.error: the data is damaged.
+    :param length: of the stream in bytes; `size`: of its content.
     """
-    return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
+    begin = length - length // _LATE
+    patience = size
+    for at in range(begin, min(length, begin + _FAR), _SEARCHED):
+        for header in _headers(read(at, min(_SEARCHED + _HEADER, length - at))):
+            bit, start = 8 * at + header, size
+            with suppress(InflateError):
+                # How much content there is does not depend on what is before it.
+                for data in inflate_bits(read, bit, 8 * length, bytes(WINDOW)):
+                    start, patience = start - len(data), patience - len(data)
+                    if start < 0 or patience < 0:
+                        raise InflateError("too much content")
+                return bit, start
+            patience -= _TRY
+            if patience < 0:
+                return None
+    return None
 
 
 def _buffered(read: Reader, length: int) -> Reader:

@@ -25,7 +25,7 @@ class Replacement:
 
     :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
     :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.splice.find_spans`):
-        in them, and in the :data:`~relink.wheel.blocks.WINDOW` before, it is what it was.
+        in them, and in the :data:`~relink.wheel.inflate.WINDOW` before, it is what it was.
     """
 
     content: Content

@@ -13,7 +13,8 @@ from typing import Final, Protocol, TypeAlias
 from isal import isal_zlib
 
 from relink.wheel.bits import EMPTY_STORED, STORED, Reader, taken
-from relink.wheel.blocks import WINDOW, Blocks
+from relink.wheel.blocks import Blocks
+from relink.wheel.inflate import WINDOW, Block
 
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
@@ -67,14 +68,19 @@ class Piece:
 
 
 def find_spans(
-    read: Reader, length: int, content: memoryview, stretches: Iterable[range]
+    read: Reader,
+    length: int,
+    content: memoryview,
+    stretches: Iterable[range],
+    split: Block | None = None,
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in stretches of content and, with what they refer back to, need nothing before these.
 
     :param length: of the stream in bytes; `content`: of all of it.
+    :param split: as for :class:`relink.wheel.blocks.Blocks`.
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
     """
-    blocks = Blocks(read, length, content)
+    blocks = Blocks(read, length, content, split)
     found = []
     for stretch in stretches:
         if len(stretch) < LEAST:

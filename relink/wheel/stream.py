@@ -12,19 +12,18 @@ from typing import BinaryIO, Final, cast
 from isal import isal_zlib
 
 from relink.errors import WheelError
-from relink.wheel.bits import Reader
+from relink.wheel.bits import LAST, Reader, taken
+from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_bits
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["CHUNK", "InflateError", "MemberStream", "content", "inflate_into", "raw_content"]
+__all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
 _FEED: Final = 1 << 20
+_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header with nothing but the necessary (RFC 1952, 2.3)
 _AT_ONCE: Final = 64 << 20
-
-# The stub of isal calls it an instance.
-InflateError = cast("type[Exception]", isal_zlib.error)
 
 
 def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -99,7 +98,11 @@ def content(read: Reader, member: Member) -> Iterator[bytes]:
 
 
 def inflate_into(
-    read: Reader, member: Member, into: memoryview, told: Callable[[int], object] = lambda _: None
+    read: Reader,
+    member: Member,
+    into: memoryview,
+    told: Callable[[int], object] = lambda _: None,
+    split: Block | None = None,
 ) -> bool:
     """Inflate a member to its place, which hardly needs the interpreter; whether the content is what the directory claims.
 
@@ -109,21 +112,43 @@ def inflate_into(
 
     :param into: as long as the member's content.
     :param told: how many bytes more have been inflated, each time.
+    :param split: a block at which the stream must be divisible: it is inflated up to there, and from there on.
     """
     if member.method == STORED or not 0 < member.size < 1 << 32:
         return False
+    start = split[1] if split else member.size
+
+    def raw(offset: int, length: int) -> bytes:
+        return read(member.data_offset + offset, length)
+
+    def end() -> Iterator[bytes]:
+        """What a gzip file says at its end, of which nothing is known beforehand if it ends at the split."""
+        yield struct.pack("<2I", isal_zlib.crc32(into[:start]) if split else member.crc, start)
+
     try:
         if not next(_inflated(read, member), b""):
             return False
-        gzip = isal_zlib._GzipReader(cast("BinaryIO", _gzip(read, member)), _FEED)  # noqa: SLF001 - in isal's stubs
+        stream = filter(None, taken(raw, 0, split[0], LAST)) if split else raw_content(read, member, _FEED)
+        file = MemberStream(chain([_GZIP], stream, end()), member.name)
+        gzip = isal_zlib._GzipReader(cast("BinaryIO", file), _FEED)  # noqa: SLF001 - in isal's stubs
         position = 0
-        while position < member.size:
-            size = gzip.readinto(into[position : position + _AT_ONCE])
+        while position < start:
+            size = gzip.readinto(into[position : min(start, position + _AT_ONCE)])
             if not size:
                 return False
             position += size
             told(size)
-        return not gzip.readinto(bytearray(1))
+        if gzip.readinto(bytearray(1)):
+            return False
+        if split:
+            window = bytes(into[max(0, start - WINDOW) : start])
+            for data in inflate_bits(raw, split[0], 8 * member.compressed_size, window):
+                if len(data) > member.size - position:
+                    return False
+                into[position : position + len(data)] = data
+                position += len(data)
+                told(len(data))
+        return position == member.size and (not split or isal_zlib.crc32(into) == member.crc)
     # The last one is for a gzip header without end.
     except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
         return False
@@ -161,10 +186,3 @@ class MemberStream(io.RawIOBase):
         view[: len(part)] = part
         self._rest = self._rest[len(part) :]
         return len(part)
-
-
-def _gzip(read: Reader, member: Member) -> MemberStream:
-    """Return a deflated member as a gzip file, with nothing but the necessary around it (RFC 1952, 2.3)."""
-    header = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-    end = struct.pack("<2I", member.crc, member.size)
-    return MemberStream(chain([header], raw_content(read, member, _FEED), [end]), member.name)

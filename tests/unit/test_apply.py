@@ -6,6 +6,7 @@ import os
 import random
 import re
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -199,6 +200,31 @@ def test_two_large_members(works: Works, fat: Path, tmp_path: Path) -> None:
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         first, second = (bytes(archive.read_into(file.path)) for file in report.files)
     assert first[HALF:SIZE] == second[HALF:SIZE] == fat.read_bytes()[HALF:SIZE]
+
+
+def test_one_large_member_after_the_other(
+    works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory has gone back before the next one is read."""
+    larger = tmp_path / "larger.so"
+    larger.write_bytes(fat.read_bytes() + bytes(10))
+    vendor = works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger})
+    order = []
+    real, reading = splice.find_spans, WheelArchive.read_into
+
+    def find_spans(*of: Any) -> tuple[splice.Span, ...]:
+        time.sleep(0.2)
+        order.append("found")
+        return real(*of)
+
+    def read_into(archive: WheelArchive, name: str, *told: Any) -> memoryview:
+        order.append(name)
+        return reading(archive, name, *told)
+
+    monkeypatch.setattr(ahead, "find_spans", find_spans)
+    monkeypatch.setattr(WheelArchive, "read_into", read_into)
+    relink(vendor, works.options(tmp_path / "out", verify=False))
+    assert order == ["demo/fat.so", "found", "demo/larger.so", "found"]
 
 
 def raw_middle(wheel: Path) -> bytes:

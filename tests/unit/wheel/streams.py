@@ -6,6 +6,7 @@ import random
 import zlib
 
 from relink.wheel.bits import Reader
+from relink.wheel.zipformat import DEFLATED, Member
 
 KIB = 1 << 10
 
@@ -34,3 +35,22 @@ def deflate(content: bytes, level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY,
 def reader(stream: bytes) -> Reader:
     """What reads bytes of a stream."""
     return lambda offset, length: stream[offset : offset + length]
+
+
+def member(raw: bytes, content: bytes) -> Member:
+    """A member whose stream lies at the beginning of the file."""
+    return Member(
+        name="demo/a.so",
+        method=DEFLATED,
+        flags=0,
+        crc=zlib.crc32(content),
+        compressed_size=len(raw),
+        size=len(content),
+        header_offset=0,
+        data_offset=0,
+        mode=0o100644,
+        date_time=(2024, 1, 1, 0, 0, 0),
+        external_attributes=0,
+        create_system=3,
+        is_directory=False,
+    )

@@ -1,4 +1,4 @@
-"""Where the blocks of a stream begin: walked through from its beginning, or looked for from its end."""
+"""Where the blocks of a stream begin: walked through from its beginning, or from where it can be divided."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from isal import isal_zlib
 
 from relink.wheel import blocks
 from relink.wheel.bits import END, FILLING, LAST, Bits, taken
-from relink.wheel.blocks import Block, Blocks
-from relink.wheel.stream import InflateError
-from tests.unit.wheel.streams import KIB, deflate, made, reader
+from relink.wheel.blocks import Blocks, find_split
+from relink.wheel.inflate import Block, InflateError, inflate_bits
+from relink.wheel.stream import inflate_into
+from tests.unit.wheel.streams import KIB, deflate, made, member, reader
 
 STRATEGIES = {"default": zlib.Z_DEFAULT_STRATEGY, "codes": zlib.Z_HUFFMAN_ONLY, "fixed": zlib.Z_FIXED}
 
@@ -356,81 +357,79 @@ def test_headers_are_those_that_are_possible(parts: list[Bits], rest: bytes) -> 
 
 
 @pytest.fixture
-def far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is far for real would make slow tests."""
-    monkeypatch.setattr(blocks, "_WALK", 64 * KIB)
-
-
-@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many places are asked for of one stream."""
     monkeypatch.setattr(blocks, "_PATIENCE", 1 << 40)
 
 
-@pytest.mark.usefixtures("far", "patient")
-@pytest.mark.parametrize("level", [1, 6])
-def test_what_is_searched_for_is_what_walking_finds(level: int) -> None:
-    content = made(level, 2 << 20)
-    stream = deflate(content, level)
-    every = walked(stream, content)
-    assert every[-1] == (8 * len(stream), len(content))
-    agrees(blocks_of(stream, content), every, range(1900 * KIB, 2048 * KIB, 70 * KIB))
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_from_a_split_it_is_as_from_the_beginning(part: float) -> None:
+    content = made(5, 1500 * KIB)
+    stream = deflate(content, 6)
+    every = [*check(stream, content), (8 * len(stream), len(content))]
+    split = every[int(part * len(every))]
+    agrees(Blocks(reader(stream), len(stream), memoryview(content), split), every, [split[1] - 1, split[1]])
 
 
-@pytest.mark.usefixtures("far", "patient")
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
-def test_what_is_searched_for_in_streams_of_isal(level: int) -> None:
-    """They have few blocks, or those of level 0 no headers."""
-    content = made(level, 1 << 20)
-    stream = isal(content, level)
-    every = {start: (bit, start) for bit, start in walked(stream, content)[:-1]}  # the last at each place
-    found = blocks_of(stream, content)
-    for place in range(len(content), 0, -150 * KIB):
-        assert found.before(place) == every[max(start for start in every if start <= place)]
-
-
-@pytest.mark.usefixtures("far", "patient")
-@pytest.mark.parametrize(("level", "strategy"), [(0, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED)])
-def test_where_no_header_is(level: int, strategy: int) -> None:
-    content = made(3, 300 * KIB)
-    stream = deflate(content, level, strategy)
-    agrees(blocks_of(stream, content), walked(stream, content))
-
-
-@pytest.mark.usefixtures("far")
 def test_blocks_in_between_are_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
     content = made(7, 3 << 20)
     stream = deflate(content, 6)
-    every = len(walked(stream, content))
-    search, inflate = calls(monkeypatch, "_search"), calls(monkeypatch, "_inflate")
-    found = blocks_of(stream, content)
-    place = len(content) - 300 * KIB
-    after, before = found.after(place), found.before(len(content) - 100 * KIB)
-    assert after
-    assert before
-    assert place <= after[1] < before[1]
-    assert begins(stream, after, content)
-    assert begins(stream, before, content)
-    assert search.call_count in (1, 2)
-    assert 0 < inflate.call_count < every / 3
-    assert min(call.args[1][1] for call in inflate.call_args_list) > place - 700 * KIB
+    every = walked(stream, content)
+    inflate = calls(monkeypatch, "_inflate")
+    split = every[9 * len(every) // 10]
+    found = Blocks(reader(stream), len(stream), memoryview(content), split)
+    place = split[1] + 100 * KIB
+    assert found.before(place) == max(block for block in every if block[1] <= place)
+    assert found.after(100 * KIB) == min(block for block in every if block[1] >= 100 * KIB)
+    assert found.before(place) == max(block for block in every if block[1] <= place)
+    assert inflate.call_count < len(every) / 3
 
 
-@pytest.mark.usefixtures("far")
-@pytest.mark.parametrize("walk", [64 * KIB, 16 << 20])
-def test_what_is_near_is_walked_to(monkeypatch: pytest.MonkeyPatch, walk: int) -> None:
-    """From the beginning, if that is not farther than the end; from the last block, if that is near."""
-    monkeypatch.setattr(blocks, "_WALK", walk)
-    content = made(7, 2 << 20)
-    stream = deflate(content, 6)
-    headers, inflate = Mock(), calls(monkeypatch, "_inflate")
-    monkeypatch.setattr(blocks, "_headers", headers)
-    found = blocks_of(stream, content)
-    assert found.before(1200 * KIB)
-    assert (block := found.after(1240 * KIB))
-    assert block[1] < 1500 * KIB
-    assert headers.call_count == 0
-    assert inflate.call_count < 30
+def split_of(stream: bytes, content: bytes) -> Block | None:
+    return find_split(reader(stream), len(stream), len(content))
+
+
+def divided(stream: bytes, content: bytes, split: Block | None) -> bool:
+    """Whether the stream is inflated up to a split and from there on."""
+    into = bytearray(len(content))
+    if not inflate_into(reader(stream), member(stream, content), memoryview(into), split=split):
+        return False
+    assert into == content
+    return True
+
+
+@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("inflated", [deflate, lambda content, level: isal(content, level // 3)])
+def test_a_split(level: int, inflated: Callable[[bytes, int], bytes]) -> None:
+    content = made(level, 4 << 20)
+    stream = inflated(content, level)
+    every = check(stream, content)
+    split = split_of(stream, content)
+    assert split == next(
+        (block for block in every[:-1] if block[0] // 8 >= len(stream) - len(stream) // 12), None
+    )
+    if split is None:  # isal's blocks are that large
+        return
+    assert divided(stream, content, split)
+    bit, start = split
+    for wrong in (
+        (bit + 1, start),
+        (bit - 1, start),
+        (bit, start + 1),
+        (bit, start - 1),
+        (bit, 0),
+        (0, start),
+    ):
+        assert not divided(stream, content, wrong)
+
+
+@pytest.mark.parametrize(("level", "strategy"), [(0, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED)])
+def test_where_no_header_is(level: int, strategy: int) -> None:
+    content = made(3, 1 << 20)
+    stream = deflate(content, level, strategy)
+    split = split_of(stream, content)
+    assert split is None or not divided(stream, content, split)
 
 
 def raw(content: bytes, memory: int = 8) -> bytes:
@@ -485,96 +484,67 @@ FALSE = {
 }
 
 
-@pytest.mark.usefixtures("far", "patient")
 @pytest.mark.parametrize("searched", [4 * KIB, 48 * KIB])
 @pytest.mark.parametrize("text", FALSE.values(), ids=FALSE)
 def test_stored_bytes_that_look_like_blocks(
     monkeypatch: pytest.MonkeyPatch, text: bytes, searched: int
 ) -> None:
+    """A split may be found in them; the stream cannot be divided there."""
     monkeypatch.setattr(blocks, "_SEARCHED", searched)
-    content = HEAD + text + REST + REST
-    stream = raw(HEAD) + stored(text) + RAW + deflate(REST, 6)
-    every = [*check(stream, content), (8 * len(stream), len(content))]
-    behind = len(HEAD) + len(text)
-    places = range(behind + 70 * KIB, behind - 50 * KIB, -39 * KIB)
-    for place in places:
-        assert blocks_of(stream, content).before(place) == max(
-            block for block in every[:-1] if block[1] <= place
-        )
-        after = blocks_of(stream, content).after(place)
-        assert after in every
-        assert after[1] == min(start for _, start in every if start >= place)
+    content = HEAD + text + REST
+    stream = raw(HEAD) + stored(text) + deflate(REST, 6)
+    every = walked(stream, content)
+    assert len(content) > len(HEAD) + len(text)
+    for late in (4, 8, 12, 16, 24):
+        monkeypatch.setattr(blocks, "_LATE", late)
+        split = split_of(stream, content)
+        assert divided(stream, content, split) is (split is None or split in every)
 
 
-def test_bytes_that_inflate_to_themselves() -> None:
+def test_bytes_that_inflate_to_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what is before them, nothing tells that they are no blocks."""
     text = FALSE["itself"]
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
-    first = 8 * (len(raw(HEAD)) + 5)
-    starts = [blocks_of(stream, content)._start(first + bit) for bit in blocks._headers(text)]
-    assert len(HEAD) + 1800 in starts
-    assert not begins(stream, (first + 8 * 1802, len(HEAD) + 1800), content)
-
-
-def test_a_whole_stream_in_another() -> None:
-    """Its blocks inflate to the right content, and end too early."""
-    text = deflate(REST, 6, memory=1)
-    content = HEAD + text + REST
-    found = blocks_of(raw(HEAD) + stored(text) + text, content)
-    first = 8 * (len(raw(HEAD)) + len(stored(text)))
-    headers = [*blocks._headers(text)]
-    starts = {found._start(first + bit) for bit in headers}
-    assert {
-        len(HEAD) + len(text) + start for bit, start in walked(text, REST) if bit in headers
-    } == starts - {None}
-    assert len(starts) > 2
-    assert {found._start(first - 8 * len(text) + bit) for bit in headers} == {None}
-
-
-@pytest.mark.usefixtures("far", "patient")
-def test_what_is_searched_for_is_not_too_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the content takes more of the stream than the rest does."""
-    monkeypatch.setattr(blocks, "_SEARCHED", 2 * KIB)
-    content = bytes(600 * KIB) + made(2, 200 * KIB)
-    stream = deflate(content, 6, memory=1)
     every = walked(stream, content)
-    for place in range(len(content) - 1, len(content) - 100 * KIB, -11 * KIB):
-        assert blocks_of(stream, content).before(place) == max(block for block in every if block[1] <= place)
+    misled = set()
+    for late in range(2, 20):
+        monkeypatch.setattr(blocks, "_LATE", late)
+        misled |= {split_of(stream, content)} - {*every, None}
+    assert misled
+    for split in misled:
+        assert not divided(stream, content, split)
 
 
-@pytest.mark.usefixtures("far", "patient")
-@pytest.mark.parametrize("part", [0.4, 0.95])
-@pytest.mark.parametrize("instead", [b"", b"!", b"more"])
-def test_other_content_than_the_stream_has(part: float, instead: bytes) -> None:
-    """What is before the other byte has its place from the beginning, what is behind it from the end."""
+def test_another_size_than_the_stream_has() -> None:
+    content = made(6, 2 << 20)
+    stream = deflate(content, 6)
+    split = split_of(stream, content)
+    assert split
+    for size in (len(content) - 1, len(content) + 1, split[1]):
+        other = find_split(reader(stream), len(stream), size)
+        assert other is None or not divided(stream, content, other)
+    assert find_split(reader(stream), len(stream), 1000) is None
+
+
+def test_other_content_than_the_stream_has() -> None:
+    """What is behind the other byte is not found from the beginning."""
     content = made(6, 700 * KIB)
     stream = deflate(content, 6)
-    place = int(part * len(content))
-    assert instead != content[place : place + 1]
-    other = content[:place] + instead + content[place + 1 :]
+    place = len(content) // 2
     every = walked(stream, content)
     before = [block for block, (_, stop) in itertools.pairwise(every) if stop <= place]
-    assert walked(stream, other) == before
-    behind = {(bit, start + len(instead) - 1) for bit, start in every if start > place}
-    found = blocks_of(stream, other)
-    answers = {ask(at) for at in range(0, len(other), 95 * KIB) for ask in (found.after, found.before)}
-    assert answers <= {*before, *behind, None}
-    assert bool(answers & behind) is (part < 0.9)
+    for instead in (b"", b"!", b"more"):
+        assert instead != content[place : place + 1]
+        assert walked(stream, content[:place] + instead + content[place + 1 :]) == before
 
 
-@pytest.mark.usefixtures("far")
-@pytest.mark.parametrize(("patience", "enough"), [(64 << 20, True), (0, False)])
-def test_patience_with_what_looks_like_blocks(
-    monkeypatch: pytest.MonkeyPatch, patience: int, enough: bool
-) -> None:
+@pytest.mark.parametrize(("size", "most"), [(1 << 20, 33), (64 << 20, 88)])
+def test_patience_with_what_looks_like_blocks(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
     """Each of the headers in a stored block costs what is behind it."""
-    monkeypatch.setattr(blocks, "_PATIENCE", patience)
-    rest = calls(monkeypatch, "_rest")
+    inflating = Mock(wraps=inflate_bits)
+    monkeypatch.setattr(blocks, "inflate_bits", inflating)
     small = raw(REST, memory=1)
-    content = HEAD + small * 6 + REST
-    stream = raw(HEAD) + stored(small * 6) + small + END
-    found = blocks_of(stream, content).after(len(content) - len(REST) - 20 * KIB)
-    assert (found is not None) is enough
-    assert found is None or begins(stream, found, content)
-    assert (rest.call_count > 100) is enough
+    stream = stored(small * 6) + small + b"\x07"
+    assert find_split(reader(stream), len(stream), size) is None
+    assert most / 2 < inflating.call_count <= most

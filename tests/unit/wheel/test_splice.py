@@ -7,14 +7,14 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 from isal import isal_zlib
 
-from relink.wheel import blocks, splice
+from relink.wheel import splice
 from relink.wheel.bits import END
-from relink.wheel.blocks import Block, Blocks
+from relink.wheel.blocks import Blocks
+from relink.wheel.inflate import Block
 from relink.wheel.splice import Joiner, Span
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
@@ -162,17 +162,15 @@ def test_a_short_stretch_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not find_spans(stream, old, [range(300 * KIB - 1)])
 
 
-def test_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same spans, if blocks are looked for from the end."""
+def test_from_a_split() -> None:
+    """The same spans, if blocks are walked through from there."""
     old = made(4, 1500 * KIB)
     stream = deflate(old, 6)
     stretches = [range(100 * KIB, 500 * KIB), range(600 * KIB, 1100 * KIB), range(1150 * KIB, 1500 * KIB)]
     spans = find_spans(stream, old, stretches)
     assert len(spans) == 3
-    monkeypatch.setattr(blocks, "_WALK", 64 * KIB)
-    with patch.object(Blocks, "_search", autospec=True, side_effect=Blocks._search) as search:
-        again = find_spans(stream, old, stretches)
-    assert [replace(span, read=spans[0].read) for span in again] == [
-        replace(span, read=spans[0].read) for span in spans
-    ]
-    assert search.call_count >= 3
+    read = reader(stream)
+    for place in (50 * KIB, 550 * KIB, 1000 * KIB, 1300 * KIB):
+        split = Blocks(read, len(stream), memoryview(old)).after(place)
+        again = splice.find_spans(read, len(stream), memoryview(old), stretches, split)
+        assert [replace(span, read=read) for span in again] == [replace(span, read=read) for span in spans]

@@ -9,36 +9,20 @@ from dataclasses import replace
 import pytest
 
 from relink.wheel import stream
+from relink.wheel.blocks import Blocks
+from relink.wheel.inflate import Block
 from relink.wheel.stream import inflate_into
-from relink.wheel.zipformat import DEFLATED, STORED, Member
-from tests.unit.wheel.streams import KIB, deflate, made, reader
+from relink.wheel.zipformat import STORED, Member
+from tests.unit.wheel.streams import KIB, deflate, made, member, reader
 
 CONTENT = made(1, 300 * KIB)
 HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
 
-def member(raw: bytes, content: bytes) -> Member:
-    return Member(
-        name="demo/a.so",
-        method=DEFLATED,
-        flags=0,
-        crc=zlib.crc32(content),
-        compressed_size=len(raw),
-        size=len(content),
-        header_offset=0,
-        data_offset=0,
-        mode=0o100644,
-        date_time=(2024, 1, 1, 0, 0, 0),
-        external_attributes=0,
-        create_system=3,
-        is_directory=False,
-    )
-
-
-def inflated(raw: bytes, claimed: Member) -> bytes | None:
+def inflated(raw: bytes, claimed: Member, split: Block | None = None) -> bytes | None:
     into = bytearray(claimed.size)
     told: list[int] = []
-    if not inflate_into(reader(raw), claimed, memoryview(into), told.append):
+    if not inflate_into(reader(raw), claimed, memoryview(into), told.append, split):
         return None
     assert sum(told) == claimed.size
     return bytes(into)
@@ -68,6 +52,26 @@ def test_what_is_not_claimed() -> None:
     assert inflated(raw, replace(right, size=right.size + 1)) is None
     assert inflated(raw[:-1], replace(right, compressed_size=len(raw) - 1)) is None
     assert inflated(b"\x07" + raw, replace(right, compressed_size=len(raw) + 1)) is None
+
+
+def test_in_two_parts() -> None:
+    """The claims are of both together."""
+    raw = deflate(CONTENT, 6)
+    right = member(raw, CONTENT)
+    blocks = Blocks(reader(raw), len(raw), memoryview(CONTENT))
+    for place in (100 * KIB, 250 * KIB):
+        split = blocks.after(place)
+        assert split
+        assert inflated(raw, right, split) == CONTENT
+        assert inflated(raw, replace(right, crc=right.crc ^ 1), split) is None
+        assert inflated(raw, replace(right, size=right.size - 1), split) is None
+        assert inflated(raw, replace(right, size=right.size + 1), split) is None
+        assert inflated(raw[:-1], replace(right, compressed_size=len(raw) - 1), split) is None
+        assert inflated(raw + b"\0", replace(right, compressed_size=len(raw) + 1), split) is None
+        assert inflated(raw, replace(right, size=place), split) is None
+        assert inflated(raw, member(raw, CONTENT + bytes(5)), split) is None
+        first = raw[: split[0] // 8 + 1]
+        assert inflated(first, replace(right, compressed_size=len(first)), split) is None
 
 
 def test_what_is_left_to_others() -> None:

@@ -1,0 +1,48 @@
+"""Inflating blocks out of the middle of a deflate stream (RFC 1951)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias, cast
+
+from isal import isal_zlib
+
+from relink.wheel.bits import Reader, taken
+
+__all__ = ["WINDOW", "Block", "InflateError", "inflate_bits", "inflated"]
+
+Block: TypeAlias = tuple[int, int]
+"""(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
+
+WINDOW: Final = 32 << 10
+"""Bytes of content that a block may refer back to (RFC 1951, 2)."""
+
+_FEED: Final = 256 << 10
+_OUTPUT: Final = 4 << 20  # of so much compressed data, mostly
+
+# The stub of isal calls it an instance.
+InflateError = cast("type[Exception]", isal_zlib.error)
+
+
+def inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
+    """Return the content of more data, about `size` bytes, in two parts.
+
+    ``decompress`` begins with little room, and waits for the interpreter each time that it takes more; ``flush`` is told.
+
+    :raises isal.isal_zlib.error: the data is damaged.
+    """
+    return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
+
+
+def inflate_bits(read: Reader, first: int, last: int, window: bytes) -> Iterator[bytes]:
+    """Inflate the blocks from one bit on to another, which is the end of the last one, as any inflater does.
+
+    :param window: content before them.
+    :raises isal.isal_zlib.error: they cannot be inflated, or do not end there.
+    """
+    inflater = isal_zlib.decompressobj(-15, window)
+    for piece in taken(read, first, last, (0, 0)):
+        for at in range(0, len(piece), _FEED):
+            yield from inflated(inflater, piece[at : at + _FEED], _OUTPUT)
+    if not inflater.eof or inflater.unused_data:
+        raise InflateError("the blocks do not end there")
