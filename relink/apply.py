@@ -37,6 +37,7 @@ Chunk: TypeAlias = bytes | memoryview
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
 # Bytes: few, since they are held; many, since who hashes them waits for the interpreter each time.
 _SLICE = 8 << 20
+_SHARE = 8  # a file with so little of the largest one's bytes may be there as a whole
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -159,6 +160,9 @@ def _pieces(
             before = _slices(held.view, hashing)
             if hashing is None:
                 before = _against_record(archive, before, listed)
+        elif len(view) <= max(member.size for member in archive.members.values()) // _SHARE:
+            # In one go: who hands over piece by piece waits for the interpreter each time.
+            before = _against_record(archive, _slices(archive.read_into(name), None), listed)
         else:
             before = _ahead(_against_record(archive, archive.chunks(name), listed))
         position = 0

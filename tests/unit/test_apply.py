@@ -189,8 +189,19 @@ def test_where_that_fails_the_whole_file_is_edited(
     assert (tmp_path / "a" / OUTPUT).read_bytes() == (tmp_path / "b" / OUTPUT).read_bytes()
 
 
-def test_two_large_members(works: Works, fat: Path, tmp_path: Path) -> None:
-    """The smaller of which is inflated a second time when it is written."""
+@pytest.mark.parametrize("share", [8, 0.5])
+def test_two_large_members(
+    works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The smaller of which is inflated a second time when it is written: bit by bit, or at once if it is far smaller."""
+    monkeypatch.setattr(apply, "_SHARE", share)
+    real, reading = WheelArchive.read_into, Mock()
+
+    def read_into(archive: WheelArchive, name: str, *told: Any) -> memoryview:
+        reading(name)
+        return real(archive, name, *told)
+
+    monkeypatch.setattr(WheelArchive, "read_into", read_into)
     larger = tmp_path / "larger.so"
     larger.write_bytes(fat.read_bytes() + bytes(10))
     vendor = works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger})
@@ -200,6 +211,7 @@ def test_two_large_members(works: Works, fat: Path, tmp_path: Path) -> None:
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         first, second = (bytes(archive.read_into(file.path)) for file in report.files)
     assert first[HALF:SIZE] == second[HALF:SIZE] == fat.read_bytes()[HALF:SIZE]
+    assert reading.call_count == (4 if share == 8 else 5)
 
 
 def test_one_large_member_after_the_other(
