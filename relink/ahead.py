@@ -20,26 +20,28 @@ from relink.wheel.limits import Limits
 from relink.wheel.splice import Span, find_spans
 from relink.wheel.zipformat import DEFLATED
 
-__all__ = ["Hashing", "SpanFinder", "hashed_ahead", "open_ahead"]
+__all__ = ["SHARE", "Hashing", "SpanFinder", "hashed_ahead", "open_ahead"]
 
 _WORTH: Final = 32 << 20  # bytes
 _PIECE: Final = 16 << 20
 _LARGE: Final = 8 << 20  # bytes: a smaller one is deflated anew in no time
 _GAP: Final = 64 << 10  # bytes between cuts that an edit seldom touches
-_SHARE: Final = 8  # what is read meanwhile takes at most so little of the memory that the largest takes
+SHARE: Final = 8
+"""What is there beside the largest file takes at most so little of the memory that this takes."""
 
 
-def open_ahead(path: Path, limits: Limits | None = None) -> WheelArchive:
+def open_ahead(path: Path, limits: Limits | None = None, *, split: bool = False) -> WheelArchive:
     """Open a wheel and begin to read its largest ELF file, if it is large and all others are far smaller.
 
+    :param split: as for :meth:`WheelArchive.read_into`.
     :raises WheelError: it is not a wheel that can be trusted.
     """
     archive = WheelArchive(path, limits=limits)
     members = sorted(archive.members.values(), key=lambda member: member.size, reverse=True)
     others = members[1].size if len(members) > 1 else 0
     try:
-        if members[0].size >= max(_WORTH, _SHARE * others) and is_elf(archive.prefix(members[0].name, 4)):
-            archive.read_ahead(members[0].name)
+        if members[0].size >= max(_WORTH, SHARE * others) and is_elf(archive.prefix(members[0].name, 4)):
+            archive.read_ahead(members[0].name, split=split)
     except WheelError:
         archive.close()
         raise

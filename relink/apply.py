@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from relink.ahead import Hashing, SpanFinder
+from relink.ahead import SHARE, Hashing, SpanFinder
 from relink.elf.hollow import kept
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_hollow
@@ -37,7 +37,6 @@ Chunk: TypeAlias = bytes | memoryview
 _AHEAD = 4  # pieces of 1 MiB that are inflated before they are asked for
 # Bytes: few, since they are held; many, since who hashes them waits for the interpreter each time.
 _SLICE = 8 << 20
-_SHARE = 8  # a file with so little of the largest one's bytes may be there as a whole
 _LARGE = 64 << 20  # bytes: what patchelf does to a smaller file whole needs no words
 
 
@@ -160,7 +159,7 @@ def _pieces(
             before = _slices(held.view, hashing)
             if hashing is None:
                 before = _against_record(archive, before, listed)
-        elif len(view) <= max(member.size for member in archive.members.values()) // _SHARE:
+        elif len(view) <= max(member.size for member in archive.members.values()) // SHARE:
             # In one go: who hands over piece by piece waits for the interpreter each time.
             before = _against_record(archive, _slices(archive.read_into(name), None), listed)
         else:

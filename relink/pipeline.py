@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from relink.plan.words import some
 from relink.profiles import profile_for
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, runtime_of, store_path
-from relink.providers.prefix import Provider, default_prefixes
+from relink.providers.prefix import Provider, default_prefixes, find_library
 from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
@@ -59,11 +60,11 @@ __all__ = [
 ]
 
 PLAN_MEMBER = "relink.json"
-_NAMES = 4 << 20  # bytes at a file's beginning, in which a linker mostly puts the names of libraries
 SBOM_MEMBER = "sboms/relink.cdx.json"
 STORE_MEMBER = "relink-store-paths"
 LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
+_NAMES = 4 << 20  # bytes at a file's beginning, in which a linker mostly puts the names of libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +401,9 @@ def relink(
     clock = Clock(on_stage, on_bytes)
     with ExitStack() as stack:
         archive = stack.enter_context(
-            source if isinstance(source, WheelArchive) else open_ahead(source, options.limits)
+            source
+            if isinstance(source, WheelArchive)
+            else open_ahead(source, options.limits, split=not options.dry_run)
         )
         with clock.stage("target"):
             gpus = wanted_gpus(options.gpus)
@@ -411,19 +414,12 @@ def relink(
         with clock.stage("read"):
             spans = stack.enter_context(SpanFinder(archive))
             tables = Tables(Files(target.sysroot), {})
-
-            def read_libraries(largest: str, images: Iterable[Image]) -> None:
-                own = [soname for image in images for soname in image.needed]
-                names = library_names(archive.prefix(largest, _NAMES))
-                read_early(
-                    tables,
-                    lambda soname: next(filter(None, (one.find(soname) for one in providers)), None),
-                    (*own, *names),
-                    lambda: archive.is_reading(largest),
-                )
-
             wheel = read_wheel(
-                archive, target, clock.on_bytes, None if options.dry_run else spans, read_libraries
+                archive,
+                target,
+                clock.on_bytes,
+                None if options.dry_run else spans,
+                partial(_read_libraries, archive, providers, tables),
             )
         listed = {entry.path: entry for entry in read_record(archive)[0] if options.verify_record}
         whole = {
@@ -466,6 +462,19 @@ def relink(
             timings=clock.timings,
             loads=plan.loads,
         )
+
+
+def _read_libraries(
+    archive: WheelArchive,
+    providers: Sequence[Provider],
+    tables: Tables,
+    largest: str,
+    images: Iterable[Image],
+) -> None:
+    """Read libraries of the providers that will most likely be needed, until the largest member has been read."""
+    sonames = [soname for image in images for soname in image.needed]
+    sonames += library_names(archive.prefix(largest, _NAMES))
+    read_early(tables, partial(find_library, providers), sonames, partial(archive.is_reading, largest))
 
 
 def _rooted(plan: Plan, output: str, options: Options) -> tuple[Finding, ...]:

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from relink.ahead import SpanFinder, open_ahead
+from relink.ahead import SHARE, SpanFinder, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
@@ -29,7 +29,6 @@ from relink.wheel.record import RecordKind, check_record, read_record, signature
 
 __all__ = ["Count", "Held", "OnBytes", "Wheel", "hold", "open_wheel", "read_wheel"]
 
-_SHARE: Final = 8  # what waits to go back takes at most so little of the memory that the largest takes
 OnBytes: TypeAlias = Callable[[int, int], None]
 
 
@@ -157,7 +156,7 @@ def read_wheel(
         name = member.name
         if archive.is_reading(name):
             meanwhile(name, images.values())
-        content = archive.read_into(name, count.add)
+        content = archive.read_into(name, count.add, split=spans is not None)
         try:
             image = read_image(content, name)
             other = target is not None and (image.header.machine, image.header.elf_class) != (
@@ -185,7 +184,7 @@ def read_wheel(
                 waiting = [(size, one) for size, one in waiting if not one.done()]
                 if looking:
                     waiting.append((member.size, looking))
-                if sum(size for size, _ in waiting) > members[-1].size // _SHARE:
+                if sum(size for size, _ in waiting) > members[-1].size // SHARE:
                     wait(one for _, one in waiting)
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))

@@ -145,7 +145,7 @@ def run(
     sources: list[Path | WheelArchive] = [*wheels]
     with ExitStack() as stack:
         with suppress(RelinkError):  # which comes again when it is its turn
-            sources[0] = stack.enter_context(open_ahead(wheels[0], limits))
+            sources[0] = stack.enter_context(open_ahead(wheels[0], limits, split=not dry_run))
         from relink.loader.target import find_target
 
         pool = stack.enter_context(ThreadPoolExecutor(1, "relink-target"))

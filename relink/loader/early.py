@@ -16,7 +16,7 @@ _NAME: Final = re.compile(rb"lib[\w.+-]{1,80}?\.so(?:\.[\w.]{1,40})?(?=\0)")
 
 def library_names(data: bytes) -> list[str]:
     """Return what could be a soname in part of a file, in order, each once."""
-    return [*dict.fromkeys(name.decode("ascii", "replace") for name in _NAME.findall(data))]
+    return [*dict.fromkeys(name.decode("ascii") for name in _NAME.findall(data))]
 
 
 def read_early(

@@ -19,7 +19,7 @@ from relink.plan.model import Strategy
 from relink.plan.rpath import Entry, classify
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, soname_stem
+from relink.providers.prefix import Provider, find_library, soname_stem
 
 __all__ = ["Outcome", "Situation", "Trouble", "find_strategy", "matches_library", "simulate"]
 
@@ -68,11 +68,7 @@ class Situation:
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it."""
-        for provider in self.providers:
-            path = provider.find(soname)
-            if path:
-                return path
-        return None
+        return find_library(self.providers, soname)
 
     def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
         """Whether that file is the library of that soname of any provider, by whatever path it was reached."""

@@ -7,7 +7,7 @@ import posixpath
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -75,6 +75,11 @@ class Provider:
         """Return the file names here that differ from `soname` in nothing but the version behind ``.so``."""
         stem = soname_stem(soname)
         return tuple(sorted(name for name in self.libraries if soname_stem(name) == stem and name != soname))
+
+
+def find_library(providers: Iterable[Provider], soname: str) -> str | None:
+    """Return the library that serves `soname`: of the first provider that has it."""
+    return next((path for provider in providers if (path := provider.find(soname))), None)
 
 
 def soname_stem(soname: str) -> str:

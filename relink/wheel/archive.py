@@ -192,10 +192,10 @@ class WheelArchive:
             raise WheelError(f"{self.path.name}: {name!r} has {size} bytes; at most {limit} are expected")
         return b"".join(self.chunks(name))
 
-    def read_ahead(self, name: str) -> None:
+    def read_ahead(self, name: str, *, split: bool = False) -> None:
         """Begin with :meth:`read_into` on a thread of its own, until that is asked for, and with :meth:`sha256` after that."""
         pool = ThreadPoolExecutor(1, "relink-ahead")
-        self._ahead[name] = pool.submit(self._read_into, name)
+        self._ahead[name] = pool.submit(self._read_into, name, split=split)
         self._begun = [self._ahead[name], pool.submit(self.sha256)]
         pool.shutdown(wait=False)
 
@@ -203,24 +203,29 @@ class WheelArchive:
         """Whether what :meth:`read_ahead` has begun with is not there yet."""
         return name in self._ahead and not self._ahead[name].done()
 
-    def read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
+    def read_into(
+        self, name: str, told: Callable[[int], object] = lambda _: None, *, split: bool = False
+    ) -> memoryview:
         """Return the whole content in one writable buffer of its own; nothing else holds a copy.
 
         The buffer is anonymous memory that goes back to the system with the last reference to it; ``.obj`` is
         the :class:`mmap.mmap`, which can be searched.
 
         :param told: how many bytes more have been read, each time.
+        :param split: divide a large member's stream, if that can be done: :meth:`split`.
         :raises WheelError: the content is not what the directory claims.
         :raises RelinkError: there is not that much memory.
         """
         begun = self._ahead.pop(name, None)
         if begun is None:
-            return self._read_into(name, told)
+            return self._read_into(name, told, split=split)
         content = begun.result()
         told(len(content))
         return content
 
-    def _read_into(self, name: str, told: Callable[[int], object] = lambda _: None) -> memoryview:
+    def _read_into(
+        self, name: str, told: Callable[[int], object] = lambda _: None, *, split: bool
+    ) -> memoryview:
         size = self.member(name).size
         if not size:
             self.read(name)
@@ -241,9 +246,9 @@ class WheelArchive:
                 raise ValueError(f"{self.path} has been closed")
             told(more)
 
-        split = self._find_split(name)
-        if inflate_into(self._pread, self.member(name), view, count, split):
-            self._splits[name] = split
+        block = self._find_split(name) if split else None
+        if inflate_into(self._pread, self.member(name), view, count, block):
+            self._splits[name] = block
         else:
             position = 0
             for data in self.chunks(name):

@@ -18,7 +18,7 @@ from typing import Final
 from isal import isal_zlib
 
 from relink.wheel.bits import FILLING, LAST, Reader, taken
-from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_bits, inflated
+from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_rest, inflated
 
 __all__ = ["Blocks", "find_split"]
 
@@ -87,13 +87,13 @@ class Blocks:
         at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
         before: tuple[Block, _End] | None = None  # the last block, if where the next one begins is a guess
         while at is not None:
-            end = None if at == self._end else self._inflate(at)
-            if end is None and at != self._end:
-                at, before = self._tried(*before) if before else None, None
-                continue
-            if end is None:
+            if at == self._end:
                 yield at
                 return
+            end = self._inflate(at)
+            if end is None:
+                at, before = self._tried(*before) if before else None, None
+                continue
             self._known = at
             yield at
             self._patience -= max(0, _SMALL - (end.start - at[1]))
@@ -177,7 +177,7 @@ def find_split(read: Reader, length: int, size: int) -> Block | None:
             bit, start = 8 * at + header, size
             with suppress(InflateError):
                 # How much content there is does not depend on what is before it.
-                for data in inflate_bits(read, bit, 8 * length, bytes(WINDOW)):
+                for data in inflate_rest(read, bit, length, bytes(WINDOW)):
                     start, patience = start - len(data), patience - len(data)
                     if start < 0 or patience < 0:
                         raise InflateError("too much content")

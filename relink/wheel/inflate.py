@@ -9,7 +9,7 @@ from isal import isal_zlib
 
 from relink.wheel.bits import Reader, taken
 
-__all__ = ["WINDOW", "Block", "InflateError", "inflate_bits", "inflated"]
+__all__ = ["WINDOW", "Block", "InflateError", "inflate_rest", "inflated"]
 
 Block: TypeAlias = tuple[int, int]
 """(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
@@ -34,14 +34,15 @@ def inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[by
     return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
 
 
-def inflate_bits(read: Reader, first: int, last: int, window: bytes) -> Iterator[bytes]:
-    """Inflate the blocks from one bit on to another, which is the end of the last one, as any inflater does.
+def inflate_rest(read: Reader, bit: int, length: int, window: bytes) -> Iterator[bytes]:
+    """Inflate a stream from a block on, as any inflater does.
 
-    :param window: content before them.
-    :raises isal.isal_zlib.error: they cannot be inflated, or do not end there.
+    :param length: of the stream in bytes.
+    :param window: content before the block.
+    :raises isal.isal_zlib.error: it cannot be inflated, or does not end where the stream does.
     """
     inflater = isal_zlib.decompressobj(-15, window)
-    for piece in taken(read, first, last, (0, 0)):
+    for piece in taken(read, bit, 8 * length, (0, 0)):
         for at in range(0, len(piece), _FEED):
             yield from inflated(inflater, piece[at : at + _FEED], _OUTPUT)
     if not inflater.eof or inflater.unused_data:

@@ -64,14 +64,16 @@ class Packing:
         self._left.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def begin(self, name: str, new: Replacement | Addition) -> None:
-        """Begin with a member as soon as a thread is free, if there is memory for it, and that has not been done yet.
+    def begin(self, name: str, new: Replacement | Addition) -> bool:
+        """Begin with a member as soon as a thread is free, if there is memory for it; whether it has been begun.
 
         :param name: in the output.
         """
+        if name in self._packing:
+            return True
         size = _packed_size(new)
-        if name in self._packing or size > self._free:
-            return
+        if size > self._free:
+            return False
         self._free -= size
         content = self._until_left(new.content)
         packing = self._pool.submit(
@@ -84,6 +86,7 @@ class Packing:
             method=method_of(new),
         )
         self._packing[name] = size, packing
+        return True
 
     def _until_left(self, content: Content) -> Iterator[Buffer]:
         """Yield the content as long as somebody waits for it."""

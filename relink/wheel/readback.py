@@ -1,8 +1,8 @@
 """What was written, read again: RECORD lists what the file gives back, not what was meant to be in it.
 
 That it is what was meant the CRC tells, which was computed of the content before it was deflated. Of a member that takes over
-blocks of an old one (:mod:`relink.wheel.splice`) only the new blocks are inflated: the others have been, and must be the same
-bytes as then. RECORD lists there the content that was deflated, every piece of which has the CRC of what is in the file.
+blocks of an old one (:mod:`relink.wheel.splice`) only the new blocks are inflated: the others were when the old one was read, and
+must be the same bytes as then. RECORD lists there the content that was deflated.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from isal import isal_zlib
 
 from relink.errors import WheelError
 from relink.wheel.bits import LAST, Reader, taken
-from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_bits
+from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_rest
 from relink.wheel.zipformat import STORED, Member
 
 __all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
@@ -117,13 +117,17 @@ def inflate_into(
     if member.method == STORED or not 0 < member.size < 1 << 32:
         return False
     start = split[1] if split else member.size
+    crc = member.crc  # of what comes before the split
 
     def raw(offset: int, length: int) -> bytes:
         return read(member.data_offset + offset, length)
 
     def end() -> Iterator[bytes]:
         """What a gzip file says at its end, of which nothing is known beforehand if it ends at the split."""
-        yield struct.pack("<2I", isal_zlib.crc32(into[:start]) if split else member.crc, start)
+        nonlocal crc
+        if split:
+            crc = isal_zlib.crc32(into[:start])
+        yield struct.pack("<2I", crc, start)
 
     try:
         if not next(_inflated(read, member), b""):
@@ -142,13 +146,13 @@ def inflate_into(
             return False
         if split:
             window = bytes(into[max(0, start - WINDOW) : start])
-            for data in inflate_bits(raw, split[0], 8 * member.compressed_size, window):
+            for data in inflate_rest(raw, split[0], member.compressed_size, window):
                 if len(data) > member.size - position:
                     return False
                 into[position : position + len(data)] = data
                 position += len(data)
                 told(len(data))
-        return position == member.size and (not split or isal_zlib.crc32(into) == member.crc)
+        return position == member.size and isal_zlib.crc32(into[start:], crc) == member.crc
     # The last one is for a gzip header without end.
     except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
         return False

@@ -262,8 +262,7 @@ def write_wheel(
         writer = ZipWriter(file, level)
         packing = packing or stack.enter_context(Packing(level, jobs, max_memory))
         reading = stack.enter_context(ReadBack(file.fileno(), jobs or default_jobs(), told))
-        later = sorted((job for job in planned if job.new), key=_size, reverse=True)
-        _begin(packing, later)
+        later = _begin(packing, sorted((job for job in planned if job.new), key=_size, reverse=True))
         meanwhile()
         for job in planned:
             if job.source:
@@ -276,8 +275,8 @@ def write_wheel(
                     packed = replace(packed, parts=())
                 else:
                     packed = writer.add(job.header, job.new.content, job.new.size, spans_of(job.new))
-                later.remove(job)
-                _begin(packing, later)
+                    later.remove(job)
+                later = _begin(packing, later)
                 file.flush()
                 reading.begin(writer.members[-1], packed)
         # Local headers were patched, so it cannot be computed on the way.
@@ -299,11 +298,9 @@ def write_wheel(
     return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
 
 
-def _begin(packing: Packing, later: Sequence[_Job]) -> None:
-    """Begin with as many as there is memory for, the largest first: it takes longest."""
-    for job in later:
-        if job.new:
-            packing.begin(job.header.name, job.new)
+def _begin(packing: Packing, later: Sequence[_Job]) -> list[_Job]:
+    """Begin with as many as there is memory for, the largest first: it takes longest. Return the others."""
+    return [job for job in later if job.new and not packing.begin(job.header.name, job.new)]
 
 
 def _size(job: _Job) -> int:

@@ -149,7 +149,7 @@ def test_what_nobody_waits_for_is_not_looked_for_to_the_end(
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:
     program = (
         "import sys, relink.ahead\n"
-        "relink.ahead.open_ahead = lambda *_: sys.exit(' '.join(sys.modules))\n"
+        "relink.ahead.open_ahead = lambda *_, **__: sys.exit(' '.join(sys.modules))\n"
         "import relink.cli; relink.cli.main(['x.whl'])\n"
     )
     told = (

@@ -28,6 +28,7 @@ from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.wheel import splice
 from relink.wheel.archive import WheelArchive
+from relink.wheel.blocks import find_split
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.isa.build import entries_of, raw
@@ -194,12 +195,12 @@ def test_two_large_members(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """The smaller of which is inflated a second time when it is written: bit by bit, or at once if it is far smaller."""
-    monkeypatch.setattr(apply, "_SHARE", share)
+    monkeypatch.setattr(apply, "SHARE", share)
     real, reading = WheelArchive.read_into, Mock()
 
-    def read_into(archive: WheelArchive, name: str, *told: Any) -> memoryview:
+    def read_into(archive: WheelArchive, name: str, *told: Any, **how: Any) -> memoryview:
         reading(name)
-        return real(archive, name, *told)
+        return real(archive, name, *told, **how)
 
     monkeypatch.setattr(WheelArchive, "read_into", read_into)
     larger = tmp_path / "larger.so"
@@ -229,14 +230,31 @@ def test_one_large_member_after_the_other(
         order.append("found")
         return real(*of)
 
-    def read_into(archive: WheelArchive, name: str, *told: Any) -> memoryview:
+    def read_into(archive: WheelArchive, name: str, *told: Any, **how: Any) -> memoryview:
         order.append(name)
-        return reading(archive, name, *told)
+        return reading(archive, name, *told, **how)
 
     monkeypatch.setattr(ahead, "find_spans", find_spans)
     monkeypatch.setattr(WheelArchive, "read_into", read_into)
     relink(vendor, works.options(tmp_path / "out", verify=False))
     assert order == ["demo/fat.so", "found", "demo/larger.so", "found"]
+
+
+@pytest.mark.parametrize("worth", [32 << 20, 1 << 20], ids=["when its turn is", "ahead"])
+def test_a_stream_is_divided_for_an_output_alone(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
+) -> None:
+    """Nobody else asks where its blocks are; with and without, the same ones are taken over."""
+    relink(vendor, works.options(tmp_path / "expected"))
+    monkeypatch.setattr(ahead, "_WORTH", worth)
+    monkeypatch.setattr("relink.wheel.archive._LARGE", 1 << 20)
+    finding = Mock(wraps=find_split)
+    monkeypatch.setattr("relink.wheel.archive.find_split", finding)
+    relink(vendor, works.options(tmp_path / "out", dry_run=True))
+    assert finding.call_count == 0
+    relink(vendor, works.options(tmp_path / "out"))
+    assert finding.call_count == 1
+    assert (tmp_path / "out" / OUTPUT).read_bytes() == (tmp_path / "expected" / OUTPUT).read_bytes()
 
 
 def raw_middle(wheel: Path) -> bytes:

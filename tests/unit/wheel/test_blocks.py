@@ -19,7 +19,7 @@ from isal import isal_zlib
 from relink.wheel import blocks
 from relink.wheel.bits import END, FILLING, LAST, Bits, taken
 from relink.wheel.blocks import Blocks, find_split
-from relink.wheel.inflate import Block, InflateError, inflate_bits
+from relink.wheel.inflate import Block, InflateError, inflate_rest
 from relink.wheel.stream import inflate_into
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
 
@@ -542,8 +542,8 @@ def test_other_content_than_the_stream_has() -> None:
 @pytest.mark.parametrize(("size", "most"), [(1 << 20, 33), (64 << 20, 88)])
 def test_patience_with_what_looks_like_blocks(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
     """Each of the headers in a stored block costs what is behind it."""
-    inflating = Mock(wraps=inflate_bits)
-    monkeypatch.setattr(blocks, "inflate_bits", inflating)
+    inflating = Mock(wraps=inflate_rest)
+    monkeypatch.setattr(blocks, "inflate_rest", inflating)
     small = raw(REST, memory=1)
     stream = stored(small * 6) + small + b"\x07"
     assert find_split(reader(stream), len(stream), size) is None
