@@ -15,13 +15,15 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from math import lcm
 from typing import Final, TypeAlias
 
 from relink.elf.edit_checks import MOVABLE
 from relink.elf.image import Buffer, Image, Section, read_sections
+from relink.elf.renumber import MOST_SECTIONS, SYMBOL
 from relink.errors import ElfError
 
-__all__ = ["Cut", "blank", "find_cuts", "hollowed", "kept", "pages_in", "restored", "sparse"]
+__all__ = ["Cut", "blank", "find_cuts", "find_symbols", "hollowed", "kept", "pages_in", "restored", "sparse"]
 
 Cut: TypeAlias = range
 """File offsets that are not touched."""
@@ -31,7 +33,7 @@ _PAGE: Final = mmap.PAGESIZE
 _WORTH: Final = 1 << 20  # bytes: for less, a hollow copy is not worth its checks
 _MOST: Final = 64  # cuts; the largest are taken
 _MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
-_PROGBITS, _STRTAB, _NOBITS, _ALLOC = 1, 3, 8, 2
+_PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOC = 1, 2, 3, 8, 2
 _PT_LOAD = 1
 _ET_DYN = 3
 _PROGRAM: Final = struct.Struct("<IIQQQQQQ")  # type, flags, offset, vaddr, paddr, filesz, memsz, align
@@ -46,11 +48,8 @@ def find_cuts(buffer: Buffer, image: Image) -> tuple[Cut, ...]:
     :param image: the facts of `buffer`.
     :raises ElfError: the section headers point outside of the file.
     """
-    header = image.header
-    if (header.elf_class, header.little_endian, header.kind) != (64, True, _ET_DYN):
-        return ()
-    unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == _PT_LOAD), 0)
-    if unit & (unit - 1) or unit > _MAX_ALIGN:
+    unit = _unit(image)
+    if unit is None:
         return ()
     sections = read_sections(buffer, image.path)
     edges = _edges(buffer, image, sections)
@@ -63,13 +62,46 @@ def find_cuts(buffer: Buffer, image: Image) -> tuple[Cut, ...]:
         # The first and the last bytes stay, so that no offset in a header can be on either side of the cut.
         start = -(-(section.offset + 1) // _PAGE) * _PAGE
         size = (section.offset + section.file_size - 1 - start) // unit * unit
-        inside = section.offset + section.file_size <= image.size
-        if inside and size > 0 and bisect_left(edges, start) == bisect_left(edges, start + size + 1):
-            cuts.append(range(start, start + size))
+        cut = range(start, start + size)
+        if section.offset + section.file_size <= image.size and _free(cut, edges):
+            cuts.append(cut)
     cuts = sorted(sorted(cuts, key=len)[-_MOST:], key=lambda cut: cut.start)
     if any(left.stop >= right.start for left, right in pairwise(cuts)) or sum(map(len, cuts)) < _WORTH:
         return ()
     return tuple(cuts)
+
+
+def find_symbols(buffer: Buffer, image: Image, cuts: Sequence[Cut]) -> tuple[Section, Cut] | None:
+    """Return the static symbol table, and those entries that can be left out, too, as long as they are renumbered afterwards.
+
+    :param cuts: those of :func:`find_cuts`, which stay apart from it.
+    :raises ElfError: as for :func:`find_cuts`.
+    """
+    unit = _unit(image)
+    sections = read_sections(buffer, image.path)
+    table = next((section for section in sections if section.type == _SYMTAB), None)
+    if unit is None or table is None or len(sections) > MOST_SECTIONS:
+        return None
+    # As above, and whole entries, since patchelf looks at the others.
+    start = table.offset + SYMBOL
+    step = lcm(unit, SYMBOL)
+    cut = range(start, start + (table.file_size - 2 * SYMBOL) // step * step)
+    apart = all(cut.stop < other.start or other.stop < cut.start for other in cuts)
+    return (table, cut) if apart and _free(cut, _edges(buffer, image, sections)) else None
+
+
+def _unit(image: Image) -> int | None:
+    """Return what the sizes of cuts are multiples of; None if the file can have none."""
+    header = image.header
+    if (header.elf_class, header.little_endian, header.kind) != (64, True, _ET_DYN):
+        return None
+    unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == _PT_LOAD), 0)
+    return None if unit & (unit - 1) or unit > _MAX_ALIGN else unit
+
+
+def _free(cut: Cut, edges: Sequence[int]) -> bool:
+    """Whether there is something in a cut, and no edge, nor at its ends."""
+    return len(cut) > 0 and bisect_left(edges, cut.start) == bisect_left(edges, cut.stop + 1)
 
 
 def _edges(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[int]:

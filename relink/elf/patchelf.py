@@ -26,8 +26,9 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.edit_checks import check_edit
-from relink.elf.hollow import Cut, hollowed, restored
+from relink.elf.hollow import Cut, find_symbols, hollowed, restored
 from relink.elf.image import Buffer, Image, file_offset, map_file, read_image
+from relink.elf.renumber import renumber
 from relink.errors import ElfError, PatchelfError
 
 __all__ = [
@@ -223,10 +224,15 @@ def edit_hollow(
     :param stay: ranges inside of `cuts` that the result has from `original`, for who wants to look at them.
     :raises PatchelfError: as for :func:`apply_edit`, or the cuts cannot be put back.
     """
-    path.write_bytes(hollowed(original, cuts))
+    found = find_symbols(original, before, cuts)
+    out = sorted([*cuts, found[1]] if found else cuts, key=lambda cut: cut.start)
+    path.write_bytes(hollowed(original, out))
     _patch(path, edit, before)
     try:
-        view = restored(path.read_bytes(), cuts, original, stay)
+        view = restored(path.read_bytes(), out, original, stay)
+        if found:
+            table, symbols = found
+            renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
         _order_needed(view, before.path, result_of(before, edit).needed)
         return Edited(_checked(view, edit, before, original, cuts), view, tuple(cuts))
     except ElfError as error:
