@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from relink.elf.dynamic import Buffer, Memory
 from relink.elf.image import Image, Section, Segment, file_offset, read_sections
-from relink.elf.symbols import read_symbols
+from relink.elf.symbols import read_version_needs
 
 __all__ = ["MOVABLE", "check_edit"]
 
@@ -120,7 +120,7 @@ def _check_version_records(original: Buffer, edited: Buffer, before: Image, afte
 
     A record of a file that was not NEEDED before the edit either is the vendor's business: another object may bring it.
     """
-    old, new = read_symbols(original).verneeds, read_symbols(edited).verneeds
+    old, new = read_version_needs(original), read_version_needs(edited)
     strangers = {need.file for need in old if need.file not in before.needed}
     for need in new:
         if need.file not in after.needed and need.file not in strangers:

@@ -55,6 +55,7 @@ __all__ = [
     "Visibility",
     "match",
     "read_symbols",
+    "read_version_needs",
 ]
 
 Binding: TypeAlias = Literal["local", "global", "weak", "unique", "other"]
@@ -189,6 +190,19 @@ def read_symbols(buffer: Buffer) -> SymbolTable:
         memory = Memory(view)
         memory.read_header()
         return _read(memory)
+
+
+def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
+    """Read the `verneeds` of :func:`read_symbols` alone.
+
+    :raises ElfError: as there.
+    """
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+        dynamic = memory.dynamic
+        found = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
+        return version_needs(memory, Strings(memory)) if found else ()
 
 
 def _read(memory: Memory) -> SymbolTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from relink.elf.image import map_file
 from relink.elf.symbols import SymbolTable, match, read_symbols
@@ -61,10 +62,19 @@ class Tables:
     def settled(self, table: SymbolTable) -> Settled:
         """Return what :meth:`owners` alone tells of a table's look-ups."""
         count, settled = self._settled.get(id(table), (0, None))
-        if settled is None or count != len(self._listed):
+        if settled is None or not self._still(table, count):
             settled = self._settle(table)
-            self._settled[id(table)] = len(self._listed), settled
+        self._settled[id(table)] = len(self._listed), settled
         return settled
+
+    def _still(self, table: SymbolTable, count: int) -> bool:
+        """Whether no table but the first `count` has a name that `table` looks up."""
+        later = [*islice(self._listed.values(), count, None)]
+        names = {item.name for item in table.imports} if later else set()
+        return all(
+            other.exports.keys().isdisjoint(names) and other.exports.keys().isdisjoint(table.exports.keys())
+            for other in later
+        )
 
     def _settle(self, table: SymbolTable) -> Settled:
         imports: dict[int, list[int]] = {}

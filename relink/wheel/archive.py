@@ -36,7 +36,7 @@ __all__ = ["WheelArchive"]
 
 _REQUIRED = ("METADATA", "WHEEL", "RECORD")
 _READ_LIMIT = 64 << 20
-_LARGE = 64 << 20  # bytes of a member whose blocks nobody wants to walk through
+_LARGE = 8 << 20  # bytes of a member whose blocks nobody wants to walk through
 
 
 class WheelArchive:
@@ -64,7 +64,7 @@ class WheelArchive:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
-        self._splits: dict[str, Block | None] = {}
+        self._splits: dict[str, Block] = {}
         self._ahead: dict[str, Future[memoryview]] = {}
         self._begun: list[Future[Any]] = []
         self._closing = False
@@ -246,22 +246,23 @@ class WheelArchive:
                 raise ValueError(f"{self.path} has been closed")
             told(more)
 
-        block = self._find_split(name) if split else None
-        if inflate_into(self._pread, self.member(name), view, count, block):
-            self._splits[name] = block
-        else:
+        bit = self._find_split(name) if split else None
+        start = inflate_into(self._pread, self.member(name), view, count, bit)
+        if start is None:
             position = 0
             for data in self.chunks(name):
                 view[position : position + len(data)] = data
                 position += len(data)
                 count(len(data))
+        elif bit is not None:
+            self._splits[name] = bit, start
         return view
 
-    def _find_split(self, name: str) -> Block | None:
+    def _find_split(self, name: str) -> int | None:
         member = self.member(name)
         if member.method != DEFLATED or member.size < _LARGE:
             return None
-        return find_split(self.raw_reader(name), member.compressed_size, member.size)
+        return find_split(self.raw_reader(name), member.compressed_size)
 
     def split(self, name: str) -> Block | None:
         """Return a deflate block near the end of a member that :meth:`read_into` has read, if it has seen one."""

@@ -18,7 +18,7 @@ from typing import Final
 from isal import isal_zlib
 
 from relink.wheel.bits import FILLING, LAST, Reader, taken
-from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_rest, inflated
+from relink.wheel.inflate import WINDOW, Block, InflateError, inflated
 
 __all__ = ["Blocks", "find_split"]
 
@@ -29,9 +29,11 @@ _LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 M
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
-_SEARCHED: Final = 48 << 10  # compressed bytes that are searched for a header at once; most blocks have fewer
+_SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
 _FAR: Final = 1 << 20  # compressed bytes that are searched in all
-_LATE: Final = 12  # so little of a stream, in which most edits are, is left behind the split
+_TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
+# So little of a stream, in which most edits are, is left behind the split: a twelfth, or of a short one up to a third.
+_LATE, _LATEST, _BEHIND = 12, 3, 3 << 20
 _PATIENCE: Final = 64 << 20
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
@@ -165,25 +167,23 @@ class Blocks:
         return bytes(self._content[place : place + len(data)]) == data
 
 
-def find_split(read: Reader, length: int, size: int) -> Block | None:
-    """Return what looks like a block that begins after most of a stream, from which on one can be inflated to its end.
+def find_split(read: Reader, length: int) -> int | None:
+    """Return the bit where a block seems to begin, after most of a stream; whether one does is seen by who divides it there.
 
-    :param length: of the stream in bytes; `size`: of its content.
+    :param length: of the stream in bytes.
     """
-    begin = length - length // _LATE
-    patience = size
+    begin = length - max(length // _LATE, min(length // _LATEST, _BEHIND))
+    tries = _TRIES
     for at in range(begin, min(length, begin + _FAR), _SEARCHED):
         for header in _headers(read(at, min(_SEARCHED + _HEADER, length - at))):
-            bit, start = 8 * at + header, size
+            bit = 8 * at + header
+            inflater = isal_zlib.decompressobj(-15, bytes(WINDOW))
             with suppress(InflateError):
-                # How much content there is does not depend on what is before it.
-                for data in inflate_rest(read, bit, length, bytes(WINDOW)):
-                    start, patience = start - len(data), patience - len(data)
-                    if start < 0 or patience < 0:
-                        raise InflateError("too much content")
-                return bit, start
-            patience -= _TRY
-            if patience < 0:
+                for piece in taken(read, bit, 8 * min(length, at + _FEED), (0, 0)):
+                    inflater.decompress(piece, _OUTPUT)
+                return bit
+            tries -= 1
+            if not tries:
                 return None
     return None
 

@@ -9,7 +9,7 @@ from isal import isal_zlib
 
 from relink.wheel.bits import Reader, taken
 
-__all__ = ["WINDOW", "Block", "InflateError", "inflate_rest", "inflated"]
+__all__ = ["WINDOW", "Block", "InflateError", "crc_before", "inflate_rest", "inflated"]
 
 Block: TypeAlias = tuple[int, int]
 """(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
@@ -47,3 +47,13 @@ def inflate_rest(read: Reader, bit: int, length: int, window: bytes) -> Iterator
             yield from inflated(inflater, piece[at : at + _FEED], _OUTPUT)
     if not inflater.eof or inflater.unused_data:
         raise InflateError("the blocks do not end there")
+
+
+def crc_before(crc: int, last: int, length: int) -> int:
+    """Return the CRC-32 of content without its end.
+
+    What follows multiplies a CRC by x, modulo the polynomial, for each bit. That comes round after 2^32 - 1 bits, or bytes.
+
+    :param crc: of all the content; `last`: of its last `length` bytes.
+    """
+    return isal_zlib.crc32_combine(crc ^ last, 0, (1 << 32) - 1 - length)

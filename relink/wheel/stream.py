@@ -13,7 +13,7 @@ from isal import isal_zlib
 
 from relink.errors import WheelError
 from relink.wheel.bits import LAST, Reader, taken
-from relink.wheel.inflate import WINDOW, Block, InflateError, inflate_rest
+from relink.wheel.inflate import WINDOW, InflateError, crc_before, inflate_rest
 from relink.wheel.zipformat import STORED, Member
 
 __all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
@@ -102,60 +102,59 @@ def inflate_into(
     member: Member,
     into: memoryview,
     told: Callable[[int], object] = lambda _: None,
-    split: Block | None = None,
-) -> bool:
-    """Inflate a member to its place, which hardly needs the interpreter; whether the content is what the directory claims.
+    split: int | None = None,
+) -> int | None:
+    """Inflate a member to its place, which hardly needs the interpreter.
 
-    isal does that for gzip files alone (RFC 1952), so it is given one. These are rows of streams, each with its size modulo
-    4 GiB behind it. A member made to be taken for such a row gives itself away: the last size has to be that of all, so what
-    comes before must be empty.
+    isal does that for gzip files alone (RFC 1952), so it is given one. These are rows of streams, each with its CRC and its size
+    modulo 4 GiB behind it. A member made to be taken for such a row gives itself away: the last size has to be that of all, so
+    what comes before must be empty.
 
     :param into: as long as the member's content.
     :param told: how many bytes more have been inflated, each time.
-    :param split: a block at which the stream must be divisible: it is inflated up to there, and from there on.
+    :param split: a bit of the stream at which a block may begin: it is inflated up to there, and from there on.
+    :returns: the bytes of content before the split, or all; None if there is no block, or the directory claims other content.
     """
-    if member.method == STORED or not 0 < member.size < 1 << 32:
-        return False
-    start = split[1] if split else member.size
-    crc = member.crc  # of what comes before the split
+    size = member.size
+    if member.method == STORED or not 0 < size < 1 << 32:
+        return None
 
     def raw(offset: int, length: int) -> bytes:
         return read(member.data_offset + offset, length)
 
     def end() -> Iterator[bytes]:
-        """What a gzip file says at its end, of which nothing is known beforehand if it ends at the split."""
-        nonlocal crc
-        if split:
-            crc = isal_zlib.crc32(into[:start])
+        """Yield what a gzip file of what has been inflated says at its end, if all of the content is to be as claimed."""
+        start, crc = gzip.tell(), member.crc
+        if split is not None:
+            position = start
+            for data in inflate_rest(raw, split, member.compressed_size, bytes(into[:start][-WINDOW:])):
+                if len(data) > size - position:
+                    raise InflateError("too much content")
+                into[position : position + len(data)] = data
+                position += len(data)
+            if position < size:
+                raise InflateError("too little content")
+            crc = crc_before(crc, isal_zlib.crc32(into[start:]), size - start)
         yield struct.pack("<2I", crc, start)
 
     try:
         if not next(_inflated(read, member), b""):
-            return False
-        stream = filter(None, taken(raw, 0, split[0], LAST)) if split else raw_content(read, member, _FEED)
+            return None
+        whole = split is None
+        stream = raw_content(read, member, _FEED) if whole else filter(None, taken(raw, 0, split or 0, LAST))
         file = MemberStream(chain([_GZIP], stream, end()), member.name)
         gzip = isal_zlib._GzipReader(cast("BinaryIO", file), _FEED)  # noqa: SLF001 - in isal's stubs
         position = 0
-        while position < start:
-            size = gzip.readinto(into[position : min(start, position + _AT_ONCE)])
-            if not size:
-                return False
-            position += size
-            told(size)
-        if gzip.readinto(bytearray(1)):
-            return False
-        if split:
-            window = bytes(into[max(0, start - WINDOW) : start])
-            for data in inflate_rest(raw, split[0], member.compressed_size, window):
-                if len(data) > member.size - position:
-                    return False
-                into[position : position + len(data)] = data
-                position += len(data)
-                told(len(data))
-        return position == member.size and isal_zlib.crc32(into[start:], crc) == member.crc
+        while more := gzip.readinto(
+            into[position : position + _AT_ONCE] if position < size else bytearray(1)
+        ):
+            position += more
+            told(more)
     # The last one is for a gzip header without end.
     except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
-        return False
+        return None
+    told(size - position)
+    return position if position == size or not whole else None
 
 
 class MemberStream(io.RawIOBase):

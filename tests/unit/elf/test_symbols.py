@@ -17,14 +17,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from relink.elf import symbols
 from relink.elf.symbols import (
+    Buffer,
     Export,
     Import,
     SymbolTable,
     VersionNeed,
     VersionRequirement,
     match,
-    read_symbols,
 )
 from relink.errors import ElfError
 from tests.support.cc import cc, shared
@@ -46,6 +47,13 @@ _Thread_local int local_to_thread = 5;
 int data = 6;
 __asm__(".globl single\\n.type single, %gnu_unique_object\\n.data\\nsingle: .long 7\\n.size single, 4\\n.text");
 """
+
+
+def read_symbols(buffer: Buffer) -> SymbolTable:
+    """The same, and the version needs alone are those that it has."""
+    table = symbols.read_symbols(buffer)
+    assert symbols.read_version_needs(buffer) == table.verneeds
+    return table
 
 
 def read(path: Path) -> SymbolTable:

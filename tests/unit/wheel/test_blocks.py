@@ -19,7 +19,7 @@ from isal import isal_zlib
 from relink.wheel import blocks
 from relink.wheel.bits import END, FILLING, LAST, Bits, taken
 from relink.wheel.blocks import Blocks, find_split
-from relink.wheel.inflate import Block, InflateError, inflate_rest
+from relink.wheel.inflate import Block, InflateError
 from relink.wheel.stream import inflate_into
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
 
@@ -386,50 +386,55 @@ def test_blocks_in_between_are_not_inflated(monkeypatch: pytest.MonkeyPatch) -> 
     assert inflate.call_count < len(every) / 3
 
 
-def split_of(stream: bytes, content: bytes) -> Block | None:
-    return find_split(reader(stream), len(stream), len(content))
+def split_of(stream: bytes) -> int | None:
+    return find_split(reader(stream), len(stream))
 
 
-def divided(stream: bytes, content: bytes, split: Block | None) -> bool:
-    """Whether the stream is inflated up to a split and from there on."""
+def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
+    """Where in the content a split is, if the stream can be inflated up to there and from there on."""
     into = bytearray(len(content))
-    if not inflate_into(reader(stream), member(stream, content), memoryview(into), split=split):
-        return False
-    assert into == content
-    return True
+    start = inflate_into(reader(stream), member(stream, content), memoryview(into), split=split)
+    assert start is None or into == content
+    return start
 
 
 @pytest.mark.parametrize("level", [1, 6, 9])
 @pytest.mark.parametrize("inflated", [deflate, lambda content, level: isal(content, level // 3)])
-def test_a_split(level: int, inflated: Callable[[bytes, int], bytes]) -> None:
+@pytest.mark.parametrize("behind", [3 << 20, 300 * KIB, 1])
+def test_a_split(
+    monkeypatch: pytest.MonkeyPatch, level: int, inflated: Callable[[bytes, int], bytes], behind: int
+) -> None:
+    monkeypatch.setattr(blocks, "_BEHIND", behind)
     content = made(level, 4 << 20)
     stream = inflated(content, level)
     every = check(stream, content)
-    split = split_of(stream, content)
-    assert split == next(
-        (block for block in every[:-1] if block[0] // 8 >= len(stream) - len(stream) // 12), None
-    )
-    if split is None:  # isal's blocks are that large
+    first = 8 * (len(stream) - max(len(stream) // 12, min(len(stream) // 3, behind)))
+    expected = next((block for block in every[:-1] if block[0] >= first), None)
+    split = split_of(stream)
+    if expected is None:  # isal's blocks are that large
+        assert split is None
         return
-    assert divided(stream, content, split)
-    bit, start = split
-    for wrong in (
-        (bit + 1, start),
-        (bit - 1, start),
-        (bit, start + 1),
-        (bit, start - 1),
-        (bit, 0),
-        (0, start),
-    ):
-        assert not divided(stream, content, wrong)
+    assert (split, divided(stream, content, split)) == expected
+    for wrong in (expected[0] + 1, expected[0] - 1, expected[0] // 2, 8 * len(stream)):
+        assert divided(stream, content, wrong) is None
+    assert divided(stream, content, 0) == 0
+
+
+def test_a_header_is_found_wherever_it_is_in_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = deflate(made(6, 1 << 20), 6)
+    expected = split_of(stream)
+    assert expected
+    for searched in range(50, 70):
+        monkeypatch.setattr(blocks, "_SEARCHED", searched)
+        assert split_of(stream) == expected
 
 
 @pytest.mark.parametrize(("level", "strategy"), [(0, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED)])
 def test_where_no_header_is(level: int, strategy: int) -> None:
     content = made(3, 1 << 20)
     stream = deflate(content, level, strategy)
-    split = split_of(stream, content)
-    assert split is None or not divided(stream, content, split)
+    split = split_of(stream)
+    assert split is None or divided(stream, content, split) is None
 
 
 def raw(content: bytes, memory: int = 8) -> bytes:
@@ -494,11 +499,12 @@ def test_stored_bytes_that_look_like_blocks(
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
-    assert len(content) > len(HEAD) + len(text)
+    monkeypatch.setattr(blocks, "_BEHIND", 0)
     for late in (4, 8, 12, 16, 24):
         monkeypatch.setattr(blocks, "_LATE", late)
-        split = split_of(stream, content)
-        assert divided(stream, content, split) is (split is None or split in every)
+        split = split_of(stream)
+        start = divided(stream, content, split)
+        assert start == len(content) if split is None else (start is None or (split, start) in every)
 
 
 def test_bytes_that_inflate_to_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,24 +513,14 @@ def test_bytes_that_inflate_to_themselves(monkeypatch: pytest.MonkeyPatch) -> No
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
+    monkeypatch.setattr(blocks, "_BEHIND", 0)
     misled = set()
     for late in range(2, 20):
         monkeypatch.setattr(blocks, "_LATE", late)
-        misled |= {split_of(stream, content)} - {*every, None}
+        misled |= {split_of(stream)} - {None, *(bit for bit, _ in every)}
     assert misled
     for split in misled:
-        assert not divided(stream, content, split)
-
-
-def test_another_size_than_the_stream_has() -> None:
-    content = made(6, 2 << 20)
-    stream = deflate(content, 6)
-    split = split_of(stream, content)
-    assert split
-    for size in (len(content) - 1, len(content) + 1, split[1]):
-        other = find_split(reader(stream), len(stream), size)
-        assert other is None or not divided(stream, content, other)
-    assert find_split(reader(stream), len(stream), 1000) is None
+        assert divided(stream, content, split) is None
 
 
 def test_other_content_than_the_stream_has() -> None:
@@ -539,12 +535,19 @@ def test_other_content_than_the_stream_has() -> None:
         assert walked(stream, content[:place] + instead + content[place + 1 :]) == before
 
 
-@pytest.mark.parametrize(("size", "most"), [(1 << 20, 33), (64 << 20, 88)])
-def test_patience_with_what_looks_like_blocks(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
-    """Each of the headers in a stored block costs what is behind it."""
-    inflating = Mock(wraps=inflate_rest)
-    monkeypatch.setattr(blocks, "inflate_rest", inflating)
-    small = raw(REST, memory=1)
-    stream = stored(small * 6) + small + b"\x07"
-    assert find_split(reader(stream), len(stream), size) is None
-    assert most / 2 < inflating.call_count <= most
+@pytest.mark.parametrize("tries", [1, 7, 50])
+def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
+    monkeypatch.setattr(blocks, "_TRIES", tries)
+    trying = Mock(wraps=taken)
+    monkeypatch.setattr(blocks, "taken", trying)
+    stream = stored(random.Random(3).randbytes(300 * KIB)) + deflate(REST, 6)
+    assert split_of(stream) is None
+    assert trying.call_count == tries
+
+
+@pytest.mark.parametrize("far", [10 * KIB, 100 * KIB])
+def test_so_far_a_header_is_looked_for(monkeypatch: pytest.MonkeyPatch, far: int) -> None:
+    monkeypatch.setattr(blocks, "_FAR", far)
+    stream = stored(bytes(90 * KIB)) + deflate(REST, 6, memory=2)
+    monkeypatch.setattr(blocks, "_LATEST", 1)
+    assert (split_of(stream) is None) == (far == 10 * KIB)

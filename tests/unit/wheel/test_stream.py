@@ -7,10 +7,12 @@ import zlib
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relink.wheel import stream
 from relink.wheel.blocks import Blocks
-from relink.wheel.inflate import Block
+from relink.wheel.inflate import Block, crc_before
 from relink.wheel.stream import inflate_into
 from relink.wheel.zipformat import STORED, Member
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
@@ -22,9 +24,11 @@ HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 def inflated(raw: bytes, claimed: Member, split: Block | None = None) -> bytes | None:
     into = bytearray(claimed.size)
     told: list[int] = []
-    if not inflate_into(reader(raw), claimed, memoryview(into), told.append, split):
+    start = inflate_into(reader(raw), claimed, memoryview(into), told.append, split and split[0])
+    if start is None:
         return None
     assert sum(told) == claimed.size
+    assert start == (split[1] if split else claimed.size)
     return bytes(into)
 
 
@@ -113,4 +117,17 @@ def test_sizes_that_gzip_does_not_know() -> None:
     """It has the size modulo 4 GiB: the plain way is for these."""
     raw = deflate(CONTENT, 6)
     claimed = replace(member(raw, CONTENT), size=len(CONTENT) + (1 << 32))
-    assert not inflate_into(reader(raw), claimed, memoryview(bytearray(len(CONTENT))))
+    assert inflate_into(reader(raw), claimed, memoryview(bytearray(len(CONTENT)))) is None
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_the_crc_of_what_comes_before(first: bytes, last: bytes) -> None:
+    assert crc_before(zlib.crc32(first + last), zlib.crc32(last), len(last)) == zlib.crc32(first)
+
+
+@pytest.mark.parametrize("length", [1, 1 << 20, (1 << 20) + 7, 64 << 20])
+def test_the_crc_of_what_comes_before_much(length: int) -> None:
+    last = bytes(length)
+    assert crc_before(zlib.crc32(last, zlib.crc32(b"first")), zlib.crc32(last), length) == zlib.crc32(
+        b"first"
+    )

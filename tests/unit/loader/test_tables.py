@@ -1,0 +1,67 @@
+"""loader.tables: what one table alone defines needs no search, until another defines it, too."""
+
+from __future__ import annotations
+
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relink.elf.symbols import Export, Import, SymbolTable
+from relink.loader.files import Files
+from relink.loader.tables import Settled, Tables
+
+NAMES = st.sampled_from("abcd")
+
+
+def export(binding: str = "global") -> tuple[Export]:
+    return (Export(None, False, binding, "func", "default", 1),)  # type: ignore[arg-type]
+
+
+def table(imports: str = "", exports: str = "", references: str = "", unique: str = "") -> SymbolTable:
+    return SymbolTable(
+        imports=tuple(Import(name, None, None, "global", "func", 1) for name in imports),
+        exports={name: export() for name in exports} | {name: export("unique") for name in unique},
+        references=tuple((name, None) for name in references),
+    )
+
+
+def texts(max_size: int) -> st.SearchStrategy[str]:
+    return st.lists(NAMES, max_size=max_size, unique=True).map("".join)
+
+
+@given(st.lists(st.builds(table, texts(3), texts(2), texts(2), texts(1)), max_size=6))
+def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> None:
+    tables = Tables(Files(), {})
+    for number, one in enumerate(row, 1):
+        tables._noted(one)
+        for other in row[:number]:
+            assert tables.settled(other) == tables._settle(other)
+
+
+@pytest.mark.parametrize(
+    ("later", "again"),
+    [
+        (table(exports="x", imports="ad"), False),
+        (table(exports="a"), True),
+        (table(exports="d"), True),
+        (table(unique="d"), True),
+    ],
+)
+def test_only_names_that_are_looked_up_matter(
+    monkeypatch: pytest.MonkeyPatch, later: SymbolTable, again: bool
+) -> None:
+    tables = Tables(Files(), {})
+    first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
+    for one in (first, owner):
+        tables._noted(one)
+    found = tables.settled(first)
+    assert found == Settled(((owner, (0,)),), (), ())
+    settling = Mock(wraps=tables._settle)
+    monkeypatch.setattr(tables, "_settle", settling)
+    assert tables.settled(first) is found
+    tables._noted(later)
+    assert (tables.settled(first) == found) is not again
+    tables.settled(first)
+    assert settling.call_count == again
