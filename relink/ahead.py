@@ -117,6 +117,7 @@ class SpanFinder:
                 self._reader(name),
                 member.compressed_size,
                 content,
+                member.crc,
                 stretches,
                 self._archive.split(name),
             )

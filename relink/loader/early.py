@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from relink.elf.image import Image
 from relink.loader.tables import Tables
 
 __all__ = ["library_names", "read_early"]
@@ -32,6 +33,7 @@ def read_early(
     :param find: the path of a library, or None.
     """
     queue = deque(sonames)
+    images: list[tuple[tuple[object, ...], str, Image]] = []
     seen: set[str] = set()
     while queue and go_on():
         soname = queue.popleft()
@@ -43,3 +45,8 @@ def read_early(
         if found.image is not None and found.identity is not None:
             tables.read(found.identity, path)
             queue += found.image.needed
+            images.append((found.identity, path, found.image))
+    for image in images:
+        if not go_on():
+            break
+        tables.dlopened(*image)

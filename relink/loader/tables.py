@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from relink.elf.image import map_file
+from relink.elf.image import Image, map_file
+from relink.elf.strings import library_names
 from relink.elf.symbols import SymbolTable, match, read_symbols
 from relink.errors import ElfError
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
 
 __all__ = ["Settled", "Tables", "breadth_first", "file_of", "names", "needed_by"]
+
+_DLOPEN = frozenset({"dlopen", "dlmopen"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Tables:
         self.files = files
         self._members = members
         self._read: dict[tuple[object, ...], SymbolTable] = {}
+        self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
         self._listed: dict[int, SymbolTable] = {}  # by id, which stays its own since the table is kept
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._twice: set[str] = set()
@@ -48,6 +53,7 @@ class Tables:
         """Return the same for other files of members; what was read of everything else is not read again."""
         other = Tables(files, members)
         other._read, other._listed, other._settled = self._read, self._listed, self._settled
+        other._dlopened = self._dlopened
         other._owners, other._twice = self._owners, self._twice
         return other
 
@@ -121,6 +127,20 @@ class Tables:
                 table = SymbolTable()
             self._read[identity] = table
         return table
+
+    def dlopened(self, identity: tuple[object, ...], path: str, image: Image) -> tuple[str, ...]:
+        """Return the names that a file on disk may dlopen (:func:`relink.elf.strings.library_names`).
+
+        Nothing if it does not import that, or cannot be read.
+        """
+        names = self._dlopened.get(identity)
+        if names is None:
+            names = ()
+            if any(entry.name in _DLOPEN for entry in self.read(identity, path).imports):
+                with suppress(OSError, ElfError), map_file(self.files.host(path)) as buffer:
+                    names = library_names(buffer, image)
+            self._dlopened[identity] = names
+        return names
 
     def _noted(self, table: SymbolTable) -> SymbolTable:
         """List the table under the names that it defines."""

@@ -6,9 +6,6 @@ import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from relink.elf.image import map_file
-from relink.elf.strings import library_names
-from relink.errors import ElfError
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.tables import Tables, file_of
 from relink.loader.target import GLIBC_SONAMES
@@ -21,9 +18,6 @@ from relink.rocm import ROCM, dlopens_of
 __all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
 
 _PROFILE = "profile "
-
-
-_DLOPEN = frozenset({"dlopen", "dlmopen"})
 
 
 @dataclass(slots=True)
@@ -76,13 +70,7 @@ class DlopenKnowledge:
             return ()
         if is_platform_library(item.image.soname or "", situation.target.header.machine):
             return ()
-        if not any(entry.name in _DLOPEN for entry in self.tables.of(item).imports):
-            return ()
-        try:
-            with map_file(situation.files.host(item.path)) as buffer:
-                return library_names(buffer, item.image)
-        except (OSError, ElfError):
-            return ()
+        return self.tables.dlopened(file_of(item), item.path, item.image)
 
     def _available(self) -> tuple[str, ...]:
         return tuple(name for provider in self.situation.providers for name in provider.libraries)

@@ -7,14 +7,14 @@ Where a stretch of content stays what it was, the blocks in it mean the same in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 from isal import isal_zlib
 
 from relink.wheel.bits import EMPTY_STORED, STORED, Reader, taken
 from relink.wheel.blocks import Blocks
-from relink.wheel.inflate import WINDOW, Block
+from relink.wheel.inflate import WINDOW, Block, crc_before
 
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
@@ -39,13 +39,17 @@ class Deflater(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives."""
+    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives.
+
+    :ivar crc: CRC-32 of that content, if it is known.
+    """
 
     start: int
     stop: int
     first: int
     last: int
     read: Reader
+    crc: int | None = None
 
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
@@ -71,12 +75,13 @@ def find_spans(
     read: Reader,
     length: int,
     content: memoryview,
+    crc: int,
     stretches: Iterable[range],
     split: Block | None = None,
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in stretches of content and, with what they refer back to, need nothing before these.
 
-    :param length: of the stream in bytes; `content`: of all of it.
+    :param length: of the stream in bytes; `content`: of all of it, and `crc`: its CRC-32.
     :param split: as for :class:`relink.wheel.blocks.Blocks`.
     :param stretches: in order and apart; those below :data:`LEAST` are left out.
     """
@@ -89,7 +94,20 @@ def find_spans(
         last = blocks.before(stretch.stop)
         if first and last and first < last:
             found.append(Span(first[1], last[1], first[0], last[0], read))
-    return tuple(found)
+    return tuple(_with_crc(found, content, crc))
+
+
+def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:
+    """Tell the largest span its CRC, which that of all the content and those of what is around it give."""
+    largest = max(spans, key=lambda span: span.stop - span.start, default=None)
+    for span in spans:
+        if span is not largest:
+            yield span
+            continue
+        before, behind = isal_zlib.crc32(content[: span.start]), isal_zlib.crc32(content[span.stop :])
+        until = crc_before(crc, behind, len(content) - span.stop)
+        # Of a and b joined it is that of a, shifted by b's length, xor that of b: so that of b can be had back.
+        yield replace(span, crc=isal_zlib.crc32_combine(before, until, span.stop - span.start))
 
 
 class Joiner:
@@ -128,7 +146,8 @@ class Joiner:
                 part = view[: stop - self._position]
                 self._deflate(part, whole=self._position + len(part) == stop)
             self._size += len(part)
-            self._crc = isal_zlib.crc32(part, self._crc)
+            if self._taken is None or self._taken.crc is None:
+                self._crc = isal_zlib.crc32(part, self._crc)
             self._position += len(part)
             view = view[len(part) :]
             if self._taken and self._position == self._taken.stop:
@@ -160,7 +179,8 @@ class Joiner:
             self._put(data)
 
     def _end_piece(self, span: Span | None = None) -> None:
-        self._pieces.append(Piece(self._length, self._size, self._crc, span))
+        crc = self._crc if span is None or span.crc is None else span.crc
+        self._pieces.append(Piece(self._length, self._size, crc, span))
         self._length = self._size = self._crc = 0
 
     def _put(self, data: Buffer) -> None:

@@ -283,6 +283,7 @@ def write_wheel(
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
         hashing = pool.submit(_hash, digest, file.fileno(), range(members_end))
+        syncing = pool.submit(os.fdatasync, file.fileno())  # nearly all that is to be waited for in the end
         new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
@@ -294,6 +295,7 @@ def write_wheel(
         size = writer.finish()
         file.flush()
         hashing.result()
+        syncing.result()
         _hash(digest, file.fileno(), range(members_end, size))
     return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
 

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from relink.elf import strings
 from relink.elf.symbols import read_symbols
 from relink.loader import tables
 from relink.loader.early import library_names, read_early
@@ -52,6 +53,40 @@ def test_what_libraries_lead_to(find: Callable[[str], str | None], reading: Mock
 def test_as_long_as_there_is_time(find: Callable[[str], str | None], reading: Mock, libraries: int) -> None:
     read_early(Tables(Files(), {}), find, ["liba.so"], lambda: reading.call_count < libraries)
     assert reading.call_count == libraries
+
+
+def test_names_that_they_may_dlopen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what imports dlopen alone; once, and after everything else, if there is time still."""
+    text = 'const char *name(void) { return "libother.so.1"; }'
+    shared(tmp_path / "liba.so", "extern int dlopen(void); int a(void) { return dlopen(); }" + text)
+    shared(tmp_path / "libb.so", text)
+    looking = Mock(wraps=strings.library_names)
+    monkeypatch.setattr(tables, "library_names", looking)
+    both = ["liba.so", "libb.so"]
+    for go_on, calls in ((iter([True] * 2 + [False]), 0), (iter([True] * 9), 1)):
+        known = Tables(Files(), {})
+        read_early(known, lambda name: str(tmp_path / name), both, lambda left=go_on: next(left))  # type: ignore[misc]
+        assert looking.call_count == calls
+        for name, expected in zip(both, (("libother.so.1",), ()), strict=True):
+            found = known.files.open(str(tmp_path / name))
+            assert found.image
+            assert found.identity
+            again = known.over(known.files, {})
+            assert again.dlopened(found.identity, found.path, found.image) == expected
+            assert known.dlopened(found.identity, found.path, found.image) == expected
+        assert looking.call_count == 1
+        looking.reset_mock()
+
+
+def test_names_in_a_file_that_is_gone(tmp_path: Path) -> None:
+    path = shared(tmp_path / "liba.so", "extern int dlopen(void); int a(void) { return dlopen(); }")
+    known = Tables(Files(), {})
+    found = known.files.open(str(path))
+    assert found.image
+    assert found.identity
+    known.read(found.identity, found.path)
+    path.unlink()
+    assert known.dlopened(found.identity, found.path, found.image) == ()
 
 
 def test_names_in_a_file() -> None:

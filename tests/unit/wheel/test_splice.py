@@ -33,7 +33,12 @@ def blocks_of(stream: bytes, content: bytes) -> list[Block]:
 
 def find_spans(stream: bytes, content: bytes, stretches: Sequence[range]) -> tuple[Span, ...]:
     """Each span inflates to the content there, behind the 32 KiB before it, and lies with these in a stretch."""
-    spans = splice.find_spans(reader(stream), len(stream), memoryview(content), stretches)
+    spans = splice.find_spans(
+        reader(stream), len(stream), memoryview(content), zlib.crc32(content), stretches
+    )
+    known = [span for span in spans if span.crc is not None]
+    assert known == sorted(spans, key=lambda span: span.start - span.stop)[:1]
+    assert [span.crc for span in known] == [zlib.crc32(content[span.start : span.stop]) for span in known]
     for span in spans:
         window = content[max(0, span.start - 32 * KIB) : span.start]
         inflater = zlib.decompressobj(-15, window)
@@ -54,7 +59,11 @@ def joined(content: bytes, spans: Sequence[Span], block: int = 100 * KIB) -> byt
     )
     for at in range(0, len(content), block):
         joiner.add(content[at : at + block])
-    joiner.finish()
+    pieces = joiner.finish()
+    crc = 0
+    for piece in pieces:
+        crc = isal_zlib.crc32_combine(crc, piece.crc, piece.size)
+    assert crc == zlib.crc32(content)
     return b"".join(parts)
 
 
@@ -172,5 +181,5 @@ def test_from_a_split() -> None:
     read = reader(stream)
     for place in (50 * KIB, 550 * KIB, 1000 * KIB, 1300 * KIB):
         split = Blocks(read, len(stream), memoryview(old)).after(place)
-        again = splice.find_spans(read, len(stream), memoryview(old), stretches, split)
+        again = splice.find_spans(read, len(stream), memoryview(old), zlib.crc32(old), stretches, split)
         assert [replace(span, read=read) for span in again] == [replace(span, read=read) for span in spans]
