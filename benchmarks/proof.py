@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from benchmarks.common import Skipped, directory
 from relink.loader.target import find_target
-from relink.pipeline import Options, plan_wheel
+from relink.planning import Options, plan_wheel
 from relink.providers.prefix import open_prefix
 from relink.reading import open_wheel
 

@@ -15,124 +15,48 @@ from typing import Any
 
 from relink.ahead import Hashing, SpanFinder, hashed_ahead, open_ahead
 from relink.apply import EditedFile, edit_files
-from relink.elf.image import Buffer, Image, machine_name
+from relink.elf.image import Buffer, Image
 from relink.elf.patchelf import Edited
 from relink.errors import ProviderError, UsageError
-from relink.isa.wanted import Wanted, wanted_gpus
+from relink.isa.wanted import wanted_gpus
 from relink.loader.early import library_names, read_early
 from relink.loader.files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.plan.decide import Decisions, decide
 from relink.plan.findings import Finding, finding, has_errors, select
-from relink.plan.gpu import GpuPlan, dlopened_libraries, plan_gpus
-from relink.plan.hints import with_hints
-from relink.plan.layout import Layout
-from relink.plan.model import Plan, ProviderFacts, TargetFacts, WheelFacts, to_json
-from relink.plan.strategy import Situation
+from relink.plan.model import Plan, to_json
 from relink.plan.words import some
-from relink.profiles import profile_for
-from relink.providers.distribution import read_distribution
-from relink.providers.nix_store import NIX_STORE, add_roots, open_closure, open_place, runtime_of, store_path
-from relink.providers.prefix import Provider, default_prefixes, find_library
+from relink.planning import (
+    LEVELS,
+    Decided,
+    Options,
+    Planned,
+    complete_plan,
+    decide_wheel,
+    open_providers,
+    selected,
+    store_paths,
+)
+from relink.providers.nix_store import add_roots
+from relink.providers.prefix import Provider, find_library
 from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
 from relink.verify import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
-from relink.wheel.limits import NO_LIMITS, Limits
-from relink.wheel.naming import WheelName, relinked, renamed_directory
+from relink.wheel.limits import NO_LIMITS
+from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Addition, Packing
 from relink.wheel.record import RecordEntry, read_record, verify_members
 from relink.wheel.writer import output_path, write_wheel
 
-__all__ = [
-    "LEVELS",
-    "PLAN_MEMBER",
-    "Options",
-    "Planned",
-    "open_providers",
-    "plan_wheel",
-    "relink",
-    "situation_of",
-    "target_facts",
-]
+__all__ = ["PLAN_MEMBER", "SBOM_MEMBER", "STORE_MEMBER", "Clock", "Options", "json_bytes", "relink"]
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"
 STORE_MEMBER = "relink-store-paths"
-LEVELS = {"fast": 2, "balanced": 3, "small": 6}
-"""Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
 _NAMES = 4 << 20  # bytes at a file's beginning, in which a linker mostly puts the names of libraries
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a user can say about one run, by the names of the command line's options.
-
-    :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
-    :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
-    :ivar compress: how changed files are deflated, a key of `LEVELS`.
-    :ivar jobs: threads that verify and write; None: as many as pay.
-    :ivar max_memory: bytes that several members may take that are deflated at once; None: the writer's own.
-    :ivar verify_record: hold the files against the vendor's RECORD.
-    :ivar limits: what the wheel may ask of this machine.
-    :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
-    :ivar nix_closures: store paths whose closures are providers, after the prefixes.
-    :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
-    :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
-    """
-
-    prefixes: tuple[str, ...] = ()
-    nix_closures: tuple[str, ...] = ()
-    gc_root: str | None = None
-    profile: str | None = None
-    output_directory: Path = Path()
-    python: str | None = None
-    interpreter: str | None = None
-    sysroot: str | None = None
-    allow_missing: tuple[str, ...] = ()
-    substitute: tuple[str, ...] = ()
-    assume_symbols: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    keep_version: bool = False
-    local_version: str | None = None
-    verify: bool = True
-    force: bool = False
-    gpus: tuple[str, ...] = ()
-    allow_isa_gap: bool = False
-    dry_run: bool = False
-    compress: str = "balanced"
-    jobs: int | None = None
-    verify_record: bool = True
-    max_memory: int | None = None
-    epoch: int | None = None
-    command: tuple[str, ...] = ()
-    limits: Limits | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan with what it was made from, the name of the wheel that it leads to, and the GPUs that can run it."""
-
-    plan: Plan
-    output: WheelName
-    situation: Situation
-    decisions: Decisions
-    gpu: GpuPlan
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """What was decided about the files of a wheel, and what it is called then; nothing is known of GPUs."""
-
-    situation: Situation
-    decisions: Decisions
-    output: WheelName
-    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,175 +135,6 @@ class Clock:
             self.on_stage(stage)
 
 
-def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else the usual ones.
-
-    :raises UsageError: there is none.
-    """
-    prefixes = options.prefixes
-    if not prefixes and not options.nix_closures:
-        prefixes = default_prefixes(os.environ)
-    if not prefixes and not options.nix_closures:
-        raise UsageError("no ROCm: name one by --prefix DIR, or set ROCM_PATH (there is no /opt/rocm here)")
-    closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
-    found = (*(open_place(prefix, target) for prefix in prefixes), *closures)
-    return (*found, *runtime_of(found, target))
-
-
-def store_paths(plan: Plan) -> tuple[str, ...]:
-    """Return the store paths that the files of a plan will name, in the plan's order; nothing where no provider is in a store."""
-    if not any(provider.kind == NIX_STORE for provider in plan.providers):
-        return ()
-    texts = [
-        text
-        for file in plan.files
-        for text in (*(file.rpath.after or "").split(":"), file.interpreter.after or "")
-    ]
-    return tuple(dict.fromkeys(path for text in texts if (path := store_path(text))))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """Take ``OLD=NEW`` apart.
-
-    :raises UsageError: it is not that.
-    """
-    old, equals, new = text.partition("=")
-    if not (old and equals and new) or "/" in text:
-        raise UsageError(
-            f"--substitute {text}: write it as OLD=NEW, two sonames, such as libfoo.so.1=libfoo.so.2"
-        )
-    return old, new
-
-
-def situation_of(
-    wheel: Wheel,
-    target: Target,
-    providers: Sequence[Provider],
-    options: Options,
-    files: Files | None = None,
-) -> Situation:
-    """Return what decisions about a wheel are made from.
-
-    :param files: the target's, some of which have been looked at.
-    """
-    name = wheel.archive.name
-    layout = Layout(python=_python_version(name))
-    return Situation(
-        target=target,
-        files=files or Files(target.sysroot),
-        providers=tuple(providers),
-        images=wheel.images,
-        layout=layout,
-        profile=profile_for(name.distribution, options.profile),
-        distribution=read_distribution(target.sysroot),
-        allow_missing=options.allow_missing,
-        substitutes=tuple(_pair(text) for text in options.substitute),
-        assume_symbols=options.assume_symbols,
-        preload=options.preload,
-        member_directories=frozenset(
-            os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
-        ),
-    )
-
-
-def plan_wheel(
-    wheel: Wheel,
-    target: Target,
-    providers: Sequence[Provider],
-    options: Options,
-    gpus: Sequence[Wanted] = (),
-) -> Planned:
-    """Decide everything about one wheel, and see whether it runs on `gpus`; touches no file."""
-    return _planned(wheel, _decided(wheel, target, providers, options), options, gpus)
-
-
-def _decided(
-    wheel: Wheel,
-    target: Target,
-    providers: Sequence[Provider],
-    options: Options,
-    known: Tables | None = None,
-) -> _Decided:
-    name = wheel.archive.name
-    situation = situation_of(wheel, target, providers, options, known.files if known else None)
-    decisions = decide(situation, wheel.tables, known)
-    findings = [*wheel.findings, *decisions.findings]
-    output = name
-    if any(file.changed for file in decisions.files):
-        local, more = _local_version(providers, options)
-        findings += more
-        output = relinked(name, local=local, platform=f"linux_{machine_name(target.header.machine)}")
-    else:
-        findings.append(finding("RLK507", wheel.archive.path.name, "every file loads as it is"))
-    return _Decided(situation, decisions, output, tuple(findings))
-
-
-def _planned(wheel: Wheel, decided: _Decided, options: Options, gpus: Sequence[Wanted]) -> Planned:
-    archive, situation, decisions = wheel.archive, decided.situation, decided.decisions
-    name, target, providers = archive.name, situation.target, situation.providers
-    gpu = plan_gpus(
-        wheel.codes,
-        decisions.files,
-        providers,
-        gpus,
-        sysroot=target.sysroot,
-        profile=situation.profile,
-        release=(name.distribution, name.version.public),
-        allow_gap=options.allow_isa_gap,
-        dlopened=dlopened_libraries(decisions),
-    )
-    plan = Plan(
-        wheel=WheelFacts(
-            archive.path.name,
-            archive.sha256(),
-            name.distribution,
-            str(name.version),
-            tuple(name.expanded_tags),
-        ),
-        output=decided.output.filename,
-        target=target_facts(target),
-        providers=tuple(
-            ProviderFacts(
-                provider.kind,
-                provider.path,
-                provider.rocm.release if provider.rocm else None,
-                provider.rocm.evidence if provider.rocm else None,
-            )
-            for provider in providers
-        ),
-        files=decisions.files,
-        findings=_selected((*decided.findings, *gpu.findings), situation, options),
-        loads=decisions.loads,
-    )
-    return Planned(plan, decided.output, situation, decisions, gpu)
-
-
-def _selected(findings: Sequence[Finding], situation: Situation, options: Options) -> tuple[Finding, ...]:
-    return select(tuple(with_hints(findings, situation.profile)), options.select, options.ignore)
-
-
-def target_facts(target: Target) -> TargetFacts:
-    """Return what a plan says of its target."""
-    return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
-
-
-def _python_version(name: WheelName) -> str:
-    tag = next((tag for tag in name.python.split(".") if tag.startswith("cp3")), "")
-    return f"3.{tag[3:]}" if tag[3:].isdigit() else "3"
-
-
-def _local_version(providers: Sequence[Provider], options: Options) -> tuple[str | None, list[Finding]]:
-    if options.keep_version:
-        return None, []
-    if options.local_version:
-        return options.local_version, []
-    release = next((provider.rocm.release for provider in providers if provider.rocm), None)
-    if release:
-        return f"rocm{release}", []
-    where = ", ".join(provider.path for provider in providers)
-    return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]
-
-
 def relink(
     source: Path | WheelArchive,
     options: Options,
@@ -429,15 +184,15 @@ def relink(
         }
         hashing = stack.enter_context(hashed_ahead({} if options.dry_run else whole))
         with clock.stage("plan"):
-            decided = _decided(wheel, target, providers, options, tables)
+            decided = decide_wheel(wheel, target, providers, options, tables)
         making = None
-        early = _selected(decided.findings, decided.situation, options)
+        early = selected(decided.findings, decided.situation, options)
         if not options.dry_run and (options.force or not has_errors(early)):
             making = stack.enter_context(_making(wheel, decided, options, clock, listed, hashing, spans))
             with clock.stage("edit"), _told(making.final):
                 _edit(making, wheel.archive, decided.output)
         with clock.stage("plan"):
-            planned = _planned(wheel, decided, options, gpus)
+            planned = complete_plan(wheel, decided, options, gpus)
         findings = planned.plan.findings
         output = None
         if making is not None and (options.force or not has_errors(findings)):
@@ -497,7 +252,7 @@ def _rooted(plan: Plan, output: str, options: Options) -> tuple[Finding, ...]:
 @contextmanager
 def _making(
     wheel: Wheel,
-    decided: _Decided,
+    decided: Decided,
     options: Options,
     clock: Clock,
     listed: Mapping[str, RecordEntry],

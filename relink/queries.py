@@ -18,13 +18,14 @@ from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
-from relink.pipeline import PLAN_MEMBER, Options, open_providers, plan_wheel, situation_of, target_facts
+from relink.pipeline import PLAN_MEMBER
 from relink.plan.decide import decide
 from relink.plan.findings import Finding, finding, select
 from relink.plan.hints import missing_remedy, where_to_get, with_hints
 from relink.plan.model import Plan, TargetFacts, from_json
 from relink.plan.starting_profile import starting_profile
 from relink.plan.strategy import Situation
+from relink.planning import Options, open_providers, plan_wheel, situation_of, target_facts
 from relink.profiles import Profile
 from relink.providers.nix_store import loader_in, store_path
 from relink.reading import open_wheel

@@ -185,7 +185,7 @@ Quiet = Annotated[
 
 
 class Compress(StrEnum):
-    """Words for :data:`relink.pipeline.LEVELS`."""
+    """Words for :data:`relink.planning.LEVELS`."""
 
     fast = "fast"
     balanced = "balanced"

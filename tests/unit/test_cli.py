@@ -170,7 +170,7 @@ def test_words_that_make_no_command(run: Run, words: list[str]) -> None:
 
 
 def test_no_rocm_at_all(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.pipeline.default_prefixes", lambda _: ())
+    monkeypatch.setattr("relink.planning.default_prefixes", lambda _: ())
     code, _, err = run(works.small(tmp_path))
     assert code == 2
     assert "no ROCm: name one by --prefix DIR" in err
@@ -557,7 +557,7 @@ def test_a_fault_of_our_own(run: Run, works: Works, tmp_path: Path, monkeypatch:
     def fault(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("relink.pipeline.decide", fault)
+    monkeypatch.setattr("relink.planning.decide", fault)
     words = [works.small(tmp_path), "--prefix", works.prefix]
     code, out, err = run(*words)
     assert (code, out) == (2, "")

@@ -25,8 +25,9 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.errors import PatchelfError, RelinkError, UsageError, WheelError
 from relink.loader.target import find_target
-from relink.pipeline import Options, open_providers, plan_wheel, relink
+from relink.pipeline import Options, relink
 from relink.plan.model import Plan
+from relink.planning import open_providers, plan_wheel
 from relink.queries import read_plan
 from relink.reading import open_wheel
 from relink.report.model import Report

@@ -21,8 +21,9 @@ from relink.errors import TargetError
 from relink.loader.closure import Closure, trace
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
-from relink.pipeline import Options, relink, situation_of
+from relink.pipeline import Options, relink
 from relink.plan.findings import Finding
+from relink.planning import situation_of
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.verify import Verification, verify
