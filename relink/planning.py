@@ -206,7 +206,7 @@ def decide_wheel(
 ) -> Decided:
     """Decide about the files of a wheel.
 
-    :param known: symbols of other files that have been read, and these files.
+    :param known: symbols of other files that have been read already.
     """
     name = wheel.archive.name
     situation = situation_of(wheel, target, providers, options, known.files if known else None)
