@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,7 @@ from relink.cli.pages import page_for, write_page
 from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
+    from relink.report.model import Report
     from relink.wheel.archive import WheelArchive
 
 
@@ -144,6 +146,8 @@ def run(
     limits = parse_limits(limit)
     sources: list[Path | WheelArchive] = [*wheels]
     with ExitStack() as stack:
+        gc.disable()  # what one wheel leaves in circles is little, and looking for it takes a while
+        stack.callback(gc.enable)
         with suppress(RelinkError):  # which comes again when it is its turn
             sources[0] = stack.enter_context(open_ahead(wheels[0], limits, split=not dry_run))
         from relink.loader.target import find_target
@@ -190,8 +194,11 @@ def run(
         with suppress(RelinkError):  # which each wheel is told
             target = finding.result()
         pages = [page_for(html, wheels, wheel) for wheel in wheels]
-        reports, failures = [], []
+        reports: list[Report] = []
+        failures: list[RelinkError] = []
         for source, page in zip(sources, pages, strict=True):
+            if reports or failures:
+                gc.collect()
             try:
                 with progress(quiet or as_json) as (on_stage, on_bytes):
                     report = pipeline.relink(source, options, on_stage, on_bytes, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -22,7 +24,7 @@ from rich.console import Console
 
 from relink import cli
 from relink.cli.bar import stage_bar
-from relink.errors import UsageError
+from relink.errors import RelinkError, UsageError
 from relink.plan.findings import RULES
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
@@ -590,3 +592,21 @@ def test_a_name_that_is_not_text() -> None:
     assert (code, out) == (2, "")
     assert "cannot be opened" in err
     assert "Traceback" not in err
+
+
+def test_circles_are_looked_for_between_wheels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wheel may leave a large file's memory in one."""
+    enabled: list[bool] = []
+    collecting = Mock()
+
+    def refused(*_: object) -> None:
+        enabled.append(gc.isenabled())
+        assert collecting.call_count == len(enabled) - 1
+        raise RelinkError("refused")
+
+    monkeypatch.setattr("relink.pipeline.relink", refused)
+    monkeypatch.setattr(gc, "collect", collecting)
+    with pytest.raises(SystemExit):
+        cli.main(["a-1-py3-none-any.whl", "b-1-py3-none-any.whl", "c-1-py3-none-any.whl"])
+    assert enabled == [False] * 3
+    assert gc.isenabled()
