@@ -1,6 +1,6 @@
 """The errors relink raises. Everything a caller may catch derives from :class:`RelinkError`.
 
-A *finding* (``relink.plan.findings``) is not an error: findings are collected and reported together.
+A *finding* (``relink.findings.model``) is not an error: findings are collected and reported together.
 An error means that relink could not read, decide or write at all; the command line turns it into exit code 2.
 """
 

@@ -13,19 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from relink.ahead import Hashing, SpanFinder, hashed_ahead, open_ahead
-from relink.apply import EditedFile, edit_files
+from relink.contents import Hashing, SpanFinder, hashed_ahead, open_ahead
+from relink.edit import EditedFile, edit_files
 from relink.elf.image import Buffer, Image
 from relink.elf.patchelf import Edited
 from relink.errors import ProviderError, UsageError
-from relink.isa.wanted import wanted_gpus
+from relink.findings.model import Finding, finding, has_errors, select
+from relink.gpu.wanted import wanted_gpus
 from relink.loader.early import library_names, read_early
 from relink.loader.files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.plan.findings import Finding, finding, has_errors, select
-from relink.plan.model import Plan, to_json
-from relink.plan.words import some
 from relink.planning import (
     LEVELS,
     Decided,
@@ -37,12 +35,14 @@ from relink.planning import (
     selected,
     store_paths,
 )
+from relink.plans.model import Plan, to_json
 from relink.providers.nix_store import add_roots
 from relink.providers.prefix import Provider, find_library
 from relink.reading import Count, OnBytes, Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.report.sbom import bill_of_materials
-from relink.verify import verify
+from relink.text import some
+from relink.verification import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.limits import NO_LIMITS

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relink.checks.gpu import GpuPlan, dlopened_libraries, plan_gpus
 from relink.elf.image import machine_name
 from relink.errors import UsageError
-from relink.isa.wanted import Wanted
+from relink.findings.model import Finding, finding, select
+from relink.gpu.wanted import Wanted
 from relink.loader.files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target
-from relink.plan.decide import Decisions, decide
-from relink.plan.findings import Finding, finding, select
-from relink.plan.gpu import GpuPlan, dlopened_libraries, plan_gpus
-from relink.plan.hints import with_hints
-from relink.plan.layout import Layout
-from relink.plan.model import Plan, ProviderFacts, TargetFacts, WheelFacts
-from relink.plan.strategy import Situation
+from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.profiles import profile_for
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import NIX_STORE, open_closure, open_place, runtime_of, store_path
 from relink.providers.prefix import Provider, default_prefixes
 from relink.reading import Wheel
+from relink.resolve.decide import Decisions, decide
+from relink.resolve.layout import Layout
+from relink.resolve.strategy import Situation
+from relink.rocm.advice import with_hints
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, relinked
 

@@ -9,29 +9,29 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relink.dryrun import LoaderMap
 from relink.elf.strings import library_names
 from relink.errors import TargetError, UsageError
-from relink.isa.wanted import wanted_gpus
+from relink.findings.model import Finding, finding, select
+from relink.gpu.wanted import wanted_gpus
+from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target, find_target
 from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
 from relink.pipeline import PLAN_MEMBER
-from relink.plan.decide import decide
-from relink.plan.findings import Finding, finding, select
-from relink.plan.hints import missing_remedy, where_to_get, with_hints
-from relink.plan.model import Plan, TargetFacts, from_json
-from relink.plan.starting_profile import starting_profile
-from relink.plan.strategy import Situation
 from relink.planning import Options, open_providers, plan_wheel, situation_of, target_facts
+from relink.plans.model import Plan, TargetFacts, from_json
 from relink.profiles import Profile
 from relink.providers.nix_store import loader_in, store_path
 from relink.reading import open_wheel
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.tree import Explained
-from relink.verify import Verification, verify
+from relink.resolve.decide import decide
+from relink.resolve.strategy import Situation
+from relink.rocm.advice import missing_remedy, where_to_get, with_hints
+from relink.starting_profile import starting_profile
+from relink.verification import Verification, verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 
@@ -121,7 +121,12 @@ def _missing(result: Verification, situation: Situation, plan: Plan | None) -> I
             text += f" by itself, and the package loads {early[name]} before"
             yield finding("RLK115", name, text, profile=situation.profile.name)
             continue
-        yield finding(code, name, text, missing_remedy(situation, name) if code == "RLK101" else None)
+        yield finding(
+            code,
+            name,
+            text,
+            missing_remedy(name, situation.distribution, situation.providers) if code == "RLK101" else None,
+        )
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:
@@ -170,7 +175,11 @@ def explain(path: Path, options: Options) -> tuple[Explained, ...]:
     situation = decisions.situation
     closures = {file.path: decisions.outcomes[file.path].closure for file in decisions.files}
     lost = {edge.soname for closure in closures.values() for edge in closure.missing}
-    sources = {soname: where for soname in lost if (where := where_to_get(situation, soname))}
+    sources = {
+        soname: where
+        for soname in lost
+        if (where := where_to_get(soname, situation.distribution, situation.providers))
+    }
     return tuple(Explained(file, closures[file.path], situation.layout, sources) for file in decisions.files)
 
 

@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from relink.ahead import SHARE, SpanFinder, open_ahead
+from relink.contents import SHARE, SpanFinder, open_ahead
 from relink.elf.hollow import Cut, blank, find_cuts, pages_in
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError
-from relink.isa import DeviceCode, NotedSource, read_device_code
+from relink.findings.model import Finding, finding
+from relink.gpu import DeviceCode, NotedSource, read_device_code
 from relink.loader.target import Target
-from relink.plan.findings import Finding, finding
-from relink.plan.words import some
 from relink.providers.platform import manylinux_tag, satisfies_tag
+from relink.text import some
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.metadata import check_metadata, read_metadata

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from relink.plan import findings
-from relink.plan.findings import RULES, Finding
+from relink.findings import model as findings
+from relink.findings.model import RULES, Finding
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
 

@@ -7,7 +7,7 @@ __all__ = ["gpu_names", "profile_names", "rule_codes"]
 
 def rule_codes(incomplete: str) -> list[tuple[str, str]]:
     """Return (code, title) of the rules that start so."""
-    from relink.plan.findings import RULES
+    from relink.findings.model import RULES
 
     return [(rule.code, rule.title) for rule in RULES.values() if rule.code.startswith(incomplete)]
 
@@ -21,7 +21,7 @@ def profile_names(incomplete: str) -> list[str]:
 
 def gpu_names(incomplete: str) -> list[tuple[str, str]]:
     """Return (processor, its products) of the GPUs that start so, and ``auto``."""
-    from relink.isa import table
+    from relink.gpu import table
 
     names = [("auto", "the GPUs of this machine")]
     names += [(gpu.name, ", ".join(gpu.products)) for gpu in table().processors.values()]

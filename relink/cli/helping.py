@@ -18,9 +18,9 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
+    from relink.checks.machine import diagnose, to_json
     from relink.cli.terminal import print_json, show
-    from relink.plan.doctor import diagnose, to_json
-    from relink.plan.findings import has_errors
+    from relink.findings.model import has_errors
     from relink.report.doctor_text import doctor_text
 
     found = diagnose(prefix)
@@ -43,7 +43,7 @@ def rules(
     Example: relink rules RLK101
     """
     from relink.cli.terminal import show
-    from relink.plan.findings import RULES
+    from relink.findings.model import RULES
     from relink.report import text
 
     if code is None:

@@ -72,7 +72,7 @@ def diff(
     Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl
     """
     from relink.cli.terminal import print_json, show
-    from relink.diff import diff as compare
+    from relink.comparison import diff as compare
     from relink.report import diff_text
     from relink.wheel.limits import parse_limits
 
@@ -150,9 +150,9 @@ def isa(
 
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
+    from relink.checks.gpu_survey import survey_of
     from relink.cli.terminal import console, print_json, show
-    from relink.isa.wanted import wanted_gpus
-    from relink.plan.gpu_survey import survey_of
+    from relink.gpu.wanted import wanted_gpus
     from relink.report import isa_text
 
     wanted = wanted_gpus(gpu)

@@ -59,8 +59,8 @@ def nix(
     """
     from relink import pipeline, queries
     from relink.cli.terminal import show
+    from relink.findings.model import has_errors
     from relink.nix.emit import write_package
-    from relink.plan.findings import has_errors
     from relink.report.text import findings_text
 
     options = pipeline.Options(

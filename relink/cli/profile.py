@@ -49,7 +49,7 @@ def show_profile(
     """
     from relink.cli.terminal import show
     from relink.profiles import NO_PROFILE, profile_directory, profile_named
-    from relink.rocm import ROCM
+    from relink.rocm.facts import ROCM
 
     if name == NO_PROFILE.name:
         raise UsageError("none: the profile that says nothing has no file")

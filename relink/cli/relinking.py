@@ -140,7 +140,7 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink.ahead import open_ahead
+    from relink.contents import open_ahead
     from relink.wheel.limits import parse_limits
 
     limits = parse_limits(limit)
@@ -239,8 +239,8 @@ def verify(
     """
     from relink import pipeline, queries
     from relink.cli.terminal import print_json, show
-    from relink.plan.findings import has_errors
-    from relink.plan.model import plain
+    from relink.findings.model import has_errors
+    from relink.plans.model import plain
     from relink.report.text import verification_text
 
     options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot, profile=profile)

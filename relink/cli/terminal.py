@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from relink.plan.findings import RULES
+from relink.findings.model import RULES
 from relink.report import text
 
 if TYPE_CHECKING:

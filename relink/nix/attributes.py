@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from relink.providers.nix_store import package_name
 from relink.providers.prefix import soname_stem
-from relink.rocm import component_of, rocm_facts
+from relink.rocm.facts import component_of, rocm_facts
 
 __all__ = ["EXTRA", "attribute_of_path", "attribute_of_soname", "extra_attribute"]
 

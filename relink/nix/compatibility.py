@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from relink.isa import table
-from relink.isa.target_id import SPIRV
+from relink.gpu import table
+from relink.gpu.target_id import SPIRV
 
 __all__ = ["compatibility_json"]
 

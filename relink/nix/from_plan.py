@@ -5,14 +5,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
+from relink.findings.model import finding
 from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_path, attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
-from relink.plan.findings import finding
-from relink.plan.model import FilePlan, Plan
-from relink.plan.words import some
+from relink.plans.model import FilePlan, Plan
 from relink.providers.nix_store import NIX_STORE, store_path
+from relink.text import some
 
 __all__ = ["package_from_plan"]
 

@@ -14,8 +14,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from relink.errors import UsageError
+from relink.findings.model import Finding, finding
 from relink.nix.model import About, Index, Source
-from relink.plan.findings import Finding, finding
 from relink.profiles import profile_for
 from relink.wheel.archive import WheelArchive
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from relink.plan.findings import Finding
-from relink.plan.model import plain
+from relink.findings.model import Finding
+from relink.plans.model import plain
 
 __all__ = [
     "SCHEMA",

@@ -10,16 +10,16 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
-from relink.isa import DeviceCode, coverage_of
+from relink.findings.model import Finding, finding
+from relink.gpu import DeviceCode, coverage_of
 from relink.loader.target import Target
 from relink.nix import metadata
 from relink.nix.attributes import EXTRA
 from relink.nix.model import Base, CodeSet, CodeTarget, File, Package
-from relink.plan.findings import Finding, finding
-from relink.plan.layout import Layout
-from relink.plan.members import reached
 from relink.profiles import Profile
-from relink.rocm import rocm_facts
+from relink.resolve.layout import Layout
+from relink.resolve.members import reached
+from relink.rocm.facts import rocm_facts
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["Attributes", "Subject", "hip_major", "package_of", "place"]

@@ -1,4 +1,4 @@
-"""How two wheels differ, as data, as JSON and for people; :mod:`relink.diff` finds it out."""
+"""How two wheels differ, as data, as JSON and for people; :mod:`relink.comparison` finds it out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from rich.text import Text
 
-from relink.plan.model import plain
+from relink.plans.model import plain
 
 __all__ = [
     "ByteRange",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 Verdict: TypeAlias = Literal["identical", "same content", "only what the plan says", "unexplained"]
-SCHEMA = "relink.diff/1"
+SCHEMA = "relink.comparison/1"
 _SHOWN = 40  # lines of one kind, without --verbose
 
 
@@ -114,7 +114,7 @@ class WheelDiff:
 
 
 def to_json(found: WheelDiff) -> dict[str, Any]:
-    """Return the difference as JSON data (``relink.diff/1``)."""
+    """Return the difference as JSON data (``relink.comparison/1``)."""
     return {"schema": SCHEMA, **plain(found)}
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from relink.isa import Capability
-from relink.isa.wanted import listed
-from relink.plan.doctor import Diagnosis, PrefixHealth
+from relink.checks.machine import Diagnosis, PrefixHealth
+from relink.gpu import Capability
+from relink.gpu.wanted import listed
 from relink.report.text import findings_text
 
 __all__ = ["doctor_text"]

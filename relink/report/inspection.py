@@ -11,8 +11,8 @@ from rich.text import Text
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.plan.findings import Finding
-from relink.plan.model import plain
+from relink.findings.model import Finding
+from relink.plans.model import plain
 from relink.report.text import safe
 
 __all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]

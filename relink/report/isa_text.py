@@ -12,9 +12,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relink.isa import FileCoverage, Level, LibraryCoverage, TargetId, table
-from relink.isa.survey import Group, Item, Kernels, Survey
-from relink.isa.wanted import Wanted, listed
+from relink.gpu import FileCoverage, Level, LibraryCoverage, TargetId, table
+from relink.gpu.survey import Group, Item, Kernels, Survey
+from relink.gpu.wanted import Wanted, listed
 
 __all__ = ["survey_lines", "survey_table", "survey_text"]
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from relink import __version__
 from relink.errors import UsageError
-from relink.plan.findings import Finding, has_errors
-from relink.plan.model import FilePlan, Load, Plan, ProviderFacts, TargetFacts, WheelFacts, plain, typed
+from relink.findings.model import Finding, has_errors
+from relink.plans.model import FilePlan, Load, Plan, ProviderFacts, TargetFacts, WheelFacts, plain, typed
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from relink.errors import UsageError
-from relink.plan import model as plans
-from relink.plan.model import Plan
+from relink.plans import model as plans
+from relink.plans.model import Plan
 from relink.report.model import SCHEMA, Report, from_json, report_of
 
 __all__ = ["planned_report", "read_saved"]

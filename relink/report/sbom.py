@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from relink import __version__
-from relink.plan.model import Plan
+from relink.plans.model import Plan
 
 __all__ = ["bill_of_materials"]
 

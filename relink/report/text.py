@@ -10,11 +10,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relink.plan.findings import RULES, Finding, Rule
+from relink.findings.model import RULES, Finding, Rule
 
 if TYPE_CHECKING:  # names in annotations only; a command that prints need not load the whole road
-    from relink.dryrun import LoaderMap
-    from relink.plan.model import FilePlan, NeededDecision
+    from relink.loader.dryrun import LoaderMap
+    from relink.plans.model import FilePlan, NeededDecision
     from relink.report.model import Report
 
 __all__ = [

@@ -12,10 +12,10 @@ from rich.tree import Tree
 from relink.loader.closure import Closure, Edge
 from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
-from relink.plan.layout import Layout
-from relink.plan.model import FilePlan, NeededDecision
-from relink.plan.strategy import matches_library
+from relink.plans.model import FilePlan, NeededDecision
 from relink.report.text import safe
+from relink.resolve.layout import Layout
+from relink.resolve.strategy import matches_library
 
 __all__ = ["Explained", "dependency_trees"]
 

@@ -23,13 +23,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
-from relink.wheel.bits import Reader
-from relink.wheel.blocks import find_split
+from relink.wheel.deflate.bits import Reader
+from relink.wheel.deflate.blocks import find_split
+from relink.wheel.deflate.inflate import Block
+from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
-from relink.wheel.inflate import Block
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
-from relink.wheel.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.zipformat import DEFLATED, Member
 
 __all__ = ["WheelArchive"]

@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from relink.errors import RelinkError
 from relink.wheel import zipformat as z
+from relink.wheel.deflate.splice import Span
 from relink.wheel.record import default_jobs
-from relink.wheel.splice import Span
 from relink.wheel.zipwriter import Buffer, Content, Packed, content_size, pack, pieces
 
 __all__ = ["Addition", "Packing", "Replacement", "method_of", "spans_of"]
@@ -24,8 +24,8 @@ class Replacement:
     """New content of a member that is in the wheel; its name, place and mode stay.
 
     :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
-    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.splice.find_spans`):
-        in them, and in the :data:`~relink.wheel.inflate.WINDOW` before, it is what it was.
+    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.deflate.splice.find_spans`):
+        in them, and in the :data:`~relink.wheel.deflate.inflate.WINDOW` before, it is what it was.
     """
 
     content: Content

@@ -18,11 +18,11 @@ from relink.errors import RelinkError, UsageError
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import atomic_file
+from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Addition, Packing, Replacement, method_of, spans_of
 from relink.wheel.paths import collisions, name_defect
-from relink.wheel.readback import ReadBack
 from relink.wheel.record import (
     RecordEntry,
     default_jobs,

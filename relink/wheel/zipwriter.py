@@ -20,7 +20,7 @@ from isal import isal_zlib
 
 from relink.errors import RelinkError
 from relink.wheel import zipformat as z
-from relink.wheel.splice import Deflater, Joiner, Piece, Span
+from relink.wheel.deflate.splice import Deflater, Joiner, Piece, Span
 from relink.wheel.zipformat import DosTime, Member
 
 __all__ = ["Buffer", "Content", "Header", "Packed", "ZipWriter", "content_size", "pack", "pieces"]

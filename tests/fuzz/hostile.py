@@ -31,15 +31,15 @@ import pytest
 from rich.console import Console
 
 from relink import pipeline, queries
-from relink.diff import diff
+from relink.comparison import diff
 from relink.elf.image import read_image, read_sections
 from relink.elf.symbols import read_symbols
 from relink.errors import RelinkError
-from relink.isa import BufferSource, coverage_of, read_device_code
-from relink.isa.survey import survey
+from relink.gpu import BufferSource, coverage_of, read_device_code
+from relink.gpu.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.target import find_target
-from relink.plan.model import from_json, to_json
+from relink.plans.model import from_json, to_json
 from relink.profiles import read_profile
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json

@@ -13,7 +13,7 @@ from relink.elf.symbols import SymbolTable
 from relink.loader.closure import LoadedObject
 from relink.loader.files import Candidate, Files
 from relink.loader.tables import Tables, file_of
-from relink.plan.dlopen import DlopenKnowledge
+from relink.resolve.dlopen import DlopenKnowledge
 
 __all__ = ["remember", "watched"]
 

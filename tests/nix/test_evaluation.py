@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from relink.isa import table
-from relink.isa.target_id import CodeTarget, match, parse_target_id
+from relink.gpu import table
+from relink.gpu.target_id import CodeTarget, match, parse_target_id
 from relink.nix.compatibility import compatibility_json
 from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import package, write

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.diff import diff
+from relink.comparison import diff
 from relink.elf.hollow import find_cuts
 from relink.elf.image import read_image
 from tests.real.test_vendor_wheels import run

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.isa import (
+from relink.gpu import (
     BufferSource,
     Coverage,
     DeviceCode,
@@ -39,7 +39,7 @@ from relink.isa import (
     read_file,
     remedies,
 )
-from relink.isa.target_id import sort_key
+from relink.gpu.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real
@@ -317,7 +317,7 @@ def test_the_small_prefix_is_read_too() -> None:
 
 def test_rocsolver_as_a_whole_process_stays_far_below_a_second() -> None:
     path = libraries() / "librocsolver.so.0.7"
-    program = "import sys, relink.isa as i; print(len(i.coverage_of(i.read_file(sys.argv[1])).targets))"
+    program = "import sys, relink.gpu as i; print(len(i.coverage_of(i.read_file(sys.argv[1])).targets))"
     best = 99.0
     for _ in range(3):
         started = time.perf_counter()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.findings.model import Finding
 from relink.pipeline import Options, relink
-from relink.plan.findings import Finding
 from relink.report.model import Report
 from tests.real.test_vendor_wheels import own_loader
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from html.parser import HTMLParser
 
-from relink.plan.findings import RULES, Finding
-from relink.plan.model import (
+from relink.findings.model import RULES, Finding
+from relink.plans.model import (
     FilePlan,
     InterpreterChange,
     Load,

@@ -25,7 +25,7 @@ from rich.console import Console
 from relink import cli
 from relink.cli.bar import stage_bar
 from relink.errors import RelinkError, UsageError
-from relink.plan.findings import RULES
+from relink.findings.model import RULES
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
 
@@ -522,7 +522,7 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relink.apply.apply_edit", interrupt)
+    monkeypatch.setattr("relink.edit.apply_edit", interrupt)
     code, out, err = run(works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
     assert (code, out) == (130, "")
     assert err == "relink: interrupted; no unfinished file was left behind\n"

@@ -17,8 +17,8 @@ import pytest
 import typer
 
 from relink.cli import app
-from relink.isa import table
-from relink.plan.findings import RULES
+from relink.findings.model import RULES
+from relink.gpu import table
 from relink.profiles import shipped_profiles
 
 ROOT = Path(__file__).resolve().parents[2]

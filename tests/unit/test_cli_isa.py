@@ -17,9 +17,9 @@ from relink import cli
 from relink.elf.patchelf import apply_edit
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
-from tests.unit.isa.build import code_object, entries_of, library, raw
-from tests.unit.isa.test_runtime import READER_2, READER_3, lib
-from tests.unit.isa.test_survey import fat, put
+from tests.unit.gpu.build import code_object, entries_of, library, raw
+from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
+from tests.unit.gpu.test_survey import fat, put
 
 SCHEMA = json.loads(
     (Path(relink.__file__).parent / "report" / "report.schema.json").read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def test_isa_exit_code(run: Run, vendor: Path, rocm: Path, gpu: str, expected: i
 def test_isa_as_json(run: Run, vendor: Path, tmp_path: Path) -> None:
     code, out, _ = run("isa", vendor, "--json", "--gpu", "gfx1031", "--gpu", "gfx1030")
     document = json.loads(out)
-    assert (code, document["schema"], document["kind"]) == (1, "relink.isa/1", "wheel")
+    assert (code, document["schema"], document["kind"]) == (1, "relink.gpu/1", "wheel")
     assert document["groups"] == [
         {"name": "", "targets": ["gfx1030", "gfx1100"], "conditional": [], "removed": {}}
     ]
@@ -190,7 +190,7 @@ def test_the_main_command_takes_a_gpu_that_is_covered(
 
 
 def test_a_runtime_that_is_too_old_is_an_error(run: Run, rocm: Path, tmp_path: Path) -> None:
-    from tests.unit.isa.build import ccob  # noqa: PLC0415
+    from tests.unit.gpu.build import ccob  # noqa: PLC0415
 
     (rocm / "lib" / "libamd_comgr.so.3").unlink()
     lib(rocm / "lib" / "libamd_comgr.so.3", READER_2, versions="amd_comgr_2.8")
@@ -211,7 +211,7 @@ def test_device_code_that_an_edit_damages_is_an_error(
         struct.pack_into("<Q", data, at + 24, 1)  # one entry where there were three
         path.write_bytes(data)
 
-    monkeypatch.setattr("relink.apply.apply_edit", damage)
+    monkeypatch.setattr("relink.edit.apply_edit", damage)
     code, out, _ = run(vendor, "--prefix", rocm, "-o", tmp_path / "out", "--json", "--no-verify")
     document = report(out)
     (changed,) = found(document, "RLK411")

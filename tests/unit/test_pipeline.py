@@ -26,12 +26,12 @@ from relink.elf.patchelf import Patchelf
 from relink.errors import PatchelfError, RelinkError, UsageError, WheelError
 from relink.loader.target import find_target
 from relink.pipeline import Options, relink
-from relink.plan.model import Plan
 from relink.planning import open_providers, plan_wheel
+from relink.plans.model import Plan
 from relink.queries import read_plan
 from relink.reading import open_wheel
 from relink.report.model import Report
-from relink.verify import verify
+from relink.verification import verify
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, Works, copy_glibc, installed
@@ -394,10 +394,10 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
 @pytest.mark.parametrize(
     "place",
     [
-        "relink.dryrun._parse",
-        "relink.apply.apply_edit",
+        "relink.loader.dryrun._parse",
+        "relink.edit.apply_edit",
         "relink.wheel.writer.ReadBack.entries",
-        "relink.verify._extract",
+        "relink.verification._extract",
     ],
 )
 def test_interrupted_in_the_middle_of_a_stage(
@@ -568,7 +568,7 @@ def test_a_sysroot_entered_by_a_plain_user(
     if subprocess.run(["unshare", "--map-root-user", "true"], capture_output=True, check=False).returncode:
         pytest.skip("user namespaces are not allowed here")
     root = _sysroot(works, tmp_path / "root")
-    monkeypatch.setattr("relink.verify.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("relink.verification.os.geteuid", lambda: 1000)
     options = Options(prefixes=("/opt/rocm",), sysroot=str(root), output_directory=tmp_path / "out")
     report = relink(works.wheel(tmp_path), options)
     assert report.ok, report.findings

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from relink.findings.model import Finding
 from relink.loader.target import find_target
 from relink.pipeline import Options
-from relink.plan.decide import decide
-from relink.plan.findings import Finding
 from relink.queries import inspect, nix_package
+from relink.resolve.decide import decide
 from tests.support.cc import cc
 from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works
-from tests.unit.plan.scenes import Scene
+from tests.unit.resolve.scenes import Scene
 
 USES_F = "extern int f(void); int g(void){return f();}"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relink.plan.layout import Layout
-from relink.plan.model import FilePlan, NeededDecision
+from relink.plans.model import FilePlan, NeededDecision
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
 from relink.report.html.words import change_mark, count, name_of, path_of, region
+from relink.resolve.layout import Layout
 
 __all__ = ["files_section"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relink.plan.model import typed
+from relink.plans.model import typed
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import count, name_of, path_of, region
 

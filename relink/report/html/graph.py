@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
-from relink.plan.layout import Layout
-from relink.plan.model import FilePlan, Load, Origin
+from relink.plans.model import FilePlan, Load, Origin
 from relink.report.html.layered import reduced
 from relink.report.model import Report
+from relink.resolve.layout import Layout
 
 __all__ = ["Edge", "Graph", "Node", "graph_of"]
 

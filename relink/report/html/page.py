@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-from relink.plan.findings import RULES, Finding
+from relink.findings.model import RULES, Finding
 from relink.report.html.files import files_section
 from relink.report.html.gpu import Isa, gpu_section, isa_of
 from relink.report.html.graph import Graph, graph_of

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from relink.dryrun import dry_run
 from relink.elf import edit_checks, hollow
 from relink.elf.edit_checks import check_edit
 from relink.elf.hollow import blank, find_cuts, hollowed, kept, pages_in, restored, sparse
 from relink.elf.image import Section, read_image, read_sections
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, result_of
 from relink.errors import ElfError, PatchelfError
+from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
 from tests.support.cc import cc, shared
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from relink.findings.model import Finding, finding
 from relink.pipeline import Options
-from relink.plan.decide import Decisions
-from relink.plan.findings import Finding, finding
-from relink.plan.hints import missing_remedy, where_to_get, with_hints
-from relink.plan.model import NeededDecision
+from relink.plans.model import NeededDecision
 from relink.profiles import DlopenEntry, EqualSonames, Hint, Profile
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.queries import verify_wheel
+from relink.resolve.decide import Decisions
+from relink.rocm.advice import missing_remedy, where_to_get, with_hints
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
-from tests.unit.plan.scenes import Scene, codes
+from tests.unit.resolve.scenes import Scene, codes
 
 MEMBER = "demo/a.so"
 EQUAL = Profile("mine", same_abi=(EqualSonames(("liba.so.1", "liba.so.2"), "the vendor says so"),))
@@ -285,8 +285,10 @@ def test_where_a_library_is_to_be_had(
     scene: Scene, distribution: Distribution | None, soname: str, sentence: str | None
 ) -> None:
     situation = replace(scene.situation(), distribution=distribution)
-    assert where_to_get(situation, soname) == sentence
-    assert missing_remedy(situation, soname, "Do.") == (f"Do. {sentence}" if sentence else "Do.")
+    assert where_to_get(soname, situation.distribution, situation.providers) == sentence
+    assert missing_remedy(soname, situation.distribution, situation.providers, "Do.") == (
+        f"Do. {sentence}" if sentence else "Do."
+    )
 
 
 def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:
@@ -294,10 +296,13 @@ def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:
     provider = replace(situation.providers[0], kind=NIX_STORE)
     there = replace(situation, providers=(provider,), distribution=Distribution("Debian", "debian"))
     assert (
-        where_to_get(there, "librocblas.so.5")
+        where_to_get("librocblas.so.5", there.distribution, there.providers)
         == "librocblas.so.5 is part of rocBLAS: rocmPackages.rocblas in nixpkgs."
     )
-    assert where_to_get(there, "libhipsparselt.so.0") == "libhipsparselt.so.0 is part of hipSPARSELt."
+    assert (
+        where_to_get("libhipsparselt.so.0", there.distribution, there.providers)
+        == "libhipsparselt.so.0 is part of hipSPARSELt."
+    )
 
 
 def test_the_remedy_of_a_missing_library_says_it(scene: Scene) -> None:

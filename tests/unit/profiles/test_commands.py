@@ -16,12 +16,12 @@ from relink import cli
 from relink.elf.image import read_image
 from relink.elf.symbols import read_symbols
 from relink.loader.target import find_target
-from relink.plan.hints import where_to_get
-from relink.plan.starting_profile import starting_profile
 from relink.planning import Options, situation_of
 from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
 from relink.providers.distribution import Distribution
 from relink.reading import open_wheel
+from relink.rocm.advice import where_to_get
+from relink.starting_profile import starting_profile
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -242,6 +242,6 @@ def test_the_distribution_is_that_of_the_sysroot(works: Works, tmp_path: Path) -
         wheel = open_wheel(works.small(tmp_path), stack)
         situation = situation_of(wheel, target, (), Options())
     assert situation.distribution == Distribution("Arch Linux", "arch")
-    assert where_to_get(situation, "librccl.so.1") == (
+    assert where_to_get("librccl.so.1", situation.distribution, situation.providers) == (
         "librccl.so.1 is part of RCCL; on Arch Linux: pacman -S rccl, if its release has this version."
     )

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from relink.findings.model import Finding
 from relink.loader.target import find_target
 from relink.pipeline import Options, relink
-from relink.plan.findings import Finding
 from relink.profiles import read_profile, shipped_profiles
 from relink.providers.distribution import read_distribution
 from relink.report.model import Report

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import relink.rocm
+import relink.rocm.facts
 from relink.errors import UsageError
-from relink.rocm import component_of, dlopens_of, rocm_facts, same_abi, who_has
+from relink.rocm.facts import component_of, dlopens_of, rocm_facts, same_abi, who_has
 
 
 def test_rocm_smi_is_one_abi_under_two_numbers() -> None:
@@ -68,21 +68,21 @@ def test_no_library_belongs_to_two_components() -> None:
     ("text", "where"),
     [
         ("schema = 'other/1'", r"rocm\.toml:1: schema: "),
-        ("schema = 'relink.rocm/1'\nwrong = 1", r"rocm\.toml:2: wrong: no such key"),
+        ("schema = 'relink.rocm.facts/1'\nwrong = 1", r"rocm\.toml:2: wrong: no such key"),
         ("[[", r"rocm\.toml:1: not TOML"),
         (
-            "schema='relink.rocm/1'\n[[same_abi]]\nwhy=''",
+            "schema='relink.rocm.facts/1'\n[[same_abi]]\nwhy=''",
             r"rocm\.toml:2: same_abi\[0\]: the key sonames is missing",
         ),
         (
-            "schema='relink.rocm/1'\n[[component]]\nname='x'\nsonames.8=['libx.so.1']",
+            "schema='relink.rocm.facts/1'\n[[component]]\nname='x'\nsonames.8=['libx.so.1']",
             r"rocm\.toml:4: component\[0\]\.sonames\.8: no such key",
         ),
     ],
 )
 def test_a_damaged_table(text: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rocm.toml").write_text(text)
-    monkeypatch.setattr(relink.rocm, "profile_directory", lambda: tmp_path)
+    monkeypatch.setattr(relink.rocm.facts, "profile_directory", lambda: tmp_path)
     rocm_facts.cache_clear()
     with pytest.raises(UsageError, match=where):
         rocm_facts()

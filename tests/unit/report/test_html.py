@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relink.errors import UsageError
-from relink.plan.model import RpathChange
+from relink.plans.model import RpathChange
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, joined, shown, tag
 from relink.report.model import from_json, to_json

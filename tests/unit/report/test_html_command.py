@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.plan.model import Plan
-from relink.plan.model import to_json as plan_json
+from relink.plans.model import Plan
+from relink.plans.model import to_json as plan_json
 from relink.report.html import html_page
 from relink.report.model import to_json
 from tests.support.command import Run
@@ -111,7 +111,7 @@ def test_a_plan(run: Run, tmp_path: Path) -> None:
         ("[" * 100_000, "this is not JSON"),
         ('{"schema": "relink.report/1"}', "report: unknown keys [], missing keys"),
         ('{"schema": "relink.plan/1"}', "missing keys"),
-        ('{"schema": "relink.isa/1"}', "this is no report of relink"),
+        ('{"schema": "relink.gpu/1"}', "this is no report of relink"),
     ],
 )
 def test_what_is_no_report(run: Run, tmp_path: Path, content: str, says: str) -> None:

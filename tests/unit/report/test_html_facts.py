@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from relink.errors import UsageError
-from relink.isa.coverage import FileCoverage, matrix
-from relink.isa.target_id import CodeTarget, TargetId
+from relink.gpu.coverage import FileCoverage, matrix
+from relink.gpu.target_id import CodeTarget, TargetId
 from relink.pipeline import relink
-from relink.plan.model import Load, plain, typed
+from relink.plans.model import Load, plain, typed
 from relink.report.model import Report
 from tests.support.works import Works
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from relink.plan.model import Load
+from relink.plans.model import Load
 from relink.report.html import html_page
 from relink.report.html.drawing import drawing
 from relink.report.html.graph import Graph, Node, graph_of

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from relink.isa import BufferSource, LibraryCoverage, coverage_of, read_device_code, table
-from relink.isa.survey import Group, Item, Kernels, Survey
-from relink.isa.wanted import wanted_gpus
-from relink.plan.doctor import Diagnosis, diagnose
+from relink.checks.machine import Diagnosis, diagnose
+from relink.gpu import BufferSource, LibraryCoverage, coverage_of, read_device_code, table
+from relink.gpu.survey import Group, Item, Kernels, Survey
+from relink.gpu.wanted import wanted_gpus
 from relink.report.doctor_text import doctor_text
 from relink.report.isa_text import survey_text
 from relink.report.text import show
-from tests.unit.isa.build import entries_of, library, raw
-from tests.unit.isa.test_device import node
-from tests.unit.isa.test_runtime import READER_2, READER_3, lib
-from tests.unit.isa.test_survey import fat
+from tests.unit.gpu.build import entries_of, library, raw
+from tests.unit.gpu.test_device import node
+from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
+from tests.unit.gpu.test_survey import fat
 
 
 def item(path: str, *sets: tuple[str, ...]) -> Item:
@@ -208,7 +208,7 @@ def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> Non
 
 
 def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.plan.doctor.default_prefixes", lambda _: ())
+    monkeypatch.setattr("relink.checks.machine.default_prefixes", lambda _: ())
     found = diagnose([], str(tmp_path), {})
     assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK422", "RLK424"}
     text = "\n".join(line.plain for line in doctor_text(found))

@@ -15,9 +15,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relink.dryrun import LoaderMap
-from relink.plan.findings import Finding, finding
-from relink.plan.model import (
+from relink.findings.model import Finding, finding
+from relink.loader.dryrun import LoaderMap
+from relink.plans.model import (
     FilePlan,
     InterpreterChange,
     NeededDecision,

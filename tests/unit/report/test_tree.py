@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from relink.plan.layout import Layout
 from relink.profiles import Profile
 from relink.report import text
 from relink.report.tree import Explained, dependency_trees
-from tests.unit.plan.scenes import Scene
+from relink.resolve.layout import Layout
+from tests.unit.resolve.scenes import Scene
 
 USES = "extern int {0}(void); int g_{0}(void){{return {0}();}}"
 NEW = "-Wl,--enable-new-dtags,-rpath,{0}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 
-from relink.wheel.bits import Reader
+from relink.wheel.deflate.bits import Reader
 from relink.wheel.zipformat import DEFLATED, Member
 
 KIB = 1 << 10

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from relink.wheel import blocks
-from relink.wheel.bits import END, FILLING, LAST, Bits, taken
-from relink.wheel.blocks import Blocks, find_split
-from relink.wheel.inflate import Block, InflateError
-from relink.wheel.stream import inflate_into
+from relink.wheel.deflate import blocks
+from relink.wheel.deflate.bits import END, FILLING, LAST, Bits, taken
+from relink.wheel.deflate.blocks import Blocks, find_split
+from relink.wheel.deflate.inflate import Block, InflateError
+from relink.wheel.deflate.stream import inflate_into
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
 
 STRATEGIES = {"default": zlib.Z_DEFAULT_STRATEGY, "codes": zlib.Z_HUFFMAN_ONLY, "fixed": zlib.Z_FIXED}

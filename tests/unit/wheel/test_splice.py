@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from isal import isal_zlib
 
-from relink.wheel import splice
-from relink.wheel.bits import END
-from relink.wheel.blocks import Blocks
-from relink.wheel.inflate import Block
-from relink.wheel.splice import Joiner, Span
+from relink.wheel.deflate import splice
+from relink.wheel.deflate.bits import END
+from relink.wheel.deflate.blocks import Blocks
+from relink.wheel.deflate.inflate import Block
+from relink.wheel.deflate.splice import Joiner, Span
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relink.wheel import stream
-from relink.wheel.blocks import Blocks
-from relink.wheel.inflate import Block, crc_before
-from relink.wheel.stream import inflate_into
+from relink.wheel.deflate import stream
+from relink.wheel.deflate.blocks import Blocks
+from relink.wheel.deflate.inflate import Block, crc_before
+from relink.wheel.deflate.stream import inflate_into
 from relink.wheel.zipformat import STORED, Member
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
 

@@ -1,0 +1,1 @@
+"""What is judged beside linking: GPU coverage and runtime, and the machine."""

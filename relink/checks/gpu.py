@@ -1,0 +1,293 @@
+"""Whether what a plan leads to runs on a GPU: the wheel's device code, that of the ROCm libraries it reaches, and the runtime.
+
+Only libraries that the plan reaches are read, so this costs a fraction of a second. Formats and rules are in ``isa/``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from relink.checks.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
+from relink.findings.model import Finding
+from relink.gpu import (
+    Capability,
+    Coverage,
+    DeviceCode,
+    FileCoverage,
+    LibraryCoverage,
+    Needs,
+    Requirement,
+    TargetId,
+    check,
+    coverage_of,
+    find_runtime,
+    isa_block,
+    library_coverage_of,
+    matrix,
+    needs_of,
+    read_file,
+    resolve_kpack,
+    table,
+)
+from relink.gpu.wanted import Wanted
+from relink.loader.files import resolve_inside
+from relink.plans.model import FilePlan
+from relink.profiles import NO_PROFILE, Profile
+from relink.providers.prefix import Provider
+from relink.resolve.decide import Decisions
+
+__all__ = [
+    "GpuPlan",
+    "Library",
+    "check_gpus",
+    "dlopened_libraries",
+    "host_path",
+    "plan_gpus",
+    "reached_libraries",
+    "read_libraries",
+    "runtime_of",
+]
+
+_HIP = "libamdhip64.so"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A ROCm library on disk: what it covers, and the device code itself."""
+
+    coverage: LibraryCoverage
+    code: DeviceCode
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """The report's ``isa`` object and the findings behind it."""
+
+    block: dict[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+
+def reached_libraries(
+    files: Iterable[FilePlan], providers: Sequence[Provider]
+) -> tuple[tuple[str, str], ...]:
+    """Return (soname, path) of the providers' libraries in the closures of `files`, each path once, in load order."""
+    found: dict[str, str] = {}
+    for file in files:
+        if file.served:
+            for soname, path in file.closure:
+                normal = posixpath.normpath(path)
+                if normal not in found and any(provider.holds(normal) for provider in providers):
+                    found[normal] = soname
+    return tuple((soname, path) for path, soname in found.items())
+
+
+def dlopened_libraries(decisions: Decisions) -> tuple[tuple[str, str], ...]:
+    """Return (soname, path) of the providers' libraries that come by dlopen, as far as it is known who loads what."""
+    situation = decisions.situation
+    found: dict[str, str] = {}
+    for file in decisions.files:
+        if file.served:
+            closure = decisions.closures[file.path]
+            for index, item in enumerate(closure.objects):
+                if index not in closure.scope and any(p.holds(item.path) for p in situation.providers):
+                    found.setdefault(posixpath.normpath(item.path), item.image.soname or item.name)
+    return tuple((soname, path) for path, soname in found.items())
+
+
+def read_libraries(libraries: Iterable[tuple[str, str]], sysroot: str = "/") -> tuple[Library, ...]:
+    """Read those of `libraries`, as (soname, path), that hold device code or are known to do without.
+
+    A library reached by dlopen goes in like one reached by NEEDED.
+    """
+    found = []
+    for soname, path in libraries:
+        code = resolve_kpack(read_file(host_path(path, sysroot)))
+        coverage = library_coverage_of(code, soname)
+        if coverage.role is not None or coverage.file.bundles or code.kpack is not None:
+            found.append(Library(coverage, code))
+    return tuple(found)
+
+
+def host_path(path: str, sysroot: str) -> str:
+    """Return where this process finds a path of the target's; the file's own name is kept."""
+    if sysroot in ("", "/"):
+        return path
+    return posixpath.join(resolve_inside(sysroot, posixpath.dirname(path)), posixpath.basename(path))
+
+
+def runtime_of(providers: Sequence[Provider], hip: str = _HIP, sysroot: str = "/") -> Capability:
+    """Return what the HIP runtime of the first provider that has it can do; `hip` is the soname that the wheel needs."""
+    serving = [provider for provider in providers if provider.find(hip)] or list(providers)
+    if not serving:
+        return find_runtime([])
+    first, *others = serving
+    directories = [directory for provider in (first, *others) for directory in provider.directories]
+    holding = first.find(hip)
+    if holding:  # the one beside it belongs to it
+        directories.insert(0, posixpath.dirname(holding))
+    shown = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
+    found = find_runtime(shown, hip=hip, prefix=host_path(first.path, sysroot))
+    return replace(found, rocm=first.rocm.release) if first.rocm and not found.rocm else found
+
+
+def plan_gpus(
+    codes: Mapping[str, DeviceCode],
+    files: Sequence[FilePlan],
+    providers: Sequence[Provider],
+    gpus: Sequence[Wanted] = (),
+    *,
+    sysroot: str = "/",
+    profile: Profile = NO_PROFILE,
+    release: tuple[str, str] = ("", ""),
+    allow_gap: bool = False,
+    dlopened: Sequence[tuple[str, str]] = (),
+) -> GpuPlan:
+    """Check the plan of one wheel.
+
+    :param codes: the device code of the wheel's ELF members; those of variants that are not served do not count.
+    :param release: the wheel's distribution and public version; the profile may know others that help.
+    :param dlopened: (soname, path) of libraries that are reached without NEEDED.
+    """
+    served = {file.path: codes[file.path] for file in files if file.served and file.path in codes}
+    reached = dict.fromkeys((*reached_libraries(files, providers), *dlopened))
+    libraries = read_libraries(reached, sysroot)
+    hip = _hip_soname(files)
+    gpu_code = any(code.bundles or code.kpack for code in served.values())
+    if not gpu_code and not libraries and not hip:
+        return check_gpus(served, (), None, gpus, allow_gap=allow_gap)
+    releases = tuple(
+        (f"{row.distribution} {row.version}", row.gpus)
+        for row in profile.releases
+        if row.distribution == canonicalize_name(release[0]) and row.version != release[1]
+    )
+    return check_gpus(
+        served,
+        libraries,
+        runtime_of(providers, hip or _HIP, sysroot),
+        gpus,
+        beside=_unreached(providers, libraries, sysroot) if libraries else (),
+        releases=releases,
+        allow_gap=allow_gap,
+    )
+
+
+def _hip_soname(files: Sequence[FilePlan]) -> str | None:
+    """Return the soname of the HIP runtime that the wheel's files need themselves, or else reach."""
+    served = [file for file in files if file.served]
+    own = [n.soname_after or n.soname for file in served for n in file.needed if n.action != "drop"]
+    reached = [soname for file in served for soname, _ in file.closure]
+    return next((soname for soname in (*own, *reached) if soname.startswith(_HIP)), None)
+
+
+def _unreached(
+    providers: Sequence[Provider], reached: Sequence[Library], sysroot: str
+) -> tuple[Library, ...]:
+    """Return the optional libraries of the providers that nothing reaches as far as relink sees (hipBLASLt, aotriton)."""
+    have = {library.coverage.role for library in reached}
+    found: dict[object, tuple[str, str]] = {}
+    for provider in providers:
+        for name, paths in provider.libraries.items():
+            role = table().library(name)
+            if role is not None and role.optional and role not in have and ".so." in name:
+                found.setdefault(role, (name, paths[0]))
+    return read_libraries(found.values(), sysroot)
+
+
+def check_gpus(
+    codes: Mapping[str, DeviceCode],
+    libraries: Sequence[Library],
+    runtime: Capability | None,
+    gpus: Sequence[Wanted] = (),
+    *,
+    beside: Sequence[Library] = (),
+    releases: Sequence[tuple[str, tuple[str, ...]]] = (),
+    allow_gap: bool = False,
+) -> GpuPlan:
+    """Compare device code with `gpus` and with what `runtime` can load; None says that nothing needs one.
+
+    :param codes: of the wheel, by member.
+    :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
+    :param releases: (name and version, processors) of other releases of the wheel.
+    """
+    files = tuple(coverage_of(code) for code in codes.values())
+    covering = tuple(library.coverage for library in libraries)
+    requirements: tuple[Row, ...] = ()
+    if runtime is not None:
+        requirements = _requirements(codes, libraries, runtime, gpus)
+    facts = GpuFacts(
+        files=files,
+        libraries=covering,
+        beside=tuple(library.coverage for library in beside),
+        rows=requirements,
+        uses_hip=runtime is not None,
+        runtime_generic=runtime.generic if runtime is not None else None,
+        releases=tuple(releases),
+        allow_gap=allow_gap,
+    )
+    findings = [*code_problems((*files, *covering)), *gpu_findings(facts, gpus)]
+    block = isa_block(
+        files,
+        covering,
+        runtime.to_json() if runtime is not None else None,
+        [gpu_json(facts, gpu) for gpu in gpus],
+    )
+    block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
+    block["requirements"] = [row.to_json() for row in requirements]
+    return GpuPlan(block, tuple(findings))
+
+
+def _requirements(
+    codes: Mapping[str, DeviceCode],
+    libraries: Sequence[Library],
+    runtime: Capability,
+    gpus: Sequence[Wanted],
+) -> tuple[Row, ...]:
+    """Return one row a capability, with the files that ask for it, the strongest demand of all; then one a GPU."""
+    targets = [gpu.target for gpu in gpus]
+    held = {**codes, **{library.coverage.path: library.code for library in libraries}}
+    rows: dict[str, Row] = {}
+    for path, code in held.items():
+        needs = replace(needs_of([code], targets), gpus=())
+        for found in check(needs, runtime):
+            known = rows.get(found.what)
+            if known is None or _rank(found) > _rank(known.requirement):
+                rows[found.what] = Row(found, (path,))
+            elif _rank(found) == _rank(known.requirement):
+                rows[found.what] = replace(known, files=(*known.files, path))
+    for gpu in gpus:
+        (row,) = check(Needs(gpus=(gpu.target.processor,)), runtime)
+        rows[row.what] = Row(row, (), gpu)
+        if compiling := _compiling(codes, libraries, gpu.target):
+            what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"
+            has = gpu.target.processor in runtime.jit
+            shown = ("yes" if has else "no") if runtime.jit else "unknown"
+            verdict = ("ok" if has else "no") if runtime.jit else "unknown"
+            rows[what] = Row(Requirement(what, "yes", shown, verdict), compiling, gpu)
+    return tuple(rows.values())
+
+
+def _rank(row: Requirement) -> tuple[int, str]:
+    return (("ok", "unknown", "no").index(row.verdict), row.needed)
+
+
+def _compiling(
+    codes: Mapping[str, DeviceCode], libraries: Sequence[Library], target: TargetId
+) -> tuple[str, ...]:
+    """Return the files whose kernels for `target` are compiled on first use."""
+    every: list[Coverage] = [*(coverage_of(code) for code in codes.values() if code.bundles)]
+    every += [library.coverage for library in libraries]
+    return tuple(
+        item.path
+        for item in every
+        if item.level(target).state == "jit" and (isinstance(item, FileCoverage) or _always(item))
+    )
+
+
+def _always(item: Coverage) -> bool:
+    """rocFFT compiles only what its cache lacks; MIOpen and MIGraphX compile everything."""
+    return isinstance(item, LibraryCoverage) and item.role is not None and item.role.missing == "jit"

@@ -1,0 +1,230 @@
+"""`relink doctor`: is this machine, and the ROCm on it, fit to run anything? Facts are collected in ``isa/``, judged here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relink.checks.gpu import host_path, read_libraries, runtime_of
+from relink.checks.gpu_findings import in_words
+from relink.findings.model import Finding, Level, finding
+from relink.gpu import (
+    Capability,
+    Doctor,
+    Intersection,
+    LibraryCoverage,
+    TargetId,
+    doctor,
+    intersect,
+    remedies,
+)
+from relink.gpu.survey import hip_runtime_of, newest_first
+from relink.gpu.wanted import listed
+from relink.loader.target import find_target
+from relink.plans.model import plain
+from relink.providers.prefix import Provider, default_prefixes, open_prefix
+
+__all__ = ["Diagnosis", "Generation", "PrefixHealth", "diagnose", "to_json"]
+
+_HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
+_EFFECTS = {
+    "HSA_OVERRIDE_GFX_VERSION": "GPUs pass for another architecture, for every library of a process",
+    "HIP_USE_RUNTIME_UNBUNDLER": "HIP unbundles by itself, which fails on compressed bundles: unset it",
+    "LD_LIBRARY_PATH": "comes before the RUNPATH of every wheel: libraries may be taken from there",
+    "ROCBLAS_TENSILE_LIBPATH": "rocBLAS takes its kernels from there and aborts if they are of another version",
+    "HIPBLASLT_TENSILE_LIBPATH": "hipBLASLt takes its kernels from there",
+    "ROCM_KPACK_PATH": "kpack archives are taken from there",
+    "ROCM_KPACK_DISABLE": "code in kpack archives is not loaded",
+    "HIP_VISIBLE_DEVICES": "HIP sees only these devices",
+    "ROCR_VISIBLE_DEVICES": "the HSA runtime sees only these devices",
+    "HSA_XNACK": "xnack is forced on or off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The ROCm libraries of a prefix that belong to one HIP runtime (its soname; "" where none is named).
+
+    :ivar complete: the prefix has that runtime.
+    """
+
+    hip: str
+    libraries: tuple[LibraryCoverage, ...]
+    together: Intersection
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHealth:
+    """One prefix: its release with the evidence for it, what its runtime can load, and what its libraries cover."""
+
+    path: str
+    release: str | None
+    evidence: str | None
+    runtime: Capability
+    generations: tuple[Generation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything that `relink doctor` found out."""
+
+    machine: Doctor
+    prefixes: tuple[PrefixHealth, ...]
+    findings: tuple[Finding, ...]
+
+
+def diagnose(
+    prefixes: Sequence[str] = (), root: str = "/", environment: Mapping[str, str] | None = None
+) -> Diagnosis:
+    """Look at the machine below `root`, the environment (this process's unless given) and each prefix.
+
+    Without `prefixes` those are taken that relink takes: $ROCM_PATH, /opt/rocm. None at all is a finding.
+
+    :raises ProviderError: a prefix that was named cannot be used.
+    """
+    environment = os.environ if environment is None else environment
+    machine = doctor(root, environment)
+    named = tuple(prefixes) or default_prefixes(environment)
+    target = find_target() if named else None
+    health = tuple(_health(open_prefix(path, target)) for path in named if target is not None)
+    findings = [*_machine(machine), *_environment(machine)]
+    if not health:
+        message = "no ROCm was found: no --prefix, no $ROCM_PATH, no /opt/rocm"
+        findings.append(finding("RLK424", "ROCm", message))
+    for prefix in health:
+        findings += _prefix(prefix, machine)
+    return Diagnosis(machine, health, tuple(findings))
+
+
+def _health(provider: Provider) -> PrefixHealth:
+    unique: dict[str, tuple[str, str]] = {}
+    for name, paths in provider.libraries.items():
+        for path in paths:
+            unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
+    by_hip: dict[str, list[LibraryCoverage]] = {}
+    for library in read_libraries(unique.values()):
+        hip = hip_runtime_of(library.code.path)
+        by_hip.setdefault(hip, []).append(library.coverage)
+    free = by_hip.pop("", [])
+    groups = {hip: [*by_hip[hip], *free] for hip in newest_first(by_hip)}
+    if not groups and free:
+        groups = {"": free}
+    return PrefixHealth(
+        provider.path,
+        provider.rocm.release if provider.rocm else None,
+        provider.rocm.evidence if provider.rocm else None,
+        runtime_of([provider]),
+        tuple(
+            Generation(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)
+            for hip, items in groups.items()
+        ),
+    )
+
+
+def _machine(machine: Doctor) -> Iterator[Finding]:
+    if not machine.devices.gpus:
+        reason = "; ".join(machine.devices.problems) or "KFD lists only processors"
+        yield finding("RLK421", "GPU", reason)
+    for text in machine.devices.problems if machine.devices.gpus else ():
+        yield finding("RLK421", "GPU", text, level="warning")
+    for node in machine.nodes:
+        if node.accessible:
+            continue
+        if not node.exists:
+            yield finding("RLK422", node.path, "is not there")
+            continue
+        if node.group in machine.missing_groups:
+            message = f"belongs to the group {node.group}, which this user is not in"
+            yield finding("RLK422", node.path, message, f"usermod -aG {node.group} USER, then log in again.")
+        else:
+            yield finding("RLK422", node.path, "cannot be opened for reading and writing by this user")
+
+
+def _environment(machine: Doctor) -> Iterator[Finding]:
+    for name, value in machine.environment:
+        known = next((key for key in _EFFECTS if name == key or name.startswith(f"{key}_")), name)
+        effect = _EFFECTS.get(known, "changes what ROCm loads")
+        level: Level = "info" if known in _HARMLESS else "warning"
+        yield finding("RLK423", name, f"is set to {value!r}: {effect}", level=level)
+
+
+def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
+    if prefix.release is None:
+        yield finding("RLK508", prefix.path, "nothing in it says which ROCm release it is")
+    for problem in prefix.runtime.problems:
+        yield finding("RLK424", prefix.path, problem)
+    for generation in prefix.generations:
+        if not generation.complete:
+            needing = listed([in_words(library) for library in generation.libraries])
+            message = f"{generation.hip} is not in it; needed by {needing}"
+            yield finding("RLK424", prefix.path, message, level="warning")
+        yield from _coherence(prefix, generation)
+    if prefix.generations:  # what belongs to older runtimes serves older programs
+        for gpu in machine.devices.gpus:
+            lacking = [
+                library
+                for library in prefix.generations[0].libraries
+                if library.restricts and not library.level(gpu.target).usable
+            ]
+            if lacking:
+                message = (
+                    f"{listed([in_words(library) for library in lacking])}: no full code for {gpu.target}"
+                )
+                ways = remedies(gpu.target, lacking, runtime_generic=prefix.runtime.generic)
+                yield finding("RLK426", prefix.path, message, "; or ".join(way.text for way in ways) or None)
+            agents = prefix.runtime.agents
+            if agents and gpu.target.processor not in agents:
+                message = f"its HSA runtime does not know {gpu.target.processor}"
+                yield finding("RLK426", prefix.path, message)
+
+
+def _coherence(prefix: PrefixHealth, generation: Generation) -> Iterator[Finding]:
+    """Say which libraries break the common set: those that lack what the others have, fewest first."""
+    for library in generation.libraries:
+        if library.role is not None and library.role.optional:
+            lost = [p for p in generation.together.targets if not library.level(TargetId(p)).usable]
+            if lost:
+                message = f"{in_words(library)} has no kernels for {listed(lost)}, which the others have"
+                yield finding("RLK409", prefix.path, message, level="info")
+    groups: dict[tuple[str, ...], list[str]] = {}
+    names = {library.path: in_words(library) for library in generation.libraries}
+    for removal in generation.together.removed:
+        groups.setdefault(tuple(names[path] for path, _ in removal.by), []).append(removal.processor)
+    if not groups:
+        return
+    common = listed(generation.together.targets) or "nothing"
+    parts = [
+        f"{listed(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {listed(lost)}"
+        for by, lost in sorted(groups.items(), key=lambda item: len(item[0]))
+    ]
+    owner = f"the libraries of {generation.hip}" if generation.hip else "the libraries"
+    yield finding("RLK425", prefix.path, f"{owner} have {common} in common; {'; '.join(parts)}")
+
+
+def to_json(found: Diagnosis) -> dict[str, Any]:
+    """Return the diagnosis as JSON data (``relink.doctor/1``)."""
+    return {
+        "schema": "relink.doctor/1",
+        **found.machine.to_json(),
+        "prefixes": [
+            {
+                "path": prefix.path,
+                "rocm_version": prefix.release,
+                "evidence": prefix.evidence,
+                "runtime": prefix.runtime.to_json(),
+                "generations": [
+                    {
+                        "hip": generation.hip,
+                        "libraries": [library.to_json() for library in generation.libraries],
+                        "common": generation.together.to_json(),
+                    }
+                    for generation in prefix.generations
+                ],
+            }
+            for prefix in found.prefixes
+        ],
+        "findings": plain(found.findings),
+    }

@@ -1,0 +1,145 @@
+"""What is different in an ELF file beyond its bytes: entries of the dynamic section, sections, and what lies where."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from relink.comparison.content import Ranges
+from relink.elf.image import Image, Section
+from relink.report.diff_text import ByteRange, ElfChange, SectionChange
+
+__all__ = ["changes", "named"]
+
+_ACTIVE = 64  # of places that lie over one another, as many are kept in mind; a hostile file has 65,535
+_MOVED_AT_MOST = 4  # times the file's size: what is compared of sections that moved
+
+
+def changes(
+    old: memoryview,
+    new: memoryview,
+    images: tuple[Image, Image],
+    sections: tuple[Sequence[Section], Sequence[Section]],
+    ranges: Ranges,
+) -> ElfChange:
+    """Return the facts that changed."""
+    return ElfChange(tuple(_dynamic(*images)), tuple(_sections(old, new, *sections, ranges)))
+
+
+def _dynamic(before: Image, after: Image) -> Iterator[str]:
+    """One line for each fact of the dynamic section (and the interpreter) that went or came."""
+    old, new = _lines(before), _lines(after)
+    yield from (f"- {line}" for line in old if line not in new)
+    yield from (f"+ {line}" for line in new if line not in old)
+    if before.needed != after.needed and sorted(before.needed) == sorted(after.needed):
+        yield f"+ NEEDED in another order: {' '.join(after.needed)}"
+
+
+def _lines(image: Image) -> dict[str, None]:
+    """The facts as lines, in order."""
+    lines = [f"NEEDED {soname}" for soname in image.needed]
+    for word, value in (
+        ("SONAME", image.soname),
+        ("RPATH", image.rpath),
+        ("RUNPATH", image.runpath),
+        ("interpreter", image.interpreter),
+        ("FLAGS_1", hex(image.flags_1) if image.flags_1 else None),
+    ):
+        lines += [f"{word} {value}"] if value is not None else []
+    return dict.fromkeys([*lines, *(f"FILTER {name}" for name in image.filters)])
+
+
+def _sections(
+    old: memoryview, new: memoryview, before: Sequence[Section], after: Sequence[Section], ranges: Ranges
+) -> Iterator[SectionChange]:
+    olds, news = _by_name(before), _by_name(after)
+    room = _MOVED_AT_MOST * max(len(old), len(new))
+    stops = [stop for _, stop in ranges.found]
+    for name, a in olds.items():
+        b = news.get(name)
+        if b is None:
+            yield SectionChange(name, ("removed",))
+            continue
+        how = []
+        if (a.offset, a.address) != (b.offset, b.address) and a.size > 0:
+            how.append("moved")
+        if a.size != b.size:
+            how.append("resized")
+        elif a.offset == b.offset:
+            at = bisect_left(stops, b.offset + 1)
+            if b.file_size and at < len(stops) and ranges.found[at][0] < b.offset + b.file_size:
+                how.append("changed")
+        elif a.file_size != b.file_size:
+            how.append("changed")
+        elif a.file_size <= room:
+            room -= a.file_size
+            if not _equal(old, a, new, b):
+                how.append("changed")
+        if how:
+            yield SectionChange(name, tuple(how))
+    yield from (SectionChange(name, ("added",)) for name in news if name not in olds)
+
+
+def _by_name(sections: Sequence[Section]) -> Mapping[str, Section]:
+    """Sections by name; of those with a name in common each but the first gets a number."""
+    counts: Counter[str] = Counter()
+    found: dict[str, Section] = {}
+    for section in sections:
+        if not section.type:
+            continue  # the empty one at the start
+        counts[section.name] += 1
+        number = counts[section.name]
+        found[section.name if number == 1 else f"{section.name}#{number}"] = section
+    return found
+
+
+def _equal(old: memoryview, a: Section, new: memoryview, b: Section) -> bool:
+    left, right = old[a.offset : a.offset + a.file_size], new[b.offset : b.offset + b.file_size]
+    return all(
+        left[at : at + (1 << 20)] == right[at : at + (1 << 20)] for at in range(0, len(left) or 1, 1 << 20)
+    )
+
+
+def named(
+    ranges: Ranges, data: memoryview, image: Image, sections: Sequence[Section]
+) -> tuple[ByteRange, ...]:
+    """Give each range the names of what lies there in the new file, `data`."""
+    places = [(item.offset, item.offset + item.file_size, item.name) for item in sections if item.file_size]
+    rest = sorted([*_tables(data, image), *places], reverse=True)
+    active: list[tuple[int, int, str]] = []
+    found = []
+    for start, stop in ranges.found:
+        active = [place for place in active if place[1] > start]
+        while rest and rest[-1][0] < stop:
+            place = rest.pop()
+            if place[1] > start and len(active) < _ACTIVE:
+                active.append(place)
+        names = list(dict.fromkeys(name for begin, _, name in active if begin < stop))
+        shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+        found.append(
+            ByteRange(
+                start,
+                stop,
+                shown or ("past the end of the new file" if start >= len(data) else "between sections"),
+            )
+        )
+    return tuple(found)
+
+
+def _tables(data: memoryview, image: Image) -> list[tuple[int, int, str]]:
+    """Where the three tables of an ELF file lie that are in no section: its header and the two header tables."""
+    order = "little" if image.header.little_endian else "big"
+    wide = image.header.elf_class == 64
+
+    def number(at: int, size: int) -> int:
+        return int.from_bytes(data[at : at + size], order)  # type: ignore[arg-type]
+
+    programs, sections = (number(32, 8), number(40, 8)) if wide else (number(28, 4), number(32, 4))
+    at = 54 if wide else 42  # e_phentsize, e_phnum, e_shentsize, e_shnum
+    sizes = [number(at + 2 * index, 2) for index in range(4)]
+    return [
+        (0, 64 if wide else 52, "the ELF header"),
+        (programs, programs + sizes[0] * sizes[1], "program headers"),
+        (sections, sections + sizes[2] * sizes[3], "section headers"),
+    ]

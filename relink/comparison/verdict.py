@@ -1,0 +1,224 @@
+"""Whether the difference between two wheels is what the plan in the new one says, no more and no less.
+
+An ELF file must be, byte for byte, what patchelf makes of the old one by the plan: it is edited again. The other files that
+relink writes are made again, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.comparison.content import BLOCK, Ranges, chunked, compared
+from relink.comparison.elf import named
+from relink.elf.edit_checks import check_edit
+from relink.elf.hollow import Cut, find_cuts
+from relink.elf.image import Image, Section, map_file
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, find_patchelf, result_of
+from relink.errors import ElfError, PatchelfError, RelinkError, UsageError, WheelError
+from relink.pipeline import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes
+from relink.planning import store_paths
+from relink.plans.model import Plan, from_json
+from relink.report.sbom import bill_of_materials
+from relink.wheel.archive import WheelArchive
+from relink.wheel.atomic import working_directory
+from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
+from relink.wheel.naming import renamed_directory
+from relink.wheel.record import check_record, read_record, signatures, verify_members
+
+__all__ = ["Account", "plan_for"]
+
+_TOLD = 5  # ranges of one file
+
+
+def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, str | None]:
+    """Return the plan in the new wheel if it was made for the old one; else, where there is one, why it does not count."""
+    name = f"{after.dist_info}/{PLAN_MEMBER}"
+    if name not in after.members or before.sha256() == after.sha256():
+        return None, None
+    try:
+        plan = from_json(after.read(name).decode("utf-8", "replace"))
+    except UsageError as error:
+        return None, f"{name}: {error.message}"
+    if plan.wheel.sha256 != before.sha256():
+        return None, f"{name}: the plan was made for another wheel ({plan.wheel.sha256})"
+    return plan, None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Two wheels, and the plan that the difference is held against.
+
+    :ivar renamed: new names of the directories that are called by the version, by the old ones.
+    """
+
+    before: WheelArchive
+    after: WheelArchive
+    plan: Plan
+    renamed: Mapping[str, str]
+
+    def elf(
+        self,
+        path: str,
+        contents: tuple[memoryview, memoryview],
+        images: tuple[Image, Image],
+        sections: tuple[Sequence[Section], Sequence[Section]],
+        ranges: Ranges,
+    ) -> Iterator[str]:
+        """Say what is not explained about a changed ELF file.
+
+        :param path: its name in the old wheel.
+        :param ranges: where it differs from the old one.
+        """
+        file = next((file for file in self.plan.files if file.path == path), None)
+        if file is None or not file.changed:
+            yield "changed, and the plan leaves it as it is"
+            return
+        old, new = contents
+        try:
+            with _edited_again(old, images[0], file.edit) as (again, cuts):
+                wrong = _differing(again, cuts, old, new, ranges)
+                if not wrong.found:
+                    return
+        except (RelinkError, OSError) as error:
+            yield f"the edit cannot be made again to compare ({error})"
+            return
+        with contextlib.suppress(ElfError):
+            yield from check_edit(old, new, *images, result_of(images[0], file.edit))
+        made = f"what patchelf {find_patchelf().version} makes of it by the plan"
+        for item in named(Ranges(found=wrong.found[:_TOLD]), new, images[1], sections[1]):
+            yield f"bytes {item.start:#x}..{item.stop:#x} ({item.where}) are not {made}"
+        if len(wrong.found) > _TOLD:
+            yield f"{len(wrong.found) - _TOLD} more ranges of bytes are not {made}"
+
+    def other(self, old: str, new: str) -> tuple[str, ...]:
+        """Say what is not explained about a changed member that is no ELF file: relink writes a few of them anew."""
+        info = self.after.dist_info
+        own = [f"{info}/{name}" for name in ("RECORD", PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)]
+        if new in own:
+            return ()  # held against the members, and the plan, in the end
+        name = self.after.name
+        try:
+            if new == f"{info}/METADATA":
+                again = rewrite_metadata(self.before.read(old), name.version_text)
+            elif new == f"{info}/WHEEL":
+                again = rewrite_wheel_info(self.before.read(old), name.expanded_tags)
+            else:
+                return ("changed, and the plan does not name it",)
+            same = again == self.after.read(new)
+        except WheelError as error:
+            return (error.message,)
+        return () if same else ("more changed than name, version and tags ask for",)
+
+    def wheel(self, added: Sequence[str], removed: Sequence[str], changed: set[str]) -> Iterator[str]:
+        """Say what is not explained beyond the contents of members that both have.
+
+        :param changed: members of the new wheel whose content changed.
+        """
+        made = self._made()
+        gone = signatures(self.before.dist_info, self.before.members)
+        yield from (f"{name}: added" for name in added if name not in made)
+        stale = f"{self.before.dist_info}/{STORE_MEMBER}"
+        yield from (f"{name}: removed" for name in removed if name not in gone and name != stale)
+        if self.plan.output != self.after.name.filename:
+            yield f"the plan leads to {self.plan.output}, the wheel is called {self.after.name.filename}"
+        for old, new in self.renamed.items():
+            if new != renamed_directory(old, self.after.name):
+                yield f"{old}: now called {new}, not by the version"
+        for file in self.plan.files:
+            top, slash, rest = file.path.partition("/")
+            name = f"{self.renamed.get(top, top)}{slash}{rest}"
+            if file.changed and name not in changed:
+                yield f"{name}: the plan changes it, and it has not changed"
+        for name, content in made.items():
+            if name not in self.after.members:
+                yield f"{name}: is not there"
+            elif self.after.read(name) != content:
+                yield f"{name}: is not what this relink writes for the plan"
+        stray = f"{self.after.dist_info}/{STORE_MEMBER}"
+        if stray in self.after.members and stray not in made:
+            yield f"{stray}: the plan names no store path"
+        yield from self._record()
+
+    def _made(self) -> dict[str, bytes]:
+        """The members that relink adds, by name, as it writes them for the plan."""
+        info, plan = self.after.dist_info, self.plan
+        name = f"{info}/{PLAN_MEMBER}"
+        made = {
+            # Another relink may write more facts, but in the same form: nothing is there twice, or between the lines.
+            name: json_bytes(json.loads(self.after.read(name).decode("utf-8", "replace"))),
+            f"{info}/{SBOM_MEMBER}": json_bytes(bill_of_materials(plan, str(self.after.name.version))),
+        }
+        if paths := store_paths(plan):
+            made[f"{info}/{STORE_MEMBER}"] = "".join(f"{path}\n" for path in paths).encode()
+        return made
+
+    def _record(self) -> Iterator[str]:
+        """RECORD is right: every member, with its hash."""
+        name = f"{self.after.dist_info}/RECORD"
+        try:
+            entries, malformed = read_record(self.after)
+            issues = [*malformed, *check_record(entries, self.after.members, self.after.dist_info)]
+            yield from (f"{name}: {issue.path} {issue.message}" for issue in issues)
+            verify_members(
+                self.after, [entry for entry in entries if entry.digest and entry.path in self.after.members]
+            )
+        except WheelError as error:
+            yield from (f"{name}: {text}" for text in error.issues or (error.message,))
+
+
+@contextlib.contextmanager
+def _edited_again(
+    old: memoryview, image: Image, edit: ElfEdit
+) -> Iterator[tuple[memoryview, tuple[Cut, ...]]]:
+    """Edit the old file as relink does: hollow if that can be done, whole if not.
+
+    Gives what came out, and the ranges where it has nothing and the old file's bytes belong.
+
+    :raises PatchelfError: it does not do it.
+    """
+    try:
+        cuts = find_cuts(old, image)
+    except ElfError:
+        cuts = ()
+    with working_directory(Path(tempfile.gettempdir())) as place:
+        path = place / "again.elf"
+        hollow = None
+        with contextlib.suppress(PatchelfError):
+            hollow = edit_hollow(path, edit, image, old, cuts) if cuts else None
+        if hollow is not None:
+            yield memoryview(hollow.view), cuts
+            return
+        path.write_bytes(old)
+        apply_edit(path, edit, image, old)
+        with map_file(str(path)) as view:
+            yield memoryview(view), ()
+
+
+def _differing(
+    again: memoryview, cuts: Sequence[Cut], old: memoryview, new: memoryview, ranges: Ranges
+) -> Ranges:
+    """Return where `new` is not what was made again, or, at cuts, not what the old file has.
+
+    :param ranges: the differences between `old` and `new`; cuts without any are not read.
+    """
+    size = min(len(again), len(new))
+    wrong = Ranges()
+    end = 0
+    for cut in (*cuts, range(size, size)):
+        deque(compared(chunked(again, new, range(end, min(cut.start, size))), wrong), 0)
+        # Blocks begin anywhere: one that begins before the cut may reach into it.
+        first = bisect_left(ranges.blocks, cut.start - BLOCK)
+        for block in ranges.blocks[first : bisect_left(ranges.blocks, cut.stop)]:
+            part = range(max(block, cut.start), min(block + BLOCK, cut.stop))
+            deque(compared(chunked(old, new, part), wrong), 0)
+        end = cut.stop
+    if len(again) != len(new):
+        wrong.add(size, max(len(again), len(new)))
+    return wrong

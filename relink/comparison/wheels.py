@@ -1,0 +1,178 @@
+"""Two wheels, member by member."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from relink.comparison.content import Ranges, both, compared, same_content, same_raw, streams
+from relink.comparison.elf import changes, named
+from relink.comparison.verdict import Account, plan_for
+from relink.elf.image import is_elf, read_image, read_sections
+from relink.errors import ElfError
+from relink.report.diff_text import ByteRange, MemberChange, Verdict, WheelDiff, WheelSide
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import Limits
+from relink.wheel.zipformat import Member
+
+__all__ = ["diff"]
+
+_RANGES: Final = 10_000  # that are told apart in one member
+_RANGES_IN_ALL: Final = 200_000
+
+
+def diff(old: Path, new: Path, limits: Limits | None = None) -> WheelDiff:
+    """Compare two wheels.
+
+    :raises WheelError: one of them cannot be read, or is not what its own directory says.
+    :raises RelinkError: a member is larger than this machine's memory.
+    """
+    with WheelArchive(old, limits=limits) as before, WheelArchive(new, limits=limits) as after:
+        return _Comparison(before, after).result()
+
+
+class _Comparison:
+    """Two open wheels, and the plan of the new one."""
+
+    def __init__(self, before: WheelArchive, after: WheelArchive) -> None:
+        self.before = before
+        self.after = after
+        self.renamed = {before.dist_info: after.dist_info}
+        if before.data_dir and after.data_dir:
+            self.renamed[before.data_dir] = after.data_dir
+        self.plan, self.no_plan = plan_for(before, after)
+        self.account = Account(before, after, self.plan, self.renamed) if self.plan else None
+        self.room = _RANGES_IN_ALL
+
+    def result(self) -> WheelDiff:
+        before, after = self.before, self.after
+        names = {name: self._new_name(name) for name in before.members}
+        back = {new: old for old, new in names.items()}
+        removed = tuple(old for old, new in names.items() if new not in after.members)
+        added = tuple(name for name in after.members if name not in back)
+        changed, unchanged = [], 0
+        for name in after.members:
+            if name not in back:
+                continue
+            if change := self._changed(back[name], name):
+                changed.append(change)
+            else:
+                unchanged += 1
+        renamed = tuple((old, new) for old, new in self.renamed.items() if old != new)
+        unexplained: list[str] = []
+        verdict: Verdict = "identical"
+        if before.sha256() != after.sha256():
+            verdict = "same content"
+        if added or removed or changed or renamed:
+            unexplained = self._unexplained(added, removed, changed, renamed)
+            verdict = "unexplained" if unexplained else "only what the plan says"
+        return WheelDiff(
+            _side(before),
+            _side(after),
+            renamed,
+            added,
+            removed,
+            tuple(changed),
+            unchanged,
+            self.plan is not None,
+            verdict,
+            tuple(unexplained),
+        )
+
+    def _new_name(self, old: str) -> str:
+        top, slash, rest = old.partition("/")
+        return f"{self.renamed.get(top, top)}{slash}{rest}"
+
+    def _changed(self, old: str, new: str) -> MemberChange | None:
+        """Compare one member; None where content and mode are the same."""
+        before, after = self.before, self.after
+        a, b = before.member(old), after.member(new)
+        same = (a.crc, a.size) == (b.crc, b.size) and (
+            same_raw(before, after, a, b) or same_content(before, after, old, new)
+        )
+        modes = _mode(a), _mode(b)
+        if same and modes[0] == modes[1]:
+            return None
+        change = MemberChange(new, a.size, b.size, *modes, 0, (), None)
+        if not same:
+            change = self._compared(change, old, new)
+        if modes[0] != modes[1]:
+            moded = f"the mode changed from {modes[0]:o} to {modes[1]:o}"
+            change = replace(change, unexplained=(*change.unexplained, moded))
+        return change
+
+    def _compared(self, change: MemberChange, old: str, new: str) -> MemberChange:
+        """Add where the contents of a member differ, and what of that is not explained."""
+        before, after = self.before, self.after
+        ranges = Ranges(max(1, min(_RANGES, self.room)))
+        if is_elf(before.prefix(old, 4)) and is_elf(after.prefix(new, 4)):
+            with both(before, after, (old, new), ranges) as contents:
+                change = self._compared_elf(change, contents, ranges, old)
+        else:
+            for _ in compared(streams(before, after, old, new), ranges):
+                pass
+            unexplained = self.account.other(old, new) if self.account else ("changed",)
+            change = replace(change, ranges=_bare(ranges), unexplained=unexplained)
+        self.room -= len(ranges.found)
+        return replace(change, differing=ranges.differing)
+
+    def _compared_elf(
+        self, change: MemberChange, contents: tuple[memoryview, memoryview], ranges: Ranges, path: str
+    ) -> MemberChange:
+        old, new = contents
+        try:
+            images = read_image(old, path), read_image(new, path)
+            sections = read_sections(old, path), read_sections(new, path)
+        except ElfError as error:
+            return replace(change, ranges=_bare(ranges), unexplained=(error.message,))
+        unexplained: tuple[str, ...] = ("changed",)
+        if self.account:
+            unexplained = tuple(self.account.elf(path, contents, images, sections, ranges))
+        return replace(
+            change,
+            ranges=named(ranges, new, images[1], sections[1]),
+            elf=changes(old, new, images, sections, ranges),
+            unexplained=unexplained,
+        )
+
+    def _unexplained(
+        self,
+        added: tuple[str, ...],
+        removed: tuple[str, ...],
+        changed: list[MemberChange],
+        renamed: tuple[tuple[str, str], ...],
+    ) -> list[str]:
+        told = [f"{change.path}: {text}" for change in changed for text in change.unexplained]
+        if self.account:
+            contents = {change.path for change in changed if change.differing}
+            return [*self.account.wheel(added, removed, contents), *told]
+        return [
+            *([self.no_plan] if self.no_plan else []),
+            "the new wheel has no plan that was made for the old one",
+            *(f"{name}: added" for name in added),
+            *(f"{name}: removed" for name in removed),
+            *(f"{old}: now called {new}" for old, new in renamed),
+            *told,
+        ]
+
+
+def _mode(member: Member) -> int:
+    """Type and permissions; unpackers take them from here whatever system the entry names."""
+    return member.external_attributes >> 16
+
+
+def _bare(ranges: Ranges) -> tuple[ByteRange, ...]:
+    return tuple(ByteRange(start, stop, "") for start, stop in ranges.found)
+
+
+def _side(archive: WheelArchive) -> WheelSide:
+    name = archive.name
+    return WheelSide(
+        str(archive.path),
+        archive.sha256(),
+        archive.size,
+        name.distribution,
+        str(name.version),
+        name.expanded_tags,
+    )

@@ -1,0 +1,229 @@
+"""The few facts of a host ELF that the search for device code needs: sections, segments, relocations of a range.
+
+Only 64-bit little-endian files; section headers may be missing. Sizes in hostile headers are clamped to the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from relink.elf.source import ByteSource
+
+__all__ = [
+    "ET_REL",
+    "HostElf",
+    "Section",
+    "Segment",
+    "dynamic",
+    "parse_host_elf",
+    "pointers",
+    "strings_at",
+    "version_definitions",
+]
+
+ET_REL = 1
+_MAX_SECTIONS = 200_000
+_MAX_SEGMENTS = 4096
+_CHUNK = 24 * 65536
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_SHT_NOBITS = 8
+_DT_RELA, _DT_RELASZ, _DT_RELRSZ, _DT_RELR = 7, 8, 35, 36
+_R_X86_64_RELATIVE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section header; `size` never reaches past the end of the file, and is 0 for NOBITS."""
+
+    name: str
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One program header."""
+
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostElf:
+    """Header facts; `sections` is empty when there are no section headers."""
+
+    kind: int
+    machine: int
+    sections: tuple[Section, ...]
+    segments: tuple[Segment, ...]
+    problems: tuple[str, ...]
+
+    def section(self, name: str) -> Section | None:
+        """Return the first section of that name."""
+        return next((s for s in self.sections if s.name == name), None)
+
+    def offset_of(self, address: int) -> int | None:
+        """Return the file offset of a virtual address, None when no LOAD segment holds it in the file."""
+        for segment in self.segments:
+            if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.size:
+                return address - segment.address + segment.offset
+        return None
+
+
+def parse_host_elf(source: ByteSource) -> HostElf | None:
+    """Read the headers; None when it is no 64-bit little-endian ELF."""
+    header = bytes(source.read_at(0, 64))
+    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
+        return None
+    kind, machine = struct.unpack_from("<HH", header, 16)
+    phoff, shoff = struct.unpack_from("<QQ", header, 32)
+    phentsize, phnum, shentsize, shnum, shstrndx = struct.unpack_from("<HHHHH", header, 54)
+    problems: list[str] = []
+    segments: list[Segment] = []
+    if phnum and phentsize == 56:
+        raw = bytes(source.read_at(phoff, 56 * min(phnum, _MAX_SEGMENTS)))
+        for p_type, flags, offset, vaddr, _, size, _, _ in struct.iter_unpack(
+            "<IIQQQQQQ", raw[: len(raw) // 56 * 56]
+        ):
+            size = max(0, min(size, source.size - offset))  # noqa: PLW2901
+            segments.append(Segment(p_type, flags, vaddr, offset, size))
+    sections: tuple[Section, ...] = ()
+    if shoff and shentsize == 64:
+        sections = _sections(source, shoff, shnum, shstrndx, problems)
+    return HostElf(kind, machine, sections, tuple(segments), tuple(problems))
+
+
+def _sections(
+    source: ByteSource, shoff: int, shnum: int, shstrndx: int, problems: list[str]
+) -> tuple[Section, ...]:
+    first = bytes(source.read_at(shoff, 64))
+    if len(first) < 64:
+        problems.append(
+            f"the section headers at 0x{shoff:x} lie past the end of the file (0x{source.size:x})"
+        )
+        return ()
+    if shnum == 0:  # gabi: more than 0xff00 sections, the number is in the first header
+        shnum = struct.unpack_from("<Q", first, 32)[0]
+    if shstrndx == 0xFFFF:
+        shstrndx = struct.unpack_from("<I", first, 40)[0]
+    if shnum > _MAX_SECTIONS:
+        problems.append(f"{shnum} section headers: only the first {_MAX_SECTIONS} are read")
+        shnum = _MAX_SECTIONS
+    raw = bytes(source.read_at(shoff, 64 * shnum))
+    if len(raw) < 64 * shnum:
+        problems.append(
+            f"{shnum} section headers at 0x{shoff:x} do not fit into the file (0x{source.size:x})"
+        )
+    rows = list(struct.iter_unpack("<IIQQQQIIQQ", raw[: len(raw) // 64 * 64]))
+    names = b""
+    if shstrndx < len(rows):
+        names = bytes(source.read_at(rows[shstrndx][4], min(rows[shstrndx][5], 1 << 24)))
+    found = []
+    for name, sh_type, flags, address, offset, size, *_ in rows:
+        text = names[name : max(name, names.find(b"\0", name, name + 4096))].decode("latin-1")
+        held = 0 if sh_type == _SHT_NOBITS else max(0, min(size, source.size - offset))
+        if held < size and sh_type != _SHT_NOBITS and flags & 2:
+            problems.append(
+                f"section {text or '?'} (0x{offset:x}, {size} bytes) reaches past the end of the file"
+            )
+        found.append(Section(text, sh_type, flags, address, offset, held))
+    return tuple(found)
+
+
+def dynamic(source: ByteSource, elf: HostElf) -> tuple[tuple[int, int], ...]:
+    """Return the entries of PT_DYNAMIC up to DT_NULL, at most 4096."""
+    for segment in elf.segments:
+        if segment.kind == _PT_DYNAMIC:
+            raw = bytes(source.read_at(segment.offset, min(segment.size, 16 * 4096)))
+            entries = []
+            for tag, value in struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]):
+                if tag == 0:
+                    break
+                entries.append((tag, value))
+            return tuple(entries)
+    return ()
+
+
+def strings_at(source: ByteSource, elf: HostElf, tag: int) -> tuple[str, ...]:
+    """Return the strings that dynamic entries with `tag` name (1: NEEDED, 14: SONAME)."""
+    entries = dynamic(source, elf)
+    place = next((elf.offset_of(value) for t, value in entries if t == 5), None)
+    if place is None:
+        return ()
+    texts = [
+        bytes(source.read_at(place + value, 256)).partition(b"\0")[0] for t, value in entries if t == tag
+    ]
+    return tuple(text.decode("utf-8", "replace") for text in texts)
+
+
+def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dict[int, int], frozenset[int]]:
+    """Return what the loader will store into 8-byte slots at addresses in [low, high).
+
+    First the RELATIVE addends of DT_RELA, by slot address; then the slots that DT_RELR relocates in place.
+    The tables are read in pieces, whatever size they claim.
+    """
+    values = dict(dynamic(source, elf))
+    addends: dict[int, int] = {}
+    place = elf.offset_of(values[_DT_RELA]) if _DT_RELA in values else None
+    if place is not None:
+        end = min(place + values.get(_DT_RELASZ, 0), source.size)
+        for start in range(place, end, _CHUNK):
+            raw = source.read_at(start, min(_CHUNK, end - start))
+            count = len(raw) // 24
+            words = struct.unpack_from(f"<{count * 3}Q", raw)
+            slots = words[0::3]
+            if count and max(slots) >= low and min(slots) < high:
+                for i, slot in enumerate(slots):
+                    if low <= slot < high and words[3 * i + 1] & 0xFFFFFFFF == _R_X86_64_RELATIVE:
+                        addends[slot] = words[3 * i + 2]
+    in_place: set[int] = set()
+    place = elf.offset_of(values[_DT_RELR]) if _DT_RELR in values else None
+    if place is not None:
+        end = min(place + values.get(_DT_RELRSZ, 0), source.size)
+        base = 0
+        for start in range(place, end, _CHUNK):
+            raw = source.read_at(start, min(_CHUNK, end - start))
+            for (word,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
+                if word & 1 == 0:  # an address: relocated itself, and the base of the bitmaps that follow
+                    if low <= word < high:
+                        in_place.add(word)
+                    base = word + 8
+                else:
+                    if base < high and base + 63 * 8 > low:
+                        in_place.update(
+                            slot
+                            for i in range(63)
+                            if word >> (i + 1) & 1 and low <= (slot := base + 8 * i) < high
+                        )
+                    base += 63 * 8
+    return addends, frozenset(in_place)
+
+
+def version_definitions(source: ByteSource, elf: HostElf) -> tuple[str, ...]:
+    """Return the names of DT_VERDEF (``hip_7.2``), at most 4096; the first is the library itself."""
+    entries = dict(dynamic(source, elf))
+    place = elf.offset_of(entries[0x6FFFFFFC]) if 0x6FFFFFFC in entries else None
+    texts = elf.offset_of(entries[5]) if 5 in entries else None
+    names: list[str] = []
+    for _ in range(min(entries.get(0x6FFFFFFD, 0), 4096)):
+        if place is None or texts is None:
+            break
+        head = bytes(source.read_at(place, 20))
+        if len(head) < 20:
+            break
+        aux, step = struct.unpack_from("<II", head, 12)
+        first = bytes(source.read_at(place + aux, 8))
+        if len(first) == 8:
+            raw = bytes(source.read_at(texts + struct.unpack_from("<I", first)[0], 256))
+            names.append(raw.partition(b"\0")[0].decode("utf-8", "replace"))
+        if not step:
+            break
+        place += step
+    return tuple(names)

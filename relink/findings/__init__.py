@@ -1,0 +1,1 @@
+"""Findings: code, level, subject, message, remedy; and the rules behind the codes."""

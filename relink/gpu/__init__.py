@@ -1,0 +1,93 @@
+"""GPU device code: which GPUs the code in files, wheels and prefixes runs on, and what it needs to be loaded.
+
+Everything here reads; nothing raises for what a file contains. Oddities are in `problems` of the results.
+"""
+
+from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource
+from relink.gpu._data import LibraryRole, table
+from relink.gpu.bundle import Bundle, Entry
+from relink.gpu.code_object import CodeObject, parse_code_object
+from relink.gpu.coverage import (
+    Coverage,
+    FileCoverage,
+    Intersection,
+    Level,
+    LibraryCoverage,
+    Removal,
+    coverage_of,
+    intersect,
+    isa_block,
+    library_coverage,
+    library_coverage_of,
+    matrix,
+)
+from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
+from relink.gpu.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, same_device_code
+from relink.gpu.remedy import Remedy, remedies
+from relink.gpu.runtime import Capability, Needs, Requirement, capability_of, check, find_runtime, needs_of
+from relink.gpu.side_files import SideFiles, SideTarget, find_side_files, side_files_of
+from relink.gpu.target_id import (
+    BundleId,
+    Match,
+    TargetId,
+    match,
+    parse_bundle_id,
+    parse_target_id,
+    processor_for,
+)
+
+__all__ = [
+    "BufferSource",
+    "Bundle",
+    "BundleId",
+    "ByteSource",
+    "Capability",
+    "CodeObject",
+    "Coverage",
+    "DeviceCode",
+    "Devices",
+    "Doctor",
+    "Entry",
+    "FileCoverage",
+    "FileSource",
+    "Gpu",
+    "Intersection",
+    "Level",
+    "LibraryCoverage",
+    "LibraryRole",
+    "Match",
+    "Needs",
+    "NodeAccess",
+    "NotedSource",
+    "Remedy",
+    "Removal",
+    "Requirement",
+    "SideFiles",
+    "SideTarget",
+    "TargetId",
+    "capability_of",
+    "check",
+    "coverage_of",
+    "doctor",
+    "find_gpus",
+    "find_runtime",
+    "find_side_files",
+    "intersect",
+    "isa_block",
+    "library_coverage",
+    "library_coverage_of",
+    "match",
+    "matrix",
+    "needs_of",
+    "parse_bundle_id",
+    "parse_code_object",
+    "parse_target_id",
+    "processor_for",
+    "read_device_code",
+    "read_file",
+    "remedies",
+    "resolve_kpack",
+    "same_device_code",
+    "side_files_of",
+    "table",
+]  # fmt: skip

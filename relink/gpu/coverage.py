@@ -1,0 +1,394 @@
+"""Which GPUs a file, a wheel or a set of ROCm libraries has code for.
+
+A file's bundles are loaded one by one, so a GPU needs code in all of them: full, partial (n of m) or none, never a union.
+Files and libraries are needed together: the intersection, with those that take an architecture away named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from relink.gpu._data import LibraryRole, table
+from relink.gpu.bundle import Bundle
+from relink.gpu.device_code import DeviceCode, read_file, resolve_kpack
+from relink.gpu.side_files import SideFiles, side_files_of
+from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, configurations, match, sort_key
+
+__all__ = [
+    "Coverage",
+    "FileCoverage",
+    "Intersection",
+    "Level",
+    "LibraryCoverage",
+    "Removal",
+    "coverage_of",
+    "intersect",
+    "isa_block",
+    "library_coverage",
+    "library_coverage_of",
+    "matrix",
+]
+
+_MAX_COMPARED = 50_000
+_MAX_PROCESSORS = 256
+# From worst to best; the first that applies to any of several parts is that of the whole.
+STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How far a GPU is covered.
+
+    :ivar state: none; partial (`count` of `total` bundles have code); conditional (only with the `configurations`
+        named, xnack on, say); slow (untuned kernels); jit (compiled on first use); unknown; full.
+    :ivar via: native, generic, spirv: how the code is found.
+    :ivar note: the reason in words, where there is one to give.
+    """
+
+    state: str
+    count: int = 0
+    total: int = 0
+    configurations: tuple[str, ...] = ()
+    via: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether programs run on this GPU, if slowly."""
+        return self.state in ("full", "slow", "jit")
+
+    def __str__(self) -> str:
+        if self.state == "partial":
+            return f"partial ({self.count} of {self.total})"
+        if self.state == "conditional":
+            return f"only as {', '.join(self.configurations)}"
+        return self.state
+
+
+class Coverage(Protocol):
+    """What :func:`intersect` needs of a file or a library."""
+
+    @property
+    def path(self) -> str:
+        """The name that a removal shows."""
+
+    @property
+    def restricts(self) -> bool:
+        """Whether an architecture missing here is missing from the whole."""
+
+    def level(self, agent: TargetId) -> Level:
+        """Return how far `agent` is covered."""
+
+    def processors(self) -> tuple[str, ...]:
+        """The processors that have code here, members of generic targets included."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileCoverage:
+    """Coverage of one file.
+
+    :ivar bundles: number of bundles that a GPU needs; `unreadable` of them could not be read.
+    :ivar sets: the distinct sets of code targets, each with the number of bundles that have it.
+    :ivar targets: the target ids that every bundle has; `partial` those that only some have, with how many.
+    :ivar embedded: number of bundles and bare code objects outside of ``.hip_fatbin``.
+    """
+
+    path: str
+    container: str
+    bundles: int
+    sets: tuple[tuple[frozenset[CodeTarget], int], ...]
+    targets: tuple[str, ...]
+    partial: tuple[tuple[str, int], ...]
+    embedded: int = 0
+    unreadable: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def restricts(self) -> bool:
+        """A file without device code takes nothing away: its kernels are compiled on first use, or lie beside it."""
+        return self.bundles > 0
+
+    def level(self, agent: TargetId) -> Level:
+        """Return how far `agent` is covered; a feature it does not name may have either value."""
+        if not self.bundles:
+            return Level(
+                "unknown", note="no device code: its kernels are compiled on first use or lie in other files"
+            )
+        served: dict[TargetId, int] = {}
+        via: dict[TargetId, set[str]] = {}
+        wanted = len(configurations(agent))
+        for codes, count in self.sets:
+            found = match(codes, agent)
+            for definite, kind in zip(found.served, found.via, strict=True):
+                served[definite] = served.get(definite, 0) + count
+                via.setdefault(definite, set()).add(kind)
+        best = max(served.values(), default=0)
+        whole = [definite for definite, count in served.items() if count == self.bundles]
+        kinds = {kind for definite in whole or served for kind in via[definite]}
+        ways = tuple(kind for kind in ("native", "generic", "spirv") if kind in kinds)
+        if len(whole) == wanted:
+            state = "jit" if ways == ("spirv",) else "full"
+            return Level(state, best, self.bundles, via=ways)
+        if whole:
+            names = _short(whole)
+            return Level(
+                "conditional", best, self.bundles, names, ways, note=f"code only for {', '.join(names)}"
+            )
+        if self.unreadable and best + self.unreadable == self.bundles:
+            return Level(
+                "unknown", best, self.bundles, via=ways, note=f"{self.unreadable} bundles cannot be read"
+            )
+        return Level("partial" if best else "none", best, self.bundles, via=ways)
+
+    def processors(self) -> tuple[str, ...]:
+        """The processors that at least one bundle has code for."""
+        return _spelt_out({code.target.processor for codes, _ in self.sets for code in codes})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report's ``isa.files[]``."""
+        return {
+            "path": self.path,
+            "container": self.container,
+            "bundles": self.bundles,
+            "targets": list(self.targets),
+            "partial": {name: [count, self.bundles] for name, count in self.partial},
+            "embedded": self.embedded,
+            "unreadable": self.unreadable,
+            "problems": list(self.problems),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCoverage:
+    """Coverage of one ROCm library: its own device code, the kernel files beside it, and what it does without."""
+
+    path: str
+    file: FileCoverage
+    side: tuple[SideFiles, ...] = ()
+    role: LibraryRole | None = None
+
+    @property
+    def name(self) -> str:
+        """``rocBLAS``, or the file's name where relink does not know the library."""
+        return self.role.name if self.role else os.path.basename(self.path)
+
+    @property
+    def restricts(self) -> bool:
+        """Whether an architecture missing here is missing from the whole."""
+        if self.role is None:
+            return self.file.restricts
+        kernels = self.file.restricts or (self.role.side is not None and self.role.missing != "jit")
+        return kernels and not self.role.optional
+
+    def level(self, agent: TargetId) -> Level:
+        """Return the worse of its own code and of its side files."""
+        own = self.file.level(agent)
+        beside = self._beside(agent)
+        if not self.file.restricts:
+            if beside is not None:
+                return beside
+            if self.role is not None and self.role.missing == "jit":
+                return Level("jit", note=f"{self.name} compiles its kernels on first use")
+            return own
+        if beside is None or STATES.index(own.state) <= STATES.index(beside.state):
+            return own
+        return beside
+
+    def _beside(self, agent: TargetId) -> Level | None:
+        """What the side files say; None where the library has no use for any."""
+        if self.role is None or self.role.side is None:
+            return None
+        states = [side.state(agent) for side in self.side]
+        if not states:
+            if self.role.missing == "jit":
+                return None
+            return Level("none", note=f"{self.name} has no kernel files beside it")
+        state = max(states, key=("absent", "partly", "jit", "fallback", "tuned").index)
+        if state == "absent":
+            lacking = f"{self.name} has no kernel files for {agent.processor}"
+            return Level("none", note=f"{lacking}: it aborts" if self.role.missing == "abort" else lacking)
+        if state == "partly":
+            return Level(
+                "conditional", configurations=("some settings of its features",), note=f"{self.name}: xnack"
+            )
+        if state == "fallback":
+            return Level("slow", note=f"{self.name} has only untuned kernels for {agent.processor}")
+        return Level("full" if state == "tuned" else "jit")
+
+    def processors(self) -> tuple[str, ...]:
+        """The processors that its code or its kernel files name."""
+        kernels = [s for s in self.side if s.kind not in ("miopen", "rocfft")]
+        names = {name for side in kernels for name in side.processors()}
+        return tuple(sorted({*self.file.processors(), *names}, key=sort_key))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report's ``isa.libraries[]``."""
+        return {
+            **self.file.to_json(),
+            "name": self.name,
+            "optional": bool(self.role and self.role.optional),
+            "side_files": [
+                {"directory": s.directory, "version": s.version, "files": s.files} for s in self.side
+            ],
+            "levels": {name: str(self.level(TargetId(name))) for name in self.processors()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
+
+    processor: str
+    by: tuple[tuple[str, Level], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Intersection:
+    """What several files or libraries cover together.
+
+    :ivar targets: processors that all cover; `conditional`: those that all cover under a condition (xnack).
+    :ivar removed: processors that at least one has and at least one lacks.
+    :ivar restricted: False when nothing of it holds device code: then nothing is known, and nothing is missing.
+    """
+
+    targets: tuple[str, ...]
+    conditional: tuple[str, ...]
+    removed: tuple[Removal, ...]
+    restricted: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return targets, and by whom the others were removed."""
+        return {
+            "targets": list(self.targets),
+            "conditional": list(self.conditional),
+            "removed": {r.processor: {name: str(level) for name, level in r.by} for r in self.removed},
+        }
+
+
+def coverage_of(code: DeviceCode) -> FileCoverage:
+    """Return the coverage of one file. Bundles for the host only do not count; bare code objects in data neither."""
+    bundles: Sequence[Bundle] = [b for b in code.bundles if _for_gpu(b)]
+    if not bundles:
+        bundles = [b for b in code.embedded if b.container != "code-object" and _for_gpu(b)]
+    sets: dict[frozenset[CodeTarget], int] = {}
+    counts: dict[TargetId, int] = {}
+    unreadable = compared = 0
+    for bundle in bundles:
+        codes = frozenset(bundle.targets)
+        if not bundle.entries or (codes not in sets and compared > _MAX_COMPARED):
+            unreadable += 1
+            continue
+        compared += 0 if codes in sets else len(codes)
+        sets[codes] = sets.get(codes, 0) + 1
+    for codes, count in sets.items():
+        for target in {code.target for code in codes}:
+            counts[target] = counts.get(target, 0) + count
+    ordered = sorted(counts, key=sort_key)
+    problems = code.problems
+    if compared > _MAX_COMPARED:
+        problems = (*problems, "its bundles differ more than relink compares: some count as not read")
+    total = len(bundles)
+    if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
+        total += (missing := max(1, len(code.kpack.wrappers)))  # archives that nobody has looked for
+        unreadable += missing
+    return FileCoverage(
+        path=code.path,
+        container=code.container,
+        bundles=total,
+        sets=tuple(sets.items()),
+        targets=tuple(str(t) for t in ordered if counts[t] == total),
+        partial=tuple((str(t), counts[t]) for t in ordered if counts[t] < total),
+        embedded=len(code.embedded),
+        unreadable=unreadable,
+        problems=problems,
+    )
+
+
+def _for_gpu(bundle: Bundle) -> bool:
+    """Whether a bundle is meant for GPUs: one with host entries alone is not, one that could not be read may be."""
+    return not bundle.entries or any(not entry.text.startswith("host") for entry in bundle.entries)
+
+
+def library_coverage(
+    path: str | os.PathLike[str], soname: str | None = None, *, scan_limit: int = 0
+) -> LibraryCoverage:
+    """Read a ROCm library, its kpack archives and its side files from disk."""
+    return library_coverage_of(resolve_kpack(read_file(path, scan_limit=scan_limit)), soname)
+
+
+def library_coverage_of(code: DeviceCode, soname: str | None = None) -> LibraryCoverage:
+    """Return the coverage of a ROCm library whose device code was read; `code.path` must be its path on disk."""
+    role = table().library(soname or os.path.basename(code.path))
+    return LibraryCoverage(code.path, coverage_of(code), side_files_of(code.path, soname), role)
+
+
+def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> Intersection:
+    """Return what all of `coverages` cover, asked for every processor that one of them names, and for `agents`."""
+    restricting = [c for c in coverages if c.restricts]
+    names = {name for c in restricting for name in c.processors()}
+    asked: dict[str, TargetId] = {
+        name: TargetId(name) for name in sorted(names, key=sort_key) if name != SPIRV
+    }
+    asked |= {str(agent): agent for agent in agents}
+    targets, conditional, removed = [], [], []
+    for name in sorted(asked, key=sort_key):
+        levels = [(c.path, c.level(asked[name])) for c in restricting]
+        lacking = tuple(
+            (path, level) for path, level in levels if not level.usable and level.state != "conditional"
+        )
+        if lacking:
+            removed.append(Removal(name, lacking))
+        elif any(level.state == "conditional" for _, level in levels):
+            conditional.append(name)
+        elif levels:
+            targets.append(name)
+    return Intersection(tuple(targets), tuple(conditional), tuple(removed), bool(restricting))
+
+
+def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> dict[str, dict[str, str]]:
+    """Return path → architecture → how far it is covered, for every architecture that any file names, and for `agents`.
+
+    Files that say nothing about any architecture are left out.
+    """
+    coverages = tuple(coverages)
+    asked = {name: TargetId(name) for item in coverages for name in item.processors()}
+    asked |= {str(agent): agent for agent in agents}
+    rows = {
+        item.path: {name: str(item.level(asked[name])) for name in sorted(asked, key=sort_key)}
+        for item in coverages
+    }
+    return {path: row for path, row in rows.items() if set(row.values()) - {"unknown"}}
+
+
+def isa_block(
+    files: Iterable[FileCoverage],
+    libraries: Iterable[LibraryCoverage] = (),
+    runtime: dict[str, Any] | None = None,
+    gpus: Iterable[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the report's ``isa`` object; `targets` is the intersection over the files that hold device code."""
+    files, libraries = tuple(files), tuple(libraries)
+    return {
+        "files": [file.to_json() for file in files],
+        "targets": list(intersect(files).targets),
+        "libraries": [library.to_json() for library in libraries],
+        "common": intersect((*files, *libraries)).to_json(),
+        "runtime": runtime or {},
+        "gpus": list(gpus),
+    }
+
+
+def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:
+    return tuple(str(c) for c in sorted(configurations, key=str))
+
+
+def _spelt_out(names: set[str]) -> tuple[str, ...]:
+    generics = table().generics
+    members = {member for name in names if name in generics for member in generics[name].members}
+    named = (names | members) - generics.keys() - {SPIRV}
+    if len(named) > _MAX_PROCESSORS:  # no real file names a tenth of that; those that exist come first
+        named = set(sorted(named, key=lambda name: (name not in table().processors, name))[:_MAX_PROCESSORS])
+    return tuple(sorted(named, key=sort_key))

@@ -1,1 +1,0 @@
-"""Decisions, as data with evidence."""

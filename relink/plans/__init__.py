@@ -1,0 +1,1 @@
+"""The model of a plan and its JSON: data only."""

@@ -1,0 +1,287 @@
+"""The plan: what every NEEDED resolves to, what will be edited and why. Plain data, to JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from relink.elf.patchelf import ElfEdit
+from relink.errors import UsageError
+from relink.findings.model import Finding, has_errors
+
+__all__ = [
+    "Action",
+    "FilePlan",
+    "InterpreterChange",
+    "Load",
+    "NeededDecision",
+    "Origin",
+    "Plan",
+    "ProviderFacts",
+    "RpathChange",
+    "TargetFacts",
+    "WheelFacts",
+    "from_json",
+    "plain",
+    "to_json",
+    "typed",
+]
+
+Action: TypeAlias = Literal["keep", "substitute", "drop", "add"]
+Origin: TypeAlias = Literal["wheel", "provider", "platform", "missing", "assumed"]
+Strategy: TypeAlias = Literal["nothing", "runpath", "rpath", "flatten"]
+PLAN_SCHEMA = "relink.plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class NeededDecision:
+    """What becomes of one NEEDED entry.
+
+    :ivar resolved: the path that serves it, as the loader will find it; members are shown as ``$WHEEL/…``.
+    :ivar found_by: the loader rule that finds it.
+    :ivar evidence: why the action is right, one sentence a fact.
+    """
+
+    soname: str
+    action: Action
+    soname_after: str | None
+    resolved: str | None
+    found_by: str | None
+    origin: Origin
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RpathChange:
+    """The search path before and after, as strings; `kind` is ``rpath``, ``runpath`` or None where there is no entry."""
+
+    before: str | None
+    after: str | None
+    kind_before: str | None
+    kind_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterChange:
+    """PT_INTERP before and after; None where the file is not a program."""
+
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """The decisions about one ELF member.
+
+    :ivar strategy: the least invasive one that makes it load, in the simulation.
+    :ivar closure: (soname, path) of everything that loading it maps, in load order.
+    """
+
+    path: str
+    strategy: Strategy
+    needed: tuple[NeededDecision, ...]
+    rpath: RpathChange
+    interpreter: InterpreterChange
+    closure: tuple[tuple[str, str], ...] = ()
+    served: bool = True
+
+    @property
+    def edit(self) -> ElfEdit:
+        """What patchelf is to do; false when there is nothing."""
+        rpath, interpreter = self.rpath, self.interpreter
+        changed = (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after)
+        return ElfEdit(
+            search_path=(rpath.after or "") if changed else None,
+            search_kind=rpath.kind_after if changed else None,
+            replace=tuple(
+                (entry.soname, entry.soname_after or "")
+                for entry in self.needed
+                if entry.action == "substitute"
+            ),
+            remove=tuple(entry.soname for entry in self.needed if entry.action == "drop"),
+            add=tuple(entry.soname for entry in self.needed if entry.action == "add"),
+            interpreter=interpreter.after if interpreter.after != interpreter.before else None,
+        )
+
+    @property
+    def changed(self) -> bool:
+        """Whether the member's bytes will change."""
+        return bool(self.edit)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One object asking for another, as it will be after the edit: an edge of the dependency graph.
+
+    :ivar requester: the path of the object that needs it; members are shown as ``$WHEEL/…``.
+    :ivar resolved: the path that serves it, or None where nothing does; `found_by` is the loader rule that finds it.
+    """
+
+    requester: str
+    soname: str
+    resolved: str | None
+    found_by: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class WheelFacts:
+    """The input: its path as given, sha256 (hex), and what its name says."""
+
+    path: str
+    sha256: str
+    name: str
+    version: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """The loader that the plan was made for."""
+
+    interpreter: str
+    glibc: str
+    directories: tuple[str, ...]
+    python: str | None = None
+    sysroot: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """One provider, with the ROCm release it was found to be and what says so."""
+
+    kind: str
+    path: str
+    rocm_version: str | None
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All decisions about one wheel. ``apply`` carries it out and decides nothing.
+
+    :ivar output: the file name of the result; the input's own where nothing changes.
+    :ivar loads: who asks for whom in the closures of all files, each edge once.
+    """
+
+    wheel: WheelFacts
+    output: str
+    target: TargetFacts
+    providers: tuple[ProviderFacts, ...]
+    files: tuple[FilePlan, ...]
+    findings: tuple[Finding, ...] = ()
+    loads: tuple[Load, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no file changes."""
+        return not any(file.changed for file in self.files)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether no finding forbids it."""
+        return not has_errors(self.findings)
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON data; the inverse of :func:`from_json`."""
+    return {"schema": PLAN_SCHEMA, **plain(plan)}
+
+
+def plain(value: Any) -> Any:
+    """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def from_json(data: Mapping[str, Any] | str) -> Plan:
+    """Read a plan that :func:`to_json` made, from data or text.
+
+    :raises UsageError: it is not one; names the place.
+    """
+    try:
+        read = json.loads(data) if isinstance(data, str) else dict(data)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"the plan is not JSON ({error})") from error
+    if not isinstance(read, dict) or read.pop("schema", None) != PLAN_SCHEMA:
+        raise UsageError(
+            f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
+        )
+    return cast("Plan", typed(Plan, read, "plan"))
+
+
+def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
+    """Turn JSON data into `kind`, checking every step; `where` names the place in messages.
+
+    :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
+    :raises UsageError: the data does not fit.
+    """
+    origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: an object was expected")
+        hints = typing.get_type_hints(kind)
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        unknown = sorted(set(value) - set(fields))
+        missing = sorted(
+            name
+            for name, field in fields.items()
+            if name not in value
+            and field.default is dataclasses.MISSING
+            and field.default_factory is dataclasses.MISSING
+        )
+        if missing or (unknown and strict):
+            raise UsageError(f"{where}: unknown keys {unknown}, missing keys {missing}")
+        return kind(
+            **{
+                name: typed(hints[name], item, f"{where}.{name}", strict=strict)
+                for name, item in value.items()
+                if name in fields
+            }
+        )
+    if origin is tuple:
+        arguments = typing.get_args(kind)
+        if not isinstance(value, list):
+            raise UsageError(f"{where}: a list was expected")
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(
+                typed(arguments[0], item, f"{where}[{number}]", strict=strict)
+                for number, item in enumerate(value)
+            )
+        if len(value) != len(arguments):
+            raise UsageError(f"{where}: {len(arguments)} items were expected")
+        pairs = enumerate(zip(arguments, value, strict=True))
+        return tuple(typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs)
+    if origin in (dict, Mapping):
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: an object was expected")
+        item_kind = typing.get_args(kind)[1]
+        return {key: typed(item_kind, item, f"{where}.{key}", strict=strict) for key, item in value.items()}
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        kinds = [part for part in typing.get_args(kind) if part is not type(None)]
+        if len(kinds) > 1 and not isinstance(value, dict | list):  # plain values alone come in several kinds
+            return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
+        return typed(kinds[0], value, where, strict=strict)
+    if origin is Literal:
+        if value not in typing.get_args(kind):
+            raise UsageError(f"{where}: {value!r} is none of {typing.get_args(kind)}")
+        return value
+    if kind is Any:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UsageError(f"{where}: {kind.__name__} was expected")
+    return value

@@ -1,0 +1,1 @@
+"""Decisions about one wheel, as data with evidence."""

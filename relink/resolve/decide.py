@@ -1,0 +1,216 @@
+"""From the images of a wheel to its plan: every member in turn, then everything that was found, at once."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from relink.elf.image import Image
+from relink.elf.patchelf import ElfEdit
+from relink.elf.symbols import SymbolTable
+from relink.findings.model import Finding
+from relink.loader.closure import Closure, Edge
+from relink.loader.tables import Tables
+from relink.loader.target import GLIBC_SONAMES
+from relink.plans.model import (
+    Action,
+    FilePlan,
+    InterpreterChange,
+    Load,
+    NeededDecision,
+    Origin,
+    RpathChange,
+)
+from relink.resolve.proof import Prover, Settled
+from relink.resolve.reasons import reasons
+from relink.resolve.strategy import Outcome, Situation, matches_library
+from relink.resolve.substitution import Verdict
+from relink.text import some
+
+__all__ = ["Decisions", "decide"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided about the members, in the wheel's order, and all that was found on the way.
+
+    :ivar outcomes: the simulation behind each file's plan, by member.
+    :ivar situation: the situation with the images as they will be.
+    :ivar closures: those of the members that are served, with what is dlopened in them.
+    :ivar tables: the symbols of everything in their closures.
+    :ivar loads: who asks for whom in all closures.
+    """
+
+    files: tuple[FilePlan, ...]
+    findings: tuple[Finding, ...]
+    outcomes: Mapping[str, Outcome]
+    situation: Situation
+    tables: Tables
+    closures: Mapping[str, Closure]
+    loads: tuple[Load, ...] = ()
+
+
+def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Tables | None = None) -> Decisions:
+    """Plan every image of the wheel.
+
+    Members that other members need come first, so that each is planned against the others as they will be. A variant (a
+    library of which Python picks one) that the providers cannot serve is left as it is.
+
+    :param tables: the symbols of the members.
+    :param known: those of other files that have been read.
+    """
+    prover = Prover(situation, tables, known)
+    settled: dict[str, Settled] = {}
+    outcomes: dict[str, Outcome] = {}
+    unserved: list[str] = []
+    for member in _leaves_first(situation.images):
+        settled[member] = prover.settle(situation, member)
+        outcome = outcomes[member] = settled[member].outcome
+        if situation.profile.is_variant(member) and not outcome.loads:
+            unserved.append(member)
+        else:
+            situation = replace(situation, images={**situation.images, member: outcome.image})
+    served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
+    files = tuple(
+        _file_plan(situation, member, settled[member], served=member in served) for member in situation.images
+    )
+    serving = {member: settled[member] for member in served}
+    closures = prover.closures(situation, serving)
+    findings = (
+        *reasons(situation, settled, unserved, prover.tables),
+        *prover.findings(situation, serving, closures),
+    )
+    loads = tuple(
+        dict.fromkeys(
+            load for member in situation.images for load in _loads(situation, member, outcomes[member])
+        )
+    )
+    return Decisions(files, findings, outcomes, situation, prover.tables, closures, loads)
+
+
+def _leaves_first(images: Mapping[str, Image]) -> list[str]:
+    """Order the members so that each comes after those it needs, as far as there is no cycle."""
+    by_name: dict[str, str] = {}
+    for member, image in images.items():
+        by_name.setdefault(image.soname or posixpath.basename(member), member)
+    order: dict[str, None] = {}
+    visiting: set[str] = set()
+
+    def visit(member: str) -> None:
+        if member in order or member in visiting:
+            return
+        visiting.add(member)
+        for soname in images[member].needed:
+            if soname in by_name:
+                visit(by_name[soname])
+        order[member] = None
+
+    for member in images:
+        visit(member)
+    return list(order)
+
+
+def _file_plan(situation: Situation, member: str, settled: Settled, *, served: bool) -> FilePlan:
+    outcome = settled.outcome
+    before = outcome.original
+    after = outcome.image if served else before
+    closure = outcome.closure
+    path = situation.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    edges = {edge.soname: edge for edge in closure.edges if edge.requester == root}
+    edit = outcome.edit if served else ElfEdit()
+    replaced = dict(edit.replace)
+    needed = [
+        _needed(situation, outcome, edges.get(replaced.get(soname, soname)), soname, edit, settled.verdicts)
+        for soname in dict.fromkeys((*before.needed, *after.needed))
+        if soname in before.needed or soname not in replaced.values()
+    ]
+    scope = [closure.objects[index] for index in closure.scope]
+    return FilePlan(
+        path=member,
+        strategy=outcome.strategy if served else "nothing",
+        needed=tuple(needed),
+        rpath=RpathChange(before.search_path, after.search_path, before.search_kind, after.search_kind),
+        interpreter=InterpreterChange(before.interpreter, after.interpreter),
+        closure=tuple((item.image.soname or item.name, situation.layout.shown(item.path)) for item in scope),
+        served=served,
+    )
+
+
+def _needed(
+    situation: Situation,
+    outcome: Outcome,
+    edge: Edge | None,
+    soname: str,
+    edit: ElfEdit,
+    verdicts: Mapping[str, Verdict],
+) -> NeededDecision:
+    resolved = found_by = None
+    if edge is not None and edge.target is not None:
+        resolved = situation.layout.shown(outcome.closure.objects[edge.target].path)
+        found_by = situation.layout.shown(str(edge.found_by))
+    evidence: tuple[str, ...] = ()
+    action: Action = "keep"
+    after: str | None = soname
+    replaced = dict(edit.replace)
+    if soname in replaced:
+        action, after, evidence = "substitute", replaced[soname], verdicts[soname].evidence
+    elif soname in edit.remove:
+        action, after, evidence = "drop", None, verdicts[soname].evidence
+    elif soname not in outcome.original.needed:
+        action = "add"
+        who = [name for name, wanted in _requesters(situation, outcome) if wanted == soname]
+        if who:
+            evidence = (f"needed by {some(list(dict.fromkeys(who)))}, which cannot find it by itself",)
+        else:
+            evidence = ("preloaded, since a library in the closure dlopens it",)
+    elif found_by == "already loaded" and edge is not None and edge.target is not None:
+        path = outcome.closure.objects[edge.target].path
+        if any(situation.layout.path_of(name) == path for name in situation.profile.preload):
+            evidence = (f"profile {situation.profile.name}: the package loads it before",)
+    return NeededDecision(
+        soname=soname,
+        action=action,
+        soname_after=after,
+        resolved=resolved,
+        found_by=found_by,
+        origin=_origin(situation, outcome, edge, soname),
+        evidence=evidence,
+    )
+
+
+def _requesters(situation: Situation, outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """(path of the requester, soname) of every edge but the root's own."""
+    root = outcome.closure.roots[-1]
+    for edge in outcome.closure.edges:
+        if edge.requester != root:
+            yield situation.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
+
+
+def _loads(situation: Situation, member: str, outcome: Outcome) -> Iterator[Load]:
+    """Yield the edges among what loading `member` maps; what Python needs for itself is left out."""
+    closure, shown = outcome.closure, situation.layout.shown
+    path = situation.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    for edge in closure.edges:
+        if edge.requester in closure.scope and edge.requester >= root:
+            yield Load(
+                shown(closure.objects[edge.requester].path),
+                edge.soname,
+                None if edge.target is None else shown(closure.objects[edge.target].path),
+                None if edge.found_by is None else shown(str(edge.found_by)),
+                _origin(situation, outcome, edge, edge.soname),
+            )
+
+
+def _origin(situation: Situation, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
+    if edge is None or edge.target is None:
+        allowed = any(matches_library(pattern, soname) for pattern in situation.allow_missing)
+        return "assumed" if allowed else "missing"
+    item = outcome.closure.objects[edge.target]
+    if item.identity[0] == "member":
+        return "wheel"
+    if edge.soname not in GLIBC_SONAMES and situation.is_providers(item.identity, edge.soname):
+        return "provider"
+    return "platform"

@@ -1,0 +1,137 @@
+"""What libraries load by themselves, outside of NEEDED: known by a note, by what is known of ROCm, or by a string."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from relink.findings.model import Finding, finding
+from relink.loader.closure import Closure, LoadedObject
+from relink.loader.tables import Tables, file_of
+from relink.loader.target import GLIBC_SONAMES
+from relink.providers.platform import is_platform_library
+from relink.providers.prefix import soname_stem
+from relink.resolve.strategy import Outcome, Situation, simulate
+from relink.rocm.facts import ROCM, dlopens_of
+
+__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
+
+_PROFILE = "profile "
+
+
+@dataclass(slots=True)
+class DlopenKnowledge:
+    """What each object dlopens and how that is known: ``note``, ``string``, or ``profile NAME: REASON``.
+
+    A string is a weak sign: it counts only in what imports dlopen, and where a provider has a library of that name, or a
+    profile says the same.
+    """
+
+    situation: Situation
+    tables: Tables
+    _known: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+
+    def of(self, item: LoadedObject) -> Mapping[str, str]:
+        """Return soname → how it is known that `item` dlopens it."""
+        file = file_of(item)  # not its identity: that of every root is the same
+        found = self._known.get(file)
+        if found is None:
+            found = self._known[file] = self._find(item)
+        return found
+
+    def _find(self, item: LoadedObject) -> dict[str, str]:
+        own = item.image.soname or item.name
+        if own in GLIBC_SONAMES:
+            return {}
+        found = {note.sonames[0]: "note" for note in item.image.dlopen_notes if note.sonames}
+        strings = [name for name in self._strings(item) if self._is_soname(name)]
+        found |= {name: "string" for name in strings if name not in found}
+        stems = {soname_stem(name) for name in found}
+        for name, why in dlopens_of(own, self._available()).items():
+            if soname_stem(name) not in stems and self._fits(own, name):
+                found[name] = f"{_PROFILE}{ROCM}: {why}"
+        return found | self._of_member(item)
+
+    def _of_member(self, item: LoadedObject) -> dict[str, str]:
+        """What the package's profile says of a member of the wheel; a glob that matches nothing there is stands for itself."""
+        layout, profile = self.situation.layout, self.situation.profile
+        member = next((name for name in self.situation.images if layout.path_of(name) == item.path), None)
+        found: dict[str, str] = {}
+        for pattern, why in profile.dlopens(member).items() if member else ():
+            names = [name for name in self._available() if fnmatch.fnmatchcase(name, pattern)]
+            found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
+        return found
+
+    def _strings(self, item: LoadedObject) -> tuple[str, ...]:
+        """Names in the read-only data of what a provider has; the wheel's own members are not on the disk."""
+        situation = self.situation
+        if not any(provider.holds(item.path) for provider in situation.providers):
+            return ()
+        if is_platform_library(item.image.soname or "", situation.target.header.machine):
+            return ()
+        return self.tables.dlopened(file_of(item), item.path, item.image)
+
+    def _available(self) -> tuple[str, ...]:
+        return tuple(name for provider in self.situation.providers for name in provider.libraries)
+
+    def _is_soname(self, name: str) -> bool:
+        """Whether a provider has a library whose soname this is; links for compilers and full version names are not asked for."""
+        path = self.situation.provider_path(name)
+        image = self.situation.files.open(path).image if path else None
+        return image is not None and image.soname == name
+
+    def _fits(self, own: str, name: str) -> bool:
+        """Of several versions of one library the caller means its own, where there is one."""
+        if "*" in name:
+            return True  # a glob that matched nothing: its absence is worth telling
+        if not self._is_soname(name):
+            return False
+        twin = soname_stem(name) + own[len(soname_stem(own)) :]
+        claimant = (
+            soname_stem(own) + name[len(soname_stem(name)) :]
+        )  # another version of the caller, which means this one
+        if name == twin or self.situation.provider_path(twin) is not None:
+            return name == twin
+        return self.situation.provider_path(claimant) is None
+
+
+def profile_of(how: str) -> str | None:
+    """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
+    return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
+
+
+def with_dlopens(
+    situation: Situation, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
+) -> Closure:
+    """Load `member` as planned and follow what its closure dlopens."""
+    return simulate(situation, member, outcome.image, dlopens=knowledge)
+
+
+def dlopen_findings(
+    situation: Situation, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
+) -> Iterator[Finding]:
+    """One finding a soname that would not be found, with all who load it, how that is known, and the flag that helps."""
+    lost: dict[str, dict[str, str]] = {}
+    for closure in closures.values():
+        for edge in closure.dlopened:
+            if edge.target is None:
+                caller = closure.objects[edge.requester]
+                lost.setdefault(edge.soname, {})[situation.layout.shown(caller.path)] = knowledge.of(caller)[
+                    edge.soname
+                ]
+    for soname, callers in lost.items():
+        who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
+        names = {profile_of(how) for how in callers.values()}
+        rests = None if None in names else names.pop()
+        there = situation.provider_path(soname)
+        if there:
+            message = f"would not be found, although the prefix has {there}; dlopened by {who}"
+            remedy = (
+                f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
+            )
+            yield finding("RLK120", soname, message, remedy, profile=rests)
+        else:
+            message = f"would not be found, and no prefix has it; dlopened by {who}"
+            remedy = "Install it where the library that loads it looks, if you use what it is for."
+            yield finding("RLK120", soname, message, remedy, level="info", profile=rests)

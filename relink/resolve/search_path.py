@@ -1,0 +1,140 @@
+"""What becomes of each entry of a search path: minimal and honest (docs/architecture.md, decision 6)."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from relink.elf.image import Image
+from relink.findings.model import Finding, finding
+from relink.loader.search import expand
+from relink.loader.target import Target
+from relink.profiles import Profile
+from relink.resolve.layout import Layout
+from relink.text import several
+
+__all__ = ["Entry", "EntryKind", "classify", "removed"]
+
+EntryKind: TypeAlias = Literal[
+    "wheel", "sibling", "sibling-dropped", "provider", "serving", "vendor", "empty", "relative"
+]
+_KEPT = frozenset({"wheel", "sibling", "provider", "serving"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry as written, and what it is.
+
+    ``wheel``: stays inside of the wheel; ``sibling``: another package in site-packages, ``sibling-dropped`` where the profile
+    says that the prefix replaces it; ``provider``: a directory of a provider; ``serving``: another absolute directory that
+    serves an edge which nothing else does; ``vendor``: any other; ``empty`` and ``relative``: found from the current directory.
+    """
+
+    text: str
+    kind: EntryKind
+
+    @property
+    def kept(self) -> bool:
+        """Whether it stays."""
+        return self.kind in _KEPT
+
+
+def classify(
+    image: Image,
+    path: str,
+    *,
+    layout: Layout,
+    target: Target,
+    provider_directories: Collection[str],
+    member_directories: Collection[str],
+    serving: Collection[str],
+    profile: Profile,
+) -> list[Entry]:
+    """Say of every entry of an image's search path what it is.
+
+    :param path: where the image will be installed, for ``$ORIGIN``.
+    :param member_directories: the installed directories that members of the wheel lie in.
+    :param serving: entries, as written, that some edge of its closure was found by.
+    """
+    if not image.search_path:
+        return []
+    origin = posixpath.dirname(path)
+    return [
+        Entry(
+            text,
+            _kind(text, origin, layout, target, provider_directories, member_directories, serving, profile),
+        )
+        for text in image.search_path.split(":")
+    ]
+
+
+def _kind(
+    text: str,
+    origin: str,
+    layout: Layout,
+    target: Target,
+    provider_directories: Collection[str],
+    member_directories: Collection[str],
+    serving: Collection[str],
+    profile: Profile,
+) -> EntryKind:
+    if not text:
+        return "empty"
+    expanded = expand(text, origin=origin, target=target) or ""
+    if not expanded.startswith("/"):
+        return "relative"
+    directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
+    if "ORIGIN" in text and directory in member_directories:
+        return "wheel"
+    if "ORIGIN" in text and _below(directory, layout.site_packages):
+        return "sibling-dropped" if profile.drops(text) else "sibling"
+    if directory in provider_directories:
+        return "provider"
+    return "serving" if text in serving else "vendor"
+
+
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
+
+
+def removed(member: str, entries: Iterable[Entry], profile: str | None = None) -> Iterator[Finding]:
+    """Yield one finding a kind of entry that goes or stays for a reason worth saying.
+
+    :param profile: the name of the profile that entries to sibling packages were classified by.
+    """
+    by_kind: dict[EntryKind, list[str]] = {}
+    for entry in entries:
+        by_kind.setdefault(entry.kind, []).append(entry.text)
+    if "vendor" in by_kind:
+        yield finding(
+            "RLK201",
+            member,
+            f"removed from the search path, since nothing is found there: {_list(by_kind['vendor'])}",
+        )
+    if "empty" in by_kind:
+        yield finding(
+            "RLK202", member, "the search path had an empty entry, which is the current directory; removed"
+        )
+    if "relative" in by_kind:
+        yield finding(
+            "RLK203",
+            member,
+            f"removed from the search path, since it counts from the current directory: {_list(by_kind['relative'])}",
+        )
+    if "sibling-dropped" in by_kind:
+        count = several(len(by_kind["sibling-dropped"]), "entry", "entries")
+        yield finding(
+            "RLK204",
+            member,
+            f"{count} to sibling packages removed, as the profile says: the prefix replaces them",
+            profile=profile,
+        )
+    if "sibling" in by_kind:
+        yield finding("RLK204", member, f"entries to sibling packages kept: {_list(by_kind['sibling'])}")
+
+
+def _list(texts: list[str]) -> str:
+    shown = ", ".join(texts[:4])
+    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown

@@ -1,0 +1,326 @@
+"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2)."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from relink.elf.image import Image
+from relink.elf.patchelf import ElfEdit, result_of
+from relink.loader.closure import Closure, DlopenNames, Edge, load, trace
+from relink.loader.files import Files
+from relink.loader.search import Environment
+from relink.loader.target import GLIBC_SONAMES, Target
+from relink.plans.model import Strategy
+from relink.profiles import NO_PROFILE, Profile
+from relink.providers.distribution import Distribution
+from relink.providers.prefix import Provider, find_library, soname_stem
+from relink.resolve.layout import Layout
+from relink.resolve.search_path import Entry, classify
+
+__all__ = ["Outcome", "Situation", "Trouble", "find_strategy", "matches_library", "simulate"]
+
+TroubleKind: TypeAlias = Literal["missing", "allowed", "incoherent", "libc", "shadowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An edge that is not served as it must be.
+
+    ``missing``: by nothing; ``allowed``: by nothing, and the user says that this is right; ``incoherent``: from elsewhere
+    although a provider has the soname; ``libc``: a C library that is not the target's own; ``shadowed``: by what Python loaded
+    before.
+    """
+
+    kind: TroubleKind
+    edge: Edge
+    requester: str
+    served_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that decisions about the images of one wheel are made from.
+
+    :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
+    :ivar substitutes: (old soname, new soname) that the user vouches for.
+    :ivar assume_symbols: globs of symbols that something else will supply.
+    :ivar preload: sonames that libraries dlopen and that are to be there before.
+    :ivar member_directories: the directories, as installed, that members of the wheel lie in.
+    :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
+    """
+
+    target: Target
+    files: Files
+    providers: tuple[Provider, ...]
+    images: Mapping[str, Image]
+    layout: Layout = field(default_factory=Layout)
+    profile: Profile = NO_PROFILE
+    allow_missing: tuple[str, ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    member_directories: frozenset[str] = frozenset()
+    distribution: Distribution | None = None
+
+    def provider_path(self, soname: str) -> str | None:
+        """Return the library that serves `soname`: of the first provider that has it."""
+        return find_library(self.providers, soname)
+
+    def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
+        """Whether that file is the library of that soname of any provider, by whatever path it was reached."""
+        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
+        return any(self.files.open(path).identity == identity for path in paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An edit of one image, and what loading it gives then.
+
+    :ivar original: the image before the edit, `image` after it.
+    :ivar entries: the original's search path, entry by entry.
+    """
+
+    strategy: Strategy
+    edit: ElfEdit
+    original: Image
+    image: Image
+    closure: Closure
+    troubles: tuple[Trouble, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def loads(self) -> bool:
+        """Whether every edge is served as it must be."""
+        return self.closure.fatal is None and not self.weight
+
+    @property
+    def weight(self) -> int:
+        """How far from loading it is; what an edit cannot change does not count."""
+        return sum(trouble.kind not in ("shadowed", "allowed") for trouble in self.troubles)
+
+
+def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
+    """Whether a glob names a library: by its soname, its soname without the version, or its path."""
+    names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+
+
+def simulate(
+    situation: Situation,
+    member: str,
+    image: Image,
+    *,
+    dlopens: DlopenNames | None = None,
+    natural: bool = False,
+    alone: bool = False,
+) -> Closure:
+    """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
+
+    :param dlopens: follow what the objects dlopen, too.
+    :param natural: with the providers' directories on LD_LIBRARY_PATH: what the vendor's linker had in mind, without any edit.
+    :param alone: as the program itself, without the target's Python around it.
+    """
+    layout = situation.layout
+    overlay = {layout.path_of(name): found for name, found in situation.images.items()}
+    path = layout.path_of(member)
+    overlay[path] = image
+    directories = [directory for provider in situation.providers for directory in provider.directories]
+    environment = Environment(
+        situation.target, situation.files.with_overlay(overlay), tuple(directories) if natural else ()
+    )
+    if image.is_executable:
+        return trace(environment, path, dlopens=dlopens)
+    preloads = [
+        layout.path_of(name)
+        for name in situation.profile.preload
+        if name in situation.images and name != member
+    ]
+    if situation.target.python is not None and not alone:
+        return load(environment, [*preloads, path], situation.target.python, dlopens=dlopens)
+    # A loader without a program: any process that it starts has the loader's own C library mapped.
+    libc = own_libc(situation)
+    return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
+
+
+def own_libc(situation: Situation, soname: str = "libc.so.6") -> str | None:
+    """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
+    path = posixpath.join(situation.target.libc_directory, soname)
+    return path if situation.files.open(path).image is not None else None
+
+
+def judge(situation: Situation, member: str, closure: Closure) -> tuple[Trouble, ...]:
+    """Look at every edge of the root's own closure; what the program needs for itself is not ours to judge."""
+    path = situation.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    before = 0 if root == 0 else root  # what was loaded before the root
+    troubles = []
+    for edge in closure.edges:
+        if edge.requester >= before and edge.requester in closure.scope:
+            kind = _trouble(situation, closure, edge, before)
+            if kind:
+                served = None if edge.target is None else closure.objects[edge.target].path
+                troubles.append(Trouble(kind, edge, closure.objects[edge.requester].path, served))
+    return tuple(troubles)
+
+
+def _trouble(situation: Situation, closure: Closure, edge: Edge, before: int) -> TroubleKind | None:
+    soname = edge.soname
+    if edge.target is None:
+        # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
+        allowed = any(matches_library(pattern, soname) for pattern in situation.allow_missing)
+        return "allowed" if allowed and situation.provider_path(soname) is None else "missing"
+    served = closure.objects[edge.target]
+    if soname in GLIBC_SONAMES:
+        own = own_libc(situation, soname)
+        wrong = own is not None and situation.files.open(own).identity != served.identity
+        return "libc" if wrong and served.identity[0] != "loader" else None
+    if served.identity[0] == "member" or situation.provider_path(soname) is None:
+        return None
+    if situation.is_providers(served.identity, soname):
+        return None
+    return "shadowed" if edge.target < before else "incoherent"
+
+
+def find_strategy(situation: Situation, member: str, due: ElfEdit | None = None) -> Outcome:
+    """Return the first strategy after which `member` loads, or else the one that comes nearest, nothing before all.
+
+    :param due: NEEDED entries that are to be replaced, dropped or added in any case.
+    """
+    image = situation.images[member]
+    due = due or ElfEdit()
+    nothing = _attempt(situation, member, image, "nothing", due)
+    interpreter = situation.target.interpreter if image.is_executable else None
+    wrong_interpreter = interpreter is not None and interpreter != image.interpreter
+    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter and not due
+    if clean and nothing.loads:
+        return nothing
+    edit = replace(due, interpreter=interpreter if wrong_interpreter else None)
+    base = _Base(situation, member, image, edit, nothing)
+    outcomes = [nothing] if clean else []
+    for strategy in (_runpath, _rpath, _flatten):
+        outcome = strategy(base, outcomes[-1] if outcomes else nothing)
+        if outcome.loads:
+            return outcome
+        outcomes.append(outcome)
+    # Of equals the one that does not leave aside what a provider has, so that the reason is told; then the least invasive.
+    return min(outcomes, key=lambda outcome: (outcome.weight, _left_aside(situation, outcome)))
+
+
+def _left_aside(situation: Situation, outcome: Outcome) -> int:
+    return sum(
+        trouble.kind == "missing" and situation.provider_path(trouble.edge.soname) is not None
+        for trouble in outcome.troubles
+    )
+
+
+def _attempt(situation: Situation, member: str, image: Image, strategy: Strategy, edit: ElfEdit) -> Outcome:
+    edited = result_of(image, edit)
+    closure = simulate(situation, member, edited)
+    path = situation.layout.path_of(member)
+    serving = {
+        found.entry
+        for item in closure.objects
+        if (found := item.found_by).owner == path
+        and found.entry is not None
+        and not situation.provider_path(item.name)
+    }
+    entries = classify(
+        image,
+        path,
+        layout=situation.layout,
+        target=situation.target,
+        provider_directories={
+            directory for provider in situation.providers for directory in provider.directories
+        },
+        member_directories=situation.member_directories,
+        serving=serving,
+        profile=situation.profile,
+    )
+    return Outcome(strategy, edit, image, edited, closure, judge(situation, member, closure), tuple(entries))
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What every strategy starts from: the image, the edit that is due in any case, and what loading it gave as it is.
+
+    :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
+    """
+
+    situation: Situation
+    member: str
+    image: Image
+    edit: ElfEdit
+    nothing: Outcome
+    tried: dict[ElfEdit, Outcome] = field(default_factory=dict)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What the image needs after the edit that is due."""
+        return result_of(self.image, self.edit).needed
+
+    def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:
+        if edit not in self.tried:
+            self.tried[edit] = _attempt(self.situation, self.member, self.image, strategy, edit)
+        return replace(self.tried[edit], strategy=strategy)
+
+    def with_path(self, directories: Sequence[str], kind: str) -> ElfEdit:
+        """Return the edit with a search path of what stays and `directories`, if that is another path than it has.
+
+        The wheel's own members come first, then the providers, then other packages: what a provider has is taken from it.
+        """
+        entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
+        own = [entry.text for entry in entries if entry.kind == "wheel"]
+        others = [entry.text for entry in entries if entry.kind != "wheel"]
+        text = ":".join(dict.fromkeys([*own, *directories, *others]))
+        if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
+            return self.edit
+        return replace(self.edit, search_path=text, search_kind=kind if text else None)
+
+    def directories(self, sonames: Sequence[str]) -> list[str]:
+        """The provider directories that serve `sonames`, in the order of the providers and of their directories.
+
+        The C library is found without help, unless it was seen not to be: then where a provider has the target's own.
+        """
+        situation = self.situation
+        lost = {trouble.edge.soname for trouble in self.nothing.troubles if trouble.kind == "libc"}
+        used = {
+            posixpath.dirname(path)
+            for soname in sonames
+            if (soname not in GLIBC_SONAMES or soname in lost) and (path := situation.provider_path(soname))
+        }
+        every = (directory for provider in situation.providers for directory in provider.directories)
+        return [directory for directory in every if directory in used]
+
+
+def _runpath(base: _Base, _last: Outcome) -> Outcome:
+    return base.attempt("runpath", base.with_path(base.directories(base.needed), "runpath"))
+
+
+def _rpath(base: _Base, last: Outcome) -> Outcome:
+    wanted = [edge.soname for edge in last.closure.edges]
+    return base.attempt("rpath", base.with_path(base.directories(wanted), "rpath"))
+
+
+def _flatten(base: _Base, _last: Outcome) -> Outcome:
+    """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
+    situation = base.situation
+    added = list(base.edit.add)
+    while True:
+        needed = [*base.needed, *added]
+        edit = replace(base.with_path(base.directories(needed), "runpath"), add=tuple(added))
+        outcome = base.attempt("flatten", edit)
+        lost = (
+            trouble.edge.soname
+            for trouble in outcome.troubles
+            if trouble.kind in ("missing", "incoherent", "libc")
+        )
+        more = dict.fromkeys(
+            soname for soname in lost if situation.provider_path(soname) and soname not in needed
+        )
+        if not more:
+            return outcome
+        added += more  # every round adds some of a provider's finite libraries

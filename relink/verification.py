@@ -1,0 +1,244 @@
+"""Proof: what the real loader says of what was written (:mod:`relink.loader.dryrun`) must be what the simulation predicts."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from relink.elf.hollow import Cut
+from relink.elf.image import Buffer, map_file
+from relink.elf.symbols import SymbolTable, read_symbols
+from relink.errors import TargetError
+from relink.findings.model import Finding, finding
+from relink.loader.binding import Bindings, Tables, bind
+from relink.loader.closure import Closure, trace
+from relink.loader.dryrun import LoaderMap, dry_runs
+from relink.loader.files import Files, resolve_inside
+from relink.loader.search import Environment
+from relink.resolve.layout import Layout
+from relink.resolve.strategy import Situation, own_libc
+from relink.text import some
+from relink.wheel.atomic import working_directory
+
+__all__ = ["Verification", "verify"]
+
+_UNDEFINED = re.compile(
+    r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
+)
+_VERSION = re.compile(
+    r"(?:^|: )(?P<supplier>[^:]+): version `(?P<version>.+?)' not found \(required by (?P<requester>.+)\)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the loader said of each member that was asked about (members' paths as ``$WHEEL/…``), and what is wrong with it."""
+
+    maps: Mapping[str, LoaderMap]
+    findings: tuple[Finding, ...]
+
+
+def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
+    """Return what the loader should print for a closure: the scope without the program and the loader."""
+    objects = [closure.objects[index] for index in closure.scope]
+    return tuple((item.name, item.path) for item in objects[1:] if item.identity[0] != "loader")
+
+
+def verify(
+    wheel: str,
+    contents: Callable[[str], Iterable[Buffer]],
+    members: Collection[str],
+    situation: Situation,
+    cuts: Mapping[str, Sequence[Cut]] | None = None,
+    known: Tables | None = None,
+) -> Verification:
+    """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
+
+    The simulation sees the members as `situation` says that they are, the loader what `contents` gives: a file that is not what
+    was planned shows as a difference.
+
+    :param wheel: what it is called.
+    :param contents: gives a member's content in pieces, by its name.
+    :param members: the ELF members to ask about; `situation` has all ELF members.
+    :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
+        checked, but takes no room on the disk.
+    :param known: symbols of libraries outside of the wheel that have been read.
+    """
+    findings: list[Finding] = []
+    maps: dict[str, LoaderMap] = {}
+    if not members:
+        return Verification(maps, ())
+    try:
+        with ExitStack() as stack:
+            layout = stack.enter_context(_laid_out(situation))
+            for name in situation.images:
+                _extract(contents(name), situation, layout, name, (cuts or {}).get(name, ()))
+            planned = {layout.path_of(name): image for name, image in situation.images.items()}
+            situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
+            symbols = _symbols(situation)
+            tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
+            scenarios = [_scenario(situation, member) for member in members]
+            answers = stack.enter_context(dry_runs(situation.target, scenarios))
+            for member, scenario in zip(members, scenarios, strict=True):
+                closure = trace(Environment(situation.target, situation.files), *scenario)
+                bindings = bind(closure, tables)
+                found = next(answers)
+                maps[member] = _shown(found, layout)
+                findings += _compare(situation, member, closure, found)
+                findings += _compare_symbols(situation, member, bindings, found)
+                findings += _complaints(situation, member, found)
+    except (TargetError, OSError) as error:
+        findings.append(finding("RLK602", wheel, str(error)))
+    return Verification(maps, tuple(dict.fromkeys(findings)))
+
+
+@contextmanager
+def _laid_out(situation: Situation) -> Iterator[Layout]:
+    """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
+
+    :raises OSError: there is no room for it.
+    """
+    sysroot = situation.target.sysroot
+    with working_directory(Path(_place(sysroot))) as directory:
+        real = os.path.realpath(directory)
+        root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
+        yield Layout(root, situation.layout.python)
+
+
+def _extract(
+    chunks: Iterable[Buffer],
+    situation: Situation,
+    layout: Layout,
+    member: str,
+    cuts: Sequence[Cut],
+) -> None:
+    """Write a file with holes in place of its cuts."""
+    path = Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        end = 0
+        for chunk in chunks:
+            start, end = end, end + len(chunk)
+            at = start
+            for cut in cuts:
+                if start < cut.stop and cut.start < end:
+                    file.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
+                    at = min(end, cut.stop)
+                    file.seek(at)
+            file.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
+    path.chmod(0o755 if situation.images[member].interpreter else 0o644)
+
+
+def _place(sysroot: str) -> str:
+    """The first temporary directory that files may be mapped from as programs."""
+    usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
+    places = (
+        [tempfile.gettempdir(), *usual[:-1]]
+        if sysroot == "/"
+        else [resolve_inside(sysroot, at) for at in usual]
+    )
+    places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
+    return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
+
+
+def _scenario(situation: Situation, member: str) -> tuple[str, list[str]]:
+    """(program, preloads) of the dry run that shows what loading `member` maps."""
+    path = situation.layout.path_of(member)
+    if situation.images[member].is_executable:
+        return path, []
+    if situation.target.python is not None and _can_be_preloaded(path):
+        return situation.target.python, [path]
+    libc = own_libc(situation)
+    return path, [libc] if libc and _can_be_preloaded(libc) else []
+
+
+def _can_be_preloaded(path: str) -> bool:
+    """LD_PRELOAD is a list with spaces and colons between the paths; nothing quotes them (ld.so(8))."""
+    return not {" ", ":"} & {*path}
+
+
+def _shown(found: LoaderMap, layout: Layout) -> LoaderMap:
+    """The map without the temporary directory, which is gone when it is read."""
+    return replace(
+        found,
+        objects=tuple((layout.shown(name), layout.shown(path)) for name, path in found.objects),
+        problems=tuple(layout.shown(line) for line in found.problems),
+    )
+
+
+def _compare(situation: Situation, member: str, closure: Closure, found: LoaderMap) -> Iterator[Finding]:
+    # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
+    expected = predicted(closure) if closure.objects[0].image.needed else ()
+    expected_missing = tuple(edge.soname for edge in closure.missing)
+    if closure.fatal is not None and found.died:
+        return
+    same = (expected, expected_missing) == (found.objects, found.missing)
+    if same and closure.fatal is None and not found.died:
+        return
+    wanted = _lines(expected, expected_missing, [closure.fatal] if closure.fatal else [])
+    real = _lines(found.objects, found.missing, found.problems if found.died else [])
+    odd = [line for line in wanted if line not in real] + [line for line in real if line not in wanted]
+    what = f"they differ in {'; '.join(odd)}" if odd else "the order differs"
+    message = f"{what}. Predicted: {'; '.join(wanted)}. The loader: {'; '.join(real)}"
+    others = [line for line in found.problems if line not in real and "undefined symbol" not in line]
+    message += f". It says: {'; '.join(others)}" if others else ""
+    yield finding("RLK601", member, situation.layout.shown(message))
+
+
+def _symbols(situation: Situation) -> dict[str, SymbolTable]:
+    """The symbols of the members as they lie on the disk, by what the simulation knows them as."""
+    tables = {}
+    for name, image in situation.images.items():
+        with map_file(situation.files.host(situation.layout.path_of(name))) as buffer:
+            tables[image.path] = read_symbols(buffer)
+    return tables
+
+
+def _compare_symbols(
+    situation: Situation, member: str, bindings: Bindings, found: LoaderMap
+) -> Iterator[Finding]:
+    """Compare the symbols that the loader leaves open with those that binding predicts."""
+    if found.died or found.missing:
+        return  # it says nothing of symbols then, or too much
+    outside = [item for item in bindings.explained if item.target is None]
+    predicted_open = {(item.path, item.name, item.version) for item in bindings.unbound}
+    predicted_open |= {(item.path, item.name, item.version) for item in outside}
+    real_open = {
+        (match["path"], match["name"], match["version"])
+        for line in found.problems
+        if (match := _UNDEFINED.fullmatch(line))
+    }
+    if predicted_open == real_open:
+        return
+    only_here = [_symbol(*item) for item in sorted(predicted_open - real_open, key=str)]
+    only_there = [_symbol(*item) for item in sorted(real_open - predicted_open, key=str)]
+    message = f"open symbols differ. Predicted only: {some(only_here) or 'none'}. The loader only: {some(only_there) or 'none'}"
+    yield finding("RLK601", member, situation.layout.shown(message))
+
+
+def _symbol(path: str, name: str, version: str | None) -> str:
+    return f"{name}{'@' + version if version else ''} of {path}"
+
+
+def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems: Iterable[str]) -> list[str]:
+    return [
+        *(f"{name} => {path}" for name, path in objects),
+        *(f"{name} => not found" for name in missing),
+        *problems,
+    ]
+
+
+def _complaints(situation: Situation, member: str, found: LoaderMap) -> Iterator[Finding]:
+    """What the loader refuses to go on with, besides libraries that it does not find."""
+    shown = situation.layout.shown
+    if found.died:
+        yield finding("RLK105", member, f"the loader dies: {shown('; '.join(found.problems))}")
+    for line in found.problems:
+        if match := _VERSION.search(line):
+            message = f"the loader finds no version {match['version']} in {shown(match['supplier'])}"
+            yield finding("RLK301", shown(match["requester"]), message)

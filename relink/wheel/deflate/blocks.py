@@ -1,0 +1,272 @@
+"""Where the blocks of a deflate stream (RFC 1951) begin, when what it inflates to is known.
+
+No inflater tells that. But it stops behind a block that says it is the last, and every block begins with the bit that says so:
+each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit the
+next block begins, its header mostly tells, and if not, what the block inflates to when it is ended there.
+
+So blocks are walked through, from the beginning of the stream or from near its end, where a header is looked for before anything
+is inflated. That it is one shows then: the stream is inflated up to there, and ended, and from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from isal import isal_zlib
+
+from relink.wheel.deflate.bits import FILLING, LAST, Reader, taken
+from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
+
+__all__ = ["Blocks", "find_split"]
+
+_AHEAD: Final = 1 << 20
+_FEED: Final = 64 << 10
+_OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
+_LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
+_HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
+_SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
+_TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
+_SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
+_FAR: Final = 1 << 20  # compressed bytes that are searched in all
+_TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
+# So little of a stream, in which most edits are, is left behind the split: a twelfth, or of a short one up to a third.
+_LATE, _LATEST, _BEHIND = 12, 3, 3 << 20
+_PATIENCE: Final = 64 << 20
+_SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
+"""What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a block ends.
+
+    :ivar start: of the content behind it.
+    :ivar byte: the one in the stream that its last bit is in; `aligned`: that is the last one there.
+    """
+
+    start: int
+    byte: int
+    aligned: bool
+    last: bool
+
+
+class Blocks:
+    """The blocks of one stream. What would take long, since the stream is odd or made for it, is not found.
+
+    :param read: reads the stream.
+    :param length: of the stream in bytes.
+    :param content: what it inflates to: all of it, from one whose checksum is right.
+    :param split: a block that has been seen to be one (:func:`relink.wheel.deflate.stream.inflate_into`).
+    """
+
+    def __init__(self, read: Reader, length: int, content: memoryview, split: Block | None = None) -> None:
+        self._read = _buffered(read, length)
+        self._length = length
+        self._content = content
+        self._end: Block = (8 * length, len(content))
+        self._split = split or (0, 0)
+        self._known: Block = (0, 0)
+        self._patience = 2 * len(content) + _PATIENCE  # bytes that may be inflated in all
+
+    def after(self, place: int) -> Block | None:
+        """Return the first block that begins at or behind a place in the content, or the stream's end if none does."""
+        return next((block for block in self._walk(place) if block[1] >= place), None)
+
+    def before(self, place: int) -> Block | None:
+        """Return the last block that begins at or before a place in the content."""
+        found = None
+        for block in self._walk(place):
+            if block[1] > place or block == self._end:
+                break
+            found = block
+        return found
+
+    def _walk(self, place: int) -> Iterator[Block]:
+        """Yield blocks one after the other, at last the end, from one that begins at or before `place`."""
+        at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
+        before: tuple[Block, _End] | None = None  # the last block, if where the next one begins is a guess
+        while at is not None:
+            if at == self._end:
+                yield at
+                return
+            end = self._inflate(at)
+            if end is None:
+                at, before = self._tried(*before) if before else None, None
+                continue
+            self._known = at
+            yield at
+            self._patience -= max(0, _SMALL - (end.start - at[1]))
+            at, before = self._next(at, end)
+
+    def _next(self, at: Block, end: _End) -> tuple[Block | None, tuple[Block, _End] | None]:
+        """Return what follows on a block, and, if that is a guess, what it is made from."""
+        if end.last:
+            return self._end, None
+        if end.aligned:
+            return (8 * end.byte + 8, end.start), None
+        bit = _guess(self._read, end.byte)
+        return (self._tried(at, end), None) if bit is None else ((bit, end.start), (at, end))
+
+    def _inflate(self, at: Block) -> _End | None:
+        """Inflate one block; None if it does not give what the content is there, or is the last one and the end is elsewhere."""
+        bit, start = at
+        byte, place = divmod(bit, 8)
+        text = self._read(byte, _FEED)
+        if not text:
+            return None
+        header = int.from_bytes(text[:2], "little") >> place
+        number, count = FILLING[place]
+        number |= (text[0] >> place | 1) << count
+        feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
+        inflater = isal_zlib.decompressobj(-15, self._window(start))
+        stop = start
+        while not inflater.eof:
+            byte += len(text)
+            try:
+                parts = inflated(inflater, feed, _OUTPUT) if text else ()
+            except InflateError:
+                return None
+            for data in parts:
+                if stop + len(data) > start + _LARGEST or not self._is(stop, data):
+                    return None
+                stop += len(data)
+            if not (text and self._patience > 0):
+                return None
+            if not inflater.eof:
+                feed = text = self._read(byte, _FEED)
+        byte -= len(inflater.unused_data)
+        last = bool(header & 1)
+        if last and (byte, stop) != (self._length, len(self._content)):
+            return None
+        return _End(stop, byte - 1, header & 0b110 == 0, last)
+
+    def _tried(self, at: Block, end: _End) -> Block | None:
+        """Return what follows on a block: the bit at which this, ended there, inflates to what it did."""
+        first, start = at
+        for bit in range(8 * end.byte + 1, 8 * end.byte + 9):
+            feed = b"".join(taken(self._read, first, bit, LAST))
+            inflater = isal_zlib.decompressobj(-15, self._window(start))
+            self._patience -= _TRY
+            with suppress(InflateError):
+                data = b"".join(inflated(inflater, feed, end.start - start))
+                ended = inflater.eof and not inflater.unused_data
+                if ended and len(data) == end.start - start and self._is(start, data):
+                    return bit, end.start
+        return None
+
+    def _window(self, start: int) -> bytes:
+        """Return the content that a block which begins at `start` may refer back to."""
+        return bytes(self._content[max(0, start - WINDOW) : start])
+
+    def _is(self, place: int, data: bytes) -> bool:
+        """Whether the content is this at a place."""
+        self._patience -= len(data)
+        return bytes(self._content[place : place + len(data)]) == data
+
+
+def find_split(read: Reader, length: int) -> int | None:
+    """Return the bit where a block seems to begin, after most of a stream; whether one does is seen by who divides it there.
+
+    :param length: of the stream in bytes.
+    """
+    begin = length - max(length // _LATE, min(length // _LATEST, _BEHIND))
+    tries = _TRIES
+    for at in range(begin, min(length, begin + _FAR), _SEARCHED):
+        for header in _headers(read(at, min(_SEARCHED + _HEADER, length - at))):
+            bit = 8 * at + header
+            inflater = isal_zlib.decompressobj(-15, bytes(WINDOW))
+            with suppress(InflateError):
+                for piece in taken(read, bit, 8 * min(length, at + _FEED), (0, 0)):
+                    inflater.decompress(piece, _OUTPUT)
+                return bit
+            tries -= 1
+            if not tries:
+                return None
+    return None
+
+
+def _buffered(read: Reader, length: int) -> Reader:
+    """Read far more than is asked for, since what comes next is asked for soon; nothing behind the end."""
+    start = 0
+    text = b""
+
+    def get(at: int, size: int) -> bytes:
+        nonlocal start, text
+        size = min(size, length - at)
+        if not start <= at <= at + size <= start + len(text):
+            start, text = at, read(at, min(max(size, _AHEAD), length - at))
+        return text[at - start : at - start + size]
+
+    return get
+
+
+def _guess(read: Reader, byte: int) -> int | None:
+    """Return the one bit behind the first of `byte`, or at its end, where the header of a dynamic block could begin.
+
+    That is, its numbers are possible, and the code of its code lengths is complete (RFC 1951, 3.2.3 and 3.2.7). None if there is
+    not just one.
+    """
+    number = int.from_bytes(read(byte, _HEADER), "little")
+    found = None
+    for bit in range(8 * byte + 1, 8 * byte + 9):
+        number >>= 1
+        if number & 0b110 == 0b100 and number >> 3 & 31 <= 29 and number >> 8 & 31 <= 29:
+            sizes = range(17, 17 + 3 * ((number >> 13 & 15) + 4), 3)
+            if sum(_SHARE[number >> size & 7] for size in sizes) == 128:
+                if found is not None:
+                    return None
+                found = bit
+    return found
+
+
+def _headers(text: bytes) -> Iterator[int]:
+    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`_guess` tells them.
+
+    All bits are looked at at once: each number below has one of them for each bit of the text.
+    """
+    bits = int.from_bytes(text, "little")
+    every = (1 << max(0, 8 * len(text) - 8 * _HEADER)) - 1
+    possible = bits >> 2 & ~(bits >> 1 | bits) & every
+    for first in (4, 9):  # 30 and 31 are no number of codes
+        possible &= ~(bits >> first & bits >> first + 1 & bits >> first + 2 & bits >> first + 3)
+    total = [0] * 8
+    for place, counted in enumerate(_counted(bits >> 13, every)):
+        one, two, four = (bits >> 17 + 3 * place + more & counted for more in range(3))
+        none, some = counted & ~(one | two), one & ~two
+        # A length of n takes 128 >> n: that bit of the sum.
+        shares = [
+            one & two & four,
+            two & four & ~one,
+            some & four,
+            none & four,
+            one & two & ~four,
+            two & ~(one | four),
+            some & ~four,
+        ]
+        carry = 0
+        for weight, share in enumerate((*shares, 0)):
+            was = total[weight]
+            total[weight] = was ^ share ^ carry
+            carry = was & share | carry & (was ^ share)
+        possible &= ~carry  # more than 255
+    possible &= total[7]
+    for less in total[:7]:
+        possible &= ~less
+    while possible:
+        lowest = possible & -possible
+        yield lowest.bit_length() - 1
+        possible ^= lowest
+
+
+def _counted(numbers: int, every: int) -> Iterator[int]:
+    """Yield for each of 19 code lengths the headers that have it: four do, and as many more as the number at a bit says."""
+    for most in range(-3, 16):
+        enough = every
+        if most > 0:
+            for place in range(4):
+                bit = numbers >> place
+                enough = bit & enough if most >> place & 1 else bit | enough
+        yield enough & every

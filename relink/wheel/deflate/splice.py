@@ -1,0 +1,188 @@
+"""Deflated data taken over as it is: blocks of an old stream inside of a new one.
+
+A deflate stream (RFC 1951) is a row of blocks, each of which begins at any bit and refers to at most 32 KiB of content before it.
+Where a stretch of content stays what it was, the blocks in it mean the same in another stream behind the same 32 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+from isal import isal_zlib
+
+from relink.wheel.deflate.bits import EMPTY_STORED, STORED, Reader, taken
+from relink.wheel.deflate.blocks import Blocks
+from relink.wheel.deflate.inflate import WINDOW, Block, crc_before
+
+__all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+LEAST: Final = 1 << 20
+"""Bytes of a stretch below which deflating it anew is done in no time."""
+
+# What a deflater gives depends on how its input is cut, so the input is always cut alike.
+_BLOCK: Final = 1 << 20
+
+
+class Deflater(Protocol):
+    """A raw deflate compressor of isal or zlib."""
+
+    def compress(self, data: Buffer, /) -> bytes:
+        """Take content; return what of it is ready."""
+
+    def flush(self, mode: int = ..., /) -> bytes:
+        """Return the rest, to a byte's end, and end the stream unless `mode` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives.
+
+    :ivar crc: CRC-32 of that content, if it is known.
+    """
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    read: Reader
+    crc: int | None = None
+
+    def stream(self) -> Iterator[bytes]:
+        """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
+        yield from taken(self.read, self.first, self.last, STORED)
+        yield EMPTY_STORED
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a joined stream that are whole blocks: those of a span, or new ones.
+
+    :ivar length: of the stream; `size`: of the content that it stands for.
+    :ivar crc: CRC-32 of that content.
+    """
+
+    length: int
+    size: int
+    crc: int
+    span: Span | None = None
+
+
+def find_spans(
+    read: Reader,
+    length: int,
+    content: memoryview,
+    crc: int,
+    stretches: Iterable[range],
+    split: Block | None = None,
+) -> tuple[Span, ...]:
+    """Return the blocks that lie in stretches of content and, with what they refer back to, need nothing before these.
+
+    :param length: of the stream in bytes; `content`: of all of it, and `crc`: its CRC-32.
+    :param split: as for :class:`relink.wheel.deflate.blocks.Blocks`.
+    :param stretches: in order and apart; those below :data:`LEAST` are left out.
+    """
+    blocks = Blocks(read, length, content, split)
+    found = []
+    for stretch in stretches:
+        if len(stretch) < LEAST:
+            continue
+        first = blocks.after(stretch.start + WINDOW if stretch.start else 0)
+        last = blocks.before(stretch.stop)
+        if first and last and first < last:
+            found.append(Span(first[1], last[1], first[0], last[0], read))
+    return tuple(_with_crc(found, content, crc))
+
+
+def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:
+    """Tell the largest span its CRC, which that of all the content and those of what is around it give."""
+    largest = max(spans, key=lambda span: span.stop - span.start, default=None)
+    for span in spans:
+        if span is not largest:
+            yield span
+            continue
+        before, behind = isal_zlib.crc32(content[: span.start]), isal_zlib.crc32(content[span.stop :])
+        until = crc_before(crc, behind, len(content) - span.stop)
+        # Of a and b joined it is that of a, shifted by b's length, xor that of b: so that of b can be had back.
+        yield replace(span, crc=isal_zlib.crc32_combine(before, until, span.stop - span.start))
+
+
+class Joiner:
+    """Makes one deflate stream of new content and of spans of old streams.
+
+    :param deflater: makes a compressor; a new one begins behind each span.
+    :param write: takes what is to be written.
+    """
+
+    def __init__(
+        self, deflater: Callable[[], Deflater], spans: Sequence[Span], write: Callable[[Buffer], object]
+    ) -> None:
+        self._new = deflater
+        self._write = write
+        self._spans = [*spans]
+        self._deflater = deflater()
+        self._position = 0
+        self._taken: Span | None = None  # what the next content lies in
+        self._waiting = bytearray()  # new content that is not a whole block
+        self._pieces: list[Piece] = []
+        self._length = self._size = self._crc = 0  # of the piece that is being made
+
+    def add(self, content: Buffer) -> None:
+        """Add the next content; that of a span is not deflated."""
+        view = memoryview(content)
+        while view:
+            if self._spans and self._position == self._spans[0].start:
+                self._taken = self._spans.pop(0)
+                self._take_over(self._taken)
+            if self._taken:
+                part = view[: self._taken.stop - self._position]
+            else:
+                stop = self._position // _BLOCK * _BLOCK + _BLOCK
+                if self._spans:
+                    stop = min(stop, self._spans[0].start)
+                part = view[: stop - self._position]
+                self._deflate(part, whole=self._position + len(part) == stop)
+            self._size += len(part)
+            if self._taken is None or self._taken.crc is None:
+                self._crc = isal_zlib.crc32(part, self._crc)
+            self._position += len(part)
+            view = view[len(part) :]
+            if self._taken and self._position == self._taken.stop:
+                self._end_piece(self._taken)
+                self._taken = None
+
+    def finish(self) -> tuple[Piece, ...]:
+        """End the stream; return the pieces that it is made of."""
+        self._deflate(b"", whole=True)
+        self._put(self._deflater.flush())
+        self._end_piece()
+        return tuple(self._pieces)
+
+    def _deflate(self, part: Buffer, *, whole: bool) -> None:
+        if whole and not self._waiting:
+            self._put(self._deflater.compress(part))
+            return
+        self._waiting += part
+        if whole:
+            self._put(self._deflater.compress(self._waiting))
+            self._waiting = bytearray()
+
+    def _take_over(self, span: Span) -> None:
+        if span.start:
+            self._put(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
+            self._end_piece()
+        self._deflater = self._new()
+        for data in span.stream():
+            self._put(data)
+
+    def _end_piece(self, span: Span | None = None) -> None:
+        crc = self._crc if span is None or span.crc is None else span.crc
+        self._pieces.append(Piece(self._length, self._size, crc, span))
+        self._length = self._size = self._crc = 0
+
+    def _put(self, data: Buffer) -> None:
+        self._write(data)
+        self._length += len(data)

@@ -1,0 +1,197 @@
+"""plan.model: a plan survives JSON unchanged, what is no plan is refused by its place, and a file's plan says what to edit."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relink.elf.patchelf import ElfEdit
+from relink.errors import UsageError
+from relink.findings.model import Finding, Level
+from relink.plans.model import (
+    Action,
+    FilePlan,
+    InterpreterChange,
+    NeededDecision,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+    from_json,
+    plain,
+    to_json,
+)
+
+# Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
+TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.builds(Plan))
+def test_a_plan_survives_json(plan: Plan) -> None:
+    as_data = to_json(plan)
+    assert from_json(as_data) == plan
+    text = json.dumps(as_data, sort_keys=True)
+    assert from_json(text) == plan
+    assert json.dumps(to_json(from_json(text)), sort_keys=True) == text
+
+
+@settings(max_examples=50, deadline=None)
+@given(TEXT)
+def test_names_that_are_not_utf_8_survive(text: str) -> None:
+    plan = replace(PLAN, output=text)
+    assert from_json(json.dumps(to_json(plan))) == plan
+
+
+def needed(soname: str, action: Action = "keep", after: str | None = "same") -> NeededDecision:
+    return NeededDecision(soname, action, soname if after == "same" else after, None, None, "provider")
+
+
+NOTHING = RpathChange("/r", "/r", "rpath", "rpath")
+LIBRARY = InterpreterChange(None, None)
+FILE = FilePlan("a.so", "nothing", (needed("liba.so"),), NOTHING, LIBRARY, (("liba.so", "/p/liba.so"),))
+PLAN = Plan(
+    WheelFacts("x.whl", "00", "x", "1", ("py3-none-any",)),
+    "x.whl",
+    TargetFacts("/ld.so", "2.36", ("/lib",)),
+    (ProviderFacts("prefix", "/opt/rocm", "7.2"),),
+    (FILE,),
+    (Finding("RLK110", "info", "libz.so", "from the system", "nothing"),),
+)
+
+
+# What a plan says
+
+
+@pytest.mark.parametrize(
+    ("file", "edit"),
+    [
+        (FILE, ElfEdit()),
+        (replace(FILE, rpath=RpathChange("/r", "/n", "rpath", "runpath")), ElfEdit("/n", "runpath")),
+        (replace(FILE, rpath=RpathChange("/r", "/r", "rpath", "runpath")), ElfEdit("/r", "runpath")),
+        (replace(FILE, rpath=RpathChange("/r", "/n", "rpath", "rpath")), ElfEdit("/n", "rpath")),
+        (replace(FILE, rpath=RpathChange(None, "/n", None, "rpath")), ElfEdit("/n", "rpath")),
+        (replace(FILE, rpath=RpathChange("/r", None, "rpath", None)), ElfEdit("", None)),
+        (replace(FILE, rpath=RpathChange("", None, "runpath", None)), ElfEdit("", None)),
+        (replace(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
+        (replace(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
+        (replace(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
+        (
+            replace(
+                FILE,
+                needed=(
+                    needed("libk.so"),
+                    needed("libold.so.1", "substitute", "libold.so.2"),
+                    needed("libz.so", "add"),
+                    needed("libgone.so", "drop", None),
+                    needed("liba.so", "add"),
+                ),
+            ),
+            ElfEdit(
+                replace=(("libold.so.1", "libold.so.2"),), remove=("libgone.so",), add=("libz.so", "liba.so")
+            ),
+        ),
+    ],
+)
+def test_the_edit_of_a_file(file: FilePlan, edit: ElfEdit) -> None:
+    assert file.edit == edit
+    assert file.changed is bool(edit)
+    plan = replace(PLAN, files=(FILE, file))
+    assert plan.empty is not bool(edit)
+
+
+def test_a_plan_with_an_error_may_not_be_written() -> None:
+    assert PLAN.may_write
+    levels: dict[Level, bool] = {"info": True, "warning": True, "error": False}
+    for level, may in levels.items():
+        found = replace(PLAN.findings[0], level=level)
+        assert replace(PLAN, findings=(*PLAN.findings, found)).may_write is may
+
+
+def test_plain() -> None:
+    assert plain({"a": (1, [FILE.rpath])}) == {
+        "a": [1, [{"before": "/r", "after": "/r", "kind_before": "rpath", "kind_after": "rpath"}]]
+    }
+    assert plain(FILE)["closure"] == [["liba.so", "/p/liba.so"]]
+
+
+# What is no plan
+
+
+def test_what_has_a_default_may_be_left_out() -> None:
+    data = to_json(PLAN)
+    del data["findings"], data["files"][0]["closure"], data["files"][0]["needed"][0]["evidence"]
+    assert from_json(data) == replace(PLAN, findings=(), files=(replace(FILE, closure=()),))
+
+
+Path = tuple[str | int, ...]
+LOST = object()
+
+
+def changed(path: Path, value: object) -> dict[str, Any]:
+    data = to_json(PLAN)
+    place: Any = data
+    for step in path[:-1]:
+        place = place[step]
+    if value is LOST:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("wheel", "sha256"), 5, "plan.wheel.sha256: str was expected"),
+        (("wheel",), [], "plan.wheel: an object was expected"),
+        (("wheel", "sha256"), LOST, "plan.wheel: unknown keys [], missing keys ['sha256']"),
+        (("wheel", "more"), 1, "plan.wheel: unknown keys ['more'], missing keys []"),
+        (("wheel", "tags"), "x", "plan.wheel.tags: a list was expected"),
+        (("wheel", "tags", 0), None, "plan.wheel.tags[0]: str was expected"),
+        (("surplus",), 1, "plan: unknown keys ['surplus'], missing keys []"),
+        (("output",), None, "plan.output: str was expected"),
+        (("files",), {}, "plan.files: a list was expected"),
+        (("files", 0, "strategy"), "guess", "plan.files[0].strategy: 'guess' is none of ('nothing', "),
+        (("files", 0, "strategy"), [], "plan.files[0].strategy: [] is none of "),
+        (("files", 0, "served"), 1, "plan.files[0].served: bool was expected"),
+        (("files", 0, "needed", 0, "action"), "keeps", "plan.files[0].needed[0].action: 'keeps' is none of"),
+        (("files", 0, "needed", 0, "resolved"), 1, "plan.files[0].needed[0].resolved: str was expected"),
+        (("files", 0, "closure", 0), ["a"], "plan.files[0].closure[0]: 2 items were expected"),
+        (("files", 0, "closure", 0, 1), 7, "plan.files[0].closure[0][1]: str was expected"),
+        (("findings", 0, "level"), "fatal", "plan.findings[0].level: 'fatal' is none of"),
+        (("providers", 0), None, "plan.providers[0]: an object was expected"),
+    ],
+)
+def test_the_place_of_an_error_is_named(path: Path, value: object, message: str) -> None:
+    data = changed(path, value)
+    for given_as in (data, json.dumps(data)):
+        with pytest.raises(UsageError) as caught:
+            from_json(given_as)
+        assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "3", '"x"', "{}", '{"schema": "relink.plan/2"}', "[" * 200_000, "\x00"]
+)
+def test_what_is_no_plan_at_all(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^(the plan is not JSON|this is not a plan of the kind)"):
+        from_json(text)
+
+
+def test_reading_leaves_the_data_as_it_is() -> None:
+    data = to_json(PLAN)
+    again = copy.deepcopy(data)
+    from_json(data)
+    assert data == again
+
+
+def test_every_action_is_one_that_an_edit_knows() -> None:
+    assert set(get_args(Action)) == {"keep", "substitute", "drop", "add"}

@@ -1,0 +1,239 @@
+"""Decisions about real compiled libraries: which strategy is taken, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relink.plans.model import FilePlan
+from relink.profiles import Profile
+from relink.resolve.decide import Decisions
+from tests.unit.resolve.scenes import Scene, codes
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+USES = "extern int {0}(void); int uses_{0}(void){{return {0}();}}"  # an import that the libraries here do not export
+
+
+def only(decisions: Decisions) -> FilePlan:
+    (file,) = decisions.files
+    return file
+
+
+def test_what_loads_is_left_alone(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.member("demo/a.so", [])
+    decisions = scene.decide()
+    assert only(decisions).strategy == "nothing"
+    assert not only(decisions).changed
+    assert codes(decisions) == []
+
+
+def test_runpath_of_exactly_the_directory_used(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.provide("lib64/libother.so.1")
+    scene.member("demo/a.so", ["libhip.so.1"])
+    file = only(scene.decide())
+    assert file.strategy == "runpath"
+    assert file.rpath.after == str(scene.prefix / "lib")
+    assert file.rpath.kind_after == "runpath"
+    assert [(entry.action, entry.origin) for entry in file.needed] == [("keep", "provider")]
+
+
+def test_transitive_libraries_take_an_rpath(scene: Scene) -> None:
+    scene.provide("lib/libdeep.so.1")
+    scene.provide("lib/libhip.so.1", ["libdeep.so.1"])
+    scene.member("demo/a.so", ["libhip.so.1"])
+    decisions = scene.decide()
+    assert only(decisions).strategy == "rpath"
+    assert only(decisions).rpath.kind_after == "rpath"
+    assert "RLK206" in codes(decisions)
+
+
+def test_a_runpath_in_the_prefix_cuts_the_rpath_so_the_closure_is_flattened(scene: Scene) -> None:
+    scene.provide("lib/libdeep.so.1")
+    scene.provide("lib/libmid.so.1", ["libdeep.so.1"], flags=["-Wl,--enable-new-dtags,-rpath,/nowhere"])
+    scene.provide("lib/libhip.so.1", ["libmid.so.1"])
+    scene.member("demo/a.so", ["libhip.so.1"])
+    decisions = scene.decide()
+    file = only(decisions)
+    assert file.strategy == "flatten"
+    assert file.edit.add == ("libmid.so.1", "libdeep.so.1")
+    assert [entry.soname for entry in file.needed] == ["libhip.so.1", "libmid.so.1", "libdeep.so.1"]
+    added = file.needed[-1]
+    assert "libmid.so.1, which cannot find it by itself" in added.evidence[0]
+    assert "RLK205" in codes(decisions)
+
+
+def test_the_second_plan_is_empty(scene: Scene) -> None:
+    scene.provide("lib/libdeep.so.1")
+    scene.provide("lib/libmid.so.1", ["libdeep.so.1"], flags=["-Wl,--enable-new-dtags,-rpath,/nowhere"])
+    scene.member("demo/a.so", ["libmid.so.1"], flags=["-Wl,--enable-new-dtags,-rpath,/opt/rocm-9/lib:"])
+    again = scene.decide_again(scene.decide())
+    assert not any(file.changed for file in again.files)
+    assert codes(again) == []
+
+
+def test_vendor_empty_and_relative_entries_go(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    rpath = "$ORIGIN:/opt/rocm-9.9.9/lib:build/lib::$ORIGIN/../../../../elsewhere"
+    scene.member("demo/a.so", ["libhip.so.1"], flags=[f"-Wl,--enable-new-dtags,-rpath,{rpath}"])
+    decisions = scene.decide()
+    assert only(decisions).rpath.after == f"$ORIGIN:{scene.prefix}/lib"
+    assert codes(decisions) == ["RLK201", "RLK202", "RLK203"]
+
+
+def test_clean_up_alone_is_reason_to_edit(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.member("demo/a.so", [], flags=["-Wl,--enable-new-dtags,-rpath,/opt/rocm-9.9.9/lib:"])
+    file = only(scene.decide())
+    assert file.changed
+    assert file.rpath.after is None
+
+
+def test_siblings_stay_unless_the_profile_says_otherwise(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    flags = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN/../_rocm_sdk_core/lib"]
+    scene.member("demo/a.so", ["libhip.so.1"], flags=flags)
+    kept = scene.decide()
+    assert only(kept).rpath.after == f"{scene.prefix}/lib:$ORIGIN/../_rocm_sdk_core/lib"
+    scene.profile = Profile("p", rpath_drop=("$ORIGIN/*_rocm_sdk_*",))
+    dropped = scene.decide()
+    assert only(dropped).rpath.after == f"{scene.prefix}/lib"
+    assert codes(kept) == codes(dropped) == ["RLK204"]
+
+
+def test_own_members_are_found_by_origin(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.member("demo/libs/libown.so.1", ["libhip.so.1"])
+    scene.member("demo/a.so", ["libown.so.1"], flags=["-Wl,--enable-new-dtags,-rpath,$ORIGIN/libs"])
+    plans = {file.path: file for file in scene.decide().files}
+    assert plans["demo/libs/libown.so.1"].strategy == "runpath"
+    assert plans["demo/a.so"].strategy == "nothing"
+    assert plans["demo/a.so"].needed[0].origin == "wheel"
+    assert plans["demo/a.so"].needed[0].resolved == "$WHEEL/demo/libs/libown.so.1"
+
+
+def test_all_missing_libraries_at_once_with_what_there_is_instead(scene: Scene) -> None:
+    scene.provide("lib/libsmi.so.7")
+    scene.member("demo/a.so", ["libsmi.so.1", "libtracer.so.4"], USES.format("tracer"))
+    decisions = scene.decide()
+    missing = {found.subject: found for found in decisions.findings if found.code == "RLK101"}
+    assert set(missing) == {"libsmi.so.1", "libtracer.so.4"}
+    assert "the prefix has libsmi.so.7" in missing["libsmi.so.1"].message
+    assert "nothing of that name" in missing["libtracer.so.4"].message
+    assert all(found.level == "error" for found in missing.values())
+
+
+@pytest.mark.parametrize("pattern", ["libtracer.so.4", "libtracer.so", "libtracer", "libtr*"])
+def test_allowed_missing(scene: Scene, pattern: str) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.allow_missing = (pattern, "libnever*")
+    scene.member("demo/a.so", ["libhip.so.1", "libtracer.so.4"])
+    decisions = scene.decide()
+    assert codes(decisions) == ["RLK102", "RLK109"]
+    assert [entry.origin for entry in only(decisions).needed] == ["provider", "assumed"]
+
+
+def test_a_wide_allowance_does_not_keep_the_prefix_from_serving(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    scene.allow_missing = ("lib*",)
+    scene.member("demo/a.so", ["libhip.so.1", "libtracer.so.4"])
+    file = only(scene.decide())
+    assert file.rpath.after == f"{scene.prefix}/lib"
+    assert [entry.origin for entry in file.needed] == ["provider", "assumed"]
+
+
+def test_what_the_prefix_has_is_not_taken_from_elsewhere(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    elsewhere = scene.root / "elsewhere"
+    scene.library(elsewhere / "libhip.so.1", [], "int f(void){return 3;}")
+    scene.member("demo/a.so", ["libhip.so.1"], flags=[f"-Wl,--enable-new-dtags,-rpath,{elsewhere}"])
+    decisions = scene.decide()
+    assert only(decisions).rpath.after == f"{scene.prefix}/lib"
+    assert codes(decisions) == ["RLK201"]
+
+
+def test_a_prefix_library_that_looks_elsewhere_is_overruled(scene: Scene) -> None:
+    elsewhere = scene.root / "elsewhere"
+    scene.library(elsewhere / "libdeep.so.1", [], "int deep(void){return 3;}")
+    scene.provide("lib/libdeep.so.1", source="int deep(void){return 1;}")
+    scene.provide("lib/libhip.so.1", ["libdeep.so.1"], flags=[f"-Wl,--enable-new-dtags,-rpath,{elsewhere}"])
+    scene.member("demo/a.so", ["libhip.so.1"])
+    file = only(scene.decide())
+    assert file.edit.add == ("libdeep.so.1",)
+    assert ("libdeep.so.1", f"{scene.prefix}/lib/libdeep.so.1") in file.closure
+
+
+def test_a_directory_that_serves_what_the_prefix_lacks_stays(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    elsewhere = scene.root / "elsewhere"
+    scene.library(elsewhere / "libmine.so.1")
+    flags = [f"-Wl,--enable-new-dtags,-rpath,{elsewhere}:/opt/rocm-9/lib"]
+    scene.member("demo/a.so", ["libhip.so.1", "libmine.so.1"], flags=flags)
+    assert only(scene.decide()).rpath.after == f"{scene.prefix}/lib:{elsewhere}"
+
+
+def test_unserved_variants_stay_as_they_are(scene: Scene) -> None:
+    scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
+    scene.provide("lib/libhip.so.7")
+    flags = ["-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"]
+    scene.member("demo/lib_rocm6.so", ["libhip.so.6"], USES.format("hip6"), flags)
+    scene.member("demo/lib_rocm7.so", ["libhip.so.7"], flags=["-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"])
+    decisions = scene.decide()
+    plans = {file.path: file for file in decisions.files}
+    assert not plans["demo/lib_rocm6.so"].changed
+    assert not plans["demo/lib_rocm6.so"].served
+    assert plans["demo/lib_rocm7.so"].changed
+    assert [found.level for found in decisions.findings if found.code == "RLK103"] == ["info"]
+
+
+def test_an_unserved_variant_keeps_even_what_could_be_dropped(scene: Scene) -> None:
+    scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
+    scene.provide("lib/libhip.so.7")
+    # A version record says whose hip6 is, so nothing stands against dropping libunused but that the variant is not served.
+    flags = [scene.versions("HIP_6:hip6")]
+    hip6 = scene.library(scene.root / "old" / "libhip.so.6", [], "int hip6(void){return 6;}", flags)
+    scene.member("demo/lib_rocm6.so", ["libunused.so.1"], USES.format("hip6"), [str(hip6)])
+    scene.member("demo/lib_rocm7.so", ["libhip.so.7"])
+    plans = {file.path: file for file in scene.decide().files}
+    assert not plans["demo/lib_rocm6.so"].changed
+    assert {entry.action for entry in plans["demo/lib_rocm6.so"].needed} == {"keep"}
+
+
+def test_no_variant_served_is_an_error(scene: Scene) -> None:
+    scene.profile = Profile("p", variants=("demo/lib_rocm*.so",))
+    scene.provide("lib/libelse.so.7")
+    scene.member("demo/lib_rocm6.so", ["libhip.so.6"], USES.format("hip6"))
+    assert codes(scene.decide()) == ["RLK103", "RLK104"]
+
+
+def test_a_linker_script_under_a_needed_name(scene: Scene) -> None:
+    scene.provide("lib/libhip.so.1")
+    (scene.prefix / "lib" / "libz9.so").write_text("INPUT(-lz9)\n")
+    scene.member("demo/a.so", ["libhip.so.1", "libz9.so"], USES.format("z9"))
+    decisions = scene.decide()
+    assert {"RLK105", "RLK106"} <= set(codes(decisions))
+
+
+def test_a_version_that_the_provider_lacks(scene: Scene) -> None:
+    script = scene.root / "v.map"
+    script.write_text("hip_4.2 { global: f; };")
+    scene.provide(
+        "lib/libhip.so.1", source="int f(void){return 1;}", flags=[f"-Wl,--version-script={script}"]
+    )
+    script.write_text("hip_4.2 { }; hip_6.0 { global: f; } hip_4.2;")
+    newer = scene.library(
+        scene.root / "newer" / "libhip.so.1", [], "int f(void){return 1;}", [f"-Wl,--version-script={script}"]
+    )
+    scene.member("demo/a.so", [], "extern int f(void); int g(void){return f();}", flags=[str(newer)])
+    decisions = scene.decide()
+    (found,) = (item for item in decisions.findings if item.code == "RLK301")
+    assert found.level == "error"
+    assert "needs hip_6.0 of libhip.so.1" in found.message
+    assert "goes up to hip_4.2" in found.message
