@@ -11,7 +11,8 @@ from contextlib import ExitStack
 
 from benchmarks.common import Skipped, directory
 from relink.loader.target import find_target
-from relink.planning import Options, plan_wheel
+from relink.options import Options
+from relink.planning import plan_wheel
 from relink.providers.prefix import open_prefix
 from relink.reading import open_wheel
 

@@ -1,145 +1,264 @@
-"""Work that hardly needs the interpreter, begun while something else is done that does: inflating and hashing."""
+"""The contents of one wheel's members between reading and writing, and the one owner of the thread that works ahead on them.
+
+Takes the path of a wheel; gives each member's content once to whoever reads it, and once more to whoever writes it. A large
+member stays in memory without its gaps (:mod:`relink.elf.hollow`): some megabytes of several hundred. The largest stays whole.
+
+Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so a thread does them while the main
+thread reads, plans and edits. No caller has to know: each method returns when its result is there.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
-from relink.elf.hollow import Cut
+from relink.elf.hollow import Cut, blank, pages_in
 from relink.elf.image import is_elf
 from relink.errors import WheelError
+from relink.progress import OnProgress
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate.bits import Reader
 from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import Limits
+from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.zipformat import DEFLATED
 
-__all__ = ["SHARE", "Hashing", "SpanFinder", "hashed_ahead", "open_ahead"]
+__all__ = ["Contents", "LoadedMember"]
 
-_WORTH: Final = 32 << 20  # bytes
-_PIECE: Final = 16 << 20
-_LARGE: Final = 8 << 20  # bytes: a smaller one is deflated anew in no time
-_GAP: Final = 64 << 10  # bytes between cuts that an edit seldom touches
-SHARE: Final = 8
-"""What is there beside the largest file takes at most so little of the memory that this takes."""
+Chunk: TypeAlias = bytes | memoryview
 
-
-def open_ahead(path: Path, limits: Limits | None = None, *, split: bool = False) -> WheelArchive:
-    """Open a wheel and begin to read its largest ELF file, if it is large and all others are far smaller.
-
-    :param split: as for :meth:`WheelArchive.read_into`.
-    :raises WheelError: it is not a wheel that can be trusted.
-    """
-    archive = WheelArchive(path, limits=limits)
-    members = sorted(archive.members.values(), key=lambda member: member.size, reverse=True)
-    others = members[1].size if len(members) > 1 else 0
-    try:
-        if members[0].size >= max(_WORTH, SHARE * others) and is_elf(archive.prefix(members[0].name, 4)):
-            archive.read_ahead(members[0].name, split=split)
-    except WheelError:
-        archive.close()
-        raise
-    return archive
+_READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
+_REUSE: Final = 8 << 20  # bytes: a smaller member is deflated anew in no time
+_JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
+_SHARE: Final = 8  # the memory of the largest member is so many times what all others may take beside it
+_CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
+# Bytes: few, since so many stay in memory; many, since each needs the interpreter lock once.
+_SLICE: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Hashing:
-    """A content that is being hashed, piece by piece.
+class LoadedMember:
+    """What is kept of a large member.
 
-    :ivar pieces: done when that much more of it has been hashed, in order.
-    :ivar digest: of all of it.
+    :ivar view: its bytes; unless `whole`, zeros in `gaps` but for `stay`, which readers of device code looked at.
+    :ivar gaps: ranges of the file that no edit touches.
     """
 
-    pieces: Sequence[Future[None]]
-    digest: Future[bytes]
-
-    def wait(self, stop: int) -> None:
-        """Wait until nothing before `stop` is needed any more."""
-        self.pieces[-(-stop // _PIECE) - 1].result()
+    view: memoryview
+    gaps: tuple[Cut, ...]
+    stay: tuple[range, ...]
+    whole: bool
 
 
-@contextmanager
-def hashed_ahead(contents: Mapping[str, tuple[str, memoryview]]) -> Iterator[Mapping[str, Hashing]]:
-    """Begin to hash contents, by name each with its algorithm; what has not been hashed at the end is left."""
-    with ThreadPoolExecutor(1, "relink-record") as pool:
+class Contents:
+    """An open wheel and what is kept of its members; a context manager, after which nothing is open or running.
 
-        def begun(algorithm: str, view: memoryview) -> Hashing:
-            digest = hashlib.new(algorithm, usedforsecurity=False)
-            starts = range(0, len(view), _PIECE)
-            pieces = [pool.submit(digest.update, view[start : start + _PIECE]) for start in starts]
-            return Hashing(pieces, pool.submit(digest.digest))
+    A large member of which all others are small parts is read ahead, from the moment of opening.
 
+    :param path: the wheel.
+    :param limits: what it may ask of this machine.
+    :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
+    :raises WheelError: it is not a wheel that can be trusted.
+    """
+
+    archive: WheelArchive
+    loaded: dict[str, LoadedMember]
+
+    def __init__(self, path: Path, limits: Limits | None = None, *, reuse: bool = False) -> None:
+        self.archive = WheelArchive(path, limits=limits)
+        self.loaded = {}
+        self._reuse = reuse
+        self._closing = threading.Event()
+        self._worker = ThreadPoolExecutor(1, "relink-contents")
+        self._reading: dict[str, Future[memoryview]] = {}
+        self._finding: dict[str, Future[tuple[Span, ...]]] = {}
+        self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
         try:
-            yield {name: begun(*content) for name, content in contents.items()}
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-class SpanFinder:
-    """Finds the deflated blocks of what edits will not touch; a context manager, at whose end nothing is waited for."""
-
-    def __init__(self, archive: WheelArchive) -> None:
-        self._archive = archive
-        self._left = threading.Event()
-        self._pool = ThreadPoolExecutor(1, "relink-blocks")
-        self._noted: dict[str, tuple[memoryview, Sequence[Cut]]] = {}
-        self._begun: dict[str, Future[tuple[Span, ...]]] = {}
+            self._read_ahead()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._left.set()
-        self._pool.shutdown(cancel_futures=True)
+        self.close()
 
-    def note(self, name: str, content: memoryview, cuts: Sequence[Cut]) -> None:
-        """Note a member's content, which must stay as it is until its spans have been found."""
-        self._noted[name] = content, cuts
+    def close(self) -> None:
+        """Stop what works ahead and close the wheel."""
+        self._closing.set()
+        self._worker.shutdown(cancel_futures=True)
+        self.archive.close()
 
-    def begin(self, name: str) -> Future[tuple[Span, ...]]:
-        """Begin with a member, if that has not been done yet; nothing is found in one that was not noted.
+    @property
+    def closing(self) -> bool:
+        """Whether :meth:`close` has been called."""
+        return self._closing.is_set()
 
-        Reading fails with WheelError.
+    @cached_property
+    def record(self) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
+        """The vendor's RECORD: its entries, and what is wrong with its lines."""
+        return read_record(self.archive)
+
+    @cached_property
+    def listed(self) -> Mapping[str, RecordEntry]:
+        """The entries of the vendor's RECORD by path."""
+        return {entry.path: entry for entry in self.record[0]}
+
+    @cached_property
+    def _largest(self) -> int:
+        return max(member.size for member in self.archive.members.values())
+
+    def _read_ahead(self) -> None:
+        first, *others = sorted(self.archive.members.values(), key=lambda member: member.size, reverse=True)
+        enough = max(_READ_AHEAD, _SHARE * others[0].size if others else 0)
+        if first.size >= enough and is_elf(self.archive.prefix(first.name, 4)):
+            self._reading[first.name] = self._worker.submit(self._read, first.name, self._check_open)
+            self._worker.submit(self.archive.sha256, self._check_open)
+
+    def _check_open(self, _more: int) -> None:
+        if self._closing.is_set():
+            raise WheelError(f"{self.archive.path} has been closed")
+
+    def _read(self, name: str, on_progress: OnProgress) -> memoryview:
+        return self.archive.read_into(name, on_progress, split=self._reuse)
+
+    def read(self, name: str, on_progress: OnProgress) -> memoryview:
+        """Return a member's content in a buffer of its own (:meth:`relink.wheel.archive.WheelArchive.read_into`).
+
+        :raises WheelError: the content is not what the archive's directory says.
+        :raises RelinkError: there is not that much memory.
         """
-        if name not in self._begun:
-            content, cuts = self._noted.pop(name, (memoryview(b""), ()))
-            member = self._archive.member(name)
-            worth = member.method == DEFLATED and member.size >= _LARGE
-            stretches = _stretches(cuts) if worth else []
-            self._begun[name] = self._pool.submit(
-                find_spans,
-                self._reader(name),
-                member.compressed_size,
-                content,
-                member.crc,
-                stretches,
-                self._archive.split(name),
-            )
-        return self._begun[name]
+        begun = self._reading.pop(name, None)
+        if begun is None:
+            return self._read(name, on_progress)
+        content = begun.result()
+        on_progress(len(content))
+        return content
 
-    def _reader(self, name: str) -> Reader:
-        read = self._archive.raw_reader(name)
+    def keep(
+        self,
+        name: str,
+        content: memoryview,
+        gaps: tuple[Cut, ...],
+        noted: Iterable[range],
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Keep a member, and give the memory of its gaps back unless it is to be kept `whole`.
 
-        def stoppable(offset: int, length: int) -> bytes:
-            if self._left.is_set():
-                raise WheelError(f"{name!r}: nobody waits for its blocks any more")
+        :param content: from :meth:`read`.
+        :param noted: ranges that must stay readable.
+        """
+        stay = pages_in(gaps, noted)
+        self.loaded[name] = LoadedMember(content, gaps, stay, whole)
+        finding = self._find_spans(name, content, gaps) if self._reuse else None
+        memory = content.obj
+        if whole or not isinstance(memory, mmap.mmap):
+            return
+        release = partial(blank, memory, gaps, stay)
+        if finding is None:
+            release()
+            return
+        finding.add_done_callback(lambda _: release())
+        # Few members wait for their memory to be released: together they take a part of what the largest takes.
+        self._unreleased = [(size, one) for size, one in self._unreleased if not one.done()]
+        self._unreleased.append((len(content), finding))
+        if sum(size for size, _ in self._unreleased) > self._largest // _SHARE:
+            wait(one for _, one in self._unreleased)
+
+    def _find_spans(
+        self, name: str, content: memoryview, gaps: Sequence[Cut]
+    ) -> Future[tuple[Span, ...]] | None:
+        member = self.archive.member(name)
+        if member.method != DEFLATED or member.size < _REUSE:
+            return None
+        self._finding[name] = self._worker.submit(
+            find_spans,
+            self._raw_reader(name),
+            member.compressed_size,
+            content,
+            member.crc,
+            _joined(gaps),
+            self.archive.split(name),
+        )
+        return self._finding[name]
+
+    def _raw_reader(self, name: str) -> Reader:
+        read = self.archive.raw_reader(name)
+
+        def checked(offset: int, length: int) -> bytes:
+            self._check_open(0)
             return read(offset, length)
 
-        return stoppable
+        return checked
 
+    def spans(self, name: str) -> tuple[Span, ...]:
+        """Return the spans of a kept member's deflated bytes that the output can take over where its content stays the same.
 
-def _stretches(cuts: Sequence[Cut]) -> list[range]:
-    """Join cuts that lie close together: less is deflated again, where an edit does not touch what lies between."""
-    found: list[range] = []
-    for cut in cuts:
-        if found and cut.start - found[-1].stop <= _GAP:
-            found[-1] = range(found[-1].start, cut.stop)
+        :raises WheelError: the deflated bytes are damaged.
+        """
+        finding = self._finding.get(name)
+        return finding.result() if finding else ()
+
+    def original(self, name: str, *, check: bool) -> Iterator[Chunk]:
+        """Yield a member's content as it is in the archive, once; memory that has been yielded is released.
+
+        :param check: compare it with the vendor's RECORD at the end.
+        :raises WheelError: it is damaged, or is not what RECORD lists.
+        """
+        loaded = self.loaded.get(name)
+        chunks: Iterator[Chunk]
+        if loaded and loaded.whole:
+            chunks = _slices(loaded.view)
+        elif self.archive.member(name).size <= self._largest // _SHARE:
+            chunks = _slices(self.archive.read_into(name))
         else:
-            found.append(cut)
+            chunks = self._ahead(self.archive.chunks(name))
+        entry = self.listed.get(name) if check else None
+        return self._compared(chunks, entry) if entry else chunks
+
+    def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Yield the same, inflated a little before it is asked for."""
+        waiting = [self._worker.submit(next, chunks, b"") for _ in range(_CHUNKS_AHEAD)]
+        while data := waiting.pop(0).result():
+            waiting.append(self._worker.submit(next, chunks, b""))
+            yield data
+
+    def _compared(self, chunks: Iterator[Chunk], entry: RecordEntry) -> Iterator[Chunk]:
+        if entry.digest is None or entry.algorithm is None:
+            yield from chunks
+            return
+        digest = hashlib.new(entry.algorithm, usedforsecurity=False)
+        for chunk in chunks:
+            digest.update(chunk)
+            yield chunk
+        check_digest(self.archive, entry, digest.digest())
+
+
+def _slices(view: memoryview) -> Iterator[memoryview]:
+    """Yield a view piece by piece; the memory of a piece goes back to the system once the next one is asked for."""
+    memory = view.obj
+    for start in range(0, len(view), _SLICE):
+        yield view[start : start + _SLICE]
+        if start and isinstance(memory, mmap.mmap):  # the last piece may still be in use
+            memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
+
+
+def _joined(gaps: Sequence[Cut]) -> list[range]:
+    """Join gaps that lie close together: less is deflated again where an edit does not touch what lies between."""
+    found: list[range] = []
+    for gap in gaps:
+        if found and gap.start - found[-1].stop <= _JOINED:
+            found[-1] = range(found[-1].start, gap.stop)
+        else:
+            found.append(gap)
     return found

@@ -19,10 +19,11 @@ from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
-from relink.pipeline import PLAN_MEMBER
-from relink.planning import Options, open_providers, plan_wheel, situation_of, target_facts
+from relink.options import Options
+from relink.planning import open_providers, plan_wheel, situation_of, target_facts
 from relink.plans.model import Plan, TargetFacts, from_json
 from relink.profiles import Profile
+from relink.provenance import PLAN_MEMBER
 from relink.providers.nix_store import loader_in, store_path
 from relink.reading import open_wheel
 from relink.report.inspection import Inspection, elf_facts
@@ -75,7 +76,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             )
         wheel = open_wheel(path, stack, target)
         situation = situation_of(wheel, target, (), options)
-        cuts = {name: held.cuts for name, held in wheel.held.items()}
+        cuts = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(archive.path.name, archive.chunks, list(wheel.images), situation, cuts)
         missing = _missing(result, situation, plan)
         told = with_hints((*wheel.findings, *missing, *result.findings), situation.profile)

@@ -2,79 +2,28 @@
 
 from __future__ import annotations
 
-import mmap
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
-from relink.contents import SHARE, SpanFinder, open_ahead
-from relink.elf.hollow import Cut, blank, find_cuts, pages_in
+from relink.contents import Contents
+from relink.elf.hollow import Cut, find_cuts
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError
 from relink.findings.model import Finding, finding
 from relink.gpu import DeviceCode, NotedSource, read_device_code
 from relink.loader.target import Target
+from relink.progress import Count, OnBytes
 from relink.providers.platform import manylinux_tag, satisfies_tag
 from relink.text import some
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.metadata import check_metadata, read_metadata
-from relink.wheel.record import RecordKind, check_record, read_record, signatures
+from relink.wheel.record import RecordKind, check_record, signatures
 
-__all__ = ["Count", "Held", "OnBytes", "Wheel", "hold", "open_wheel", "read_wheel"]
-
-OnBytes: TypeAlias = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A large member between reading and writing.
-
-    :ivar view: its bytes; unless `whole`, zeros at `cuts`, but for `stay`, which readers of device code looked at.
-    """
-
-    view: memoryview
-    cuts: tuple[Cut, ...]
-    stay: tuple[range, ...]
-    whole: bool
-
-
-def hold(
-    content: memoryview,
-    cuts: tuple[Cut, ...],
-    noted: Iterable[range],
-    *,
-    whole: bool = False,
-    after: Future[Any] | None = None,
-) -> Held:
-    """Give the memory of a member's cuts back, unless it is to be kept `whole`.
-
-    :param content: from :meth:`WheelArchive.read_into`; the result keeps it.
-    :param noted: what must stay readable.
-    :param after: what needs it until it is done.
-    """
-    stay = pages_in(cuts, noted)
-    memory = content.obj
-    if not whole and isinstance(memory, mmap.mmap):
-        give_back = partial(blank, memory, cuts, stay)
-        if after is None:
-            give_back()
-        else:
-            after.add_done_callback(lambda _: give_back())
-    return Held(content, cuts, stay, whole)
-
-
-def _cuts(content: memoryview, image: Image) -> tuple[Cut, ...]:
-    try:
-        return find_cuts(content, image)
-    except ElfError:  # section headers that lead nowhere: the loader does not care, and patchelf will say so
-        return ()
+__all__ = ["Wheel", "open_wheel", "read_wheel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +31,18 @@ class Wheel:
     """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way.
 
     :ivar codes: the device code in those members.
-    :ivar held: what is kept of the large ones.
     """
 
-    archive: WheelArchive
+    contents: Contents
     images: Mapping[str, Image]
     tables: Mapping[str, SymbolTable]
+    codes: Mapping[str, DeviceCode]
     findings: tuple[Finding, ...]
-    codes: Mapping[str, DeviceCode] = field(default_factory=dict)
-    held: Mapping[str, Held] = field(default_factory=dict)
 
-
-@dataclass(slots=True)
-class Count:
-    """Bytes that are done, told to a listener with how many there are in all; on any thread."""
-
-    total: int
-    on_bytes: OnBytes
-    done: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, more: int) -> None:
-        """Tell of `more` that are done."""
-        with self._lock:
-            self.done += more
-            self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
+    @property
+    def archive(self) -> WheelArchive:
+        """The wheel's file."""
+        return self.contents.archive
 
 
 def open_wheel(
@@ -116,32 +52,28 @@ def open_wheel(
     limits: Limits | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
-    """Read a wheel and the ELF members in it, one at a time; `stack` closes the file.
+    """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.
 
-    :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param limits: what it may ask of this machine.
-    :param on_bytes: told how many bytes of how many have been read, unpacked.
-    :raises WheelError: it is not a wheel that can be trusted.
     """
-    return read_wheel(stack.enter_context(open_ahead(path, limits)), target, on_bytes)
+    return read_wheel(stack.enter_context(Contents(path, limits)), target, on_bytes)
 
 
 def read_wheel(
-    archive: WheelArchive,
+    contents: Contents,
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
-    spans: SpanFinder | None = None,
-    meanwhile: Callable[[str, Iterable[Image]], object] = lambda _name, _images: None,
 ) -> Wheel:
-    """The same for a wheel that is open.
+    """Read the ELF members of a wheel, one at a time.
 
-    :param spans: told what is held, and begun with for what is not held whole.
-    :param meanwhile: called with the name of the largest member and what has been read, if there is nothing to do but to wait.
+    :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
+    :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
+    :raises WheelError: it is not a wheel that can be trusted.
     """
+    archive = contents.archive
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, DeviceCode] = {}
-    held: dict[str, Held] = {}
     findings: list[Finding] = []
     members = [
         member
@@ -151,12 +83,9 @@ def read_wheel(
     # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
     members.sort(key=lambda member: member.size)
     count = Count(sum(member.size for member in members), on_bytes)
-    waiting: list[tuple[int, Future[Any]]] = []  # for members whose memory goes back then
     for member in members:
         name = member.name
-        if archive.is_reading(name):
-            meanwhile(name, images.values())
-        content = archive.read_into(name, count.add, split=spans is not None)
+        content = contents.read(name, count.add)
         try:
             image = read_image(content, name)
             other = target is not None and (image.header.machine, image.header.elf_class) != (
@@ -175,36 +104,36 @@ def read_wheel(
                 findings.append(finding("RLK506", name, f"damaged symbol tables ({some(problems)})"))
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
-            if cuts := _cuts(content, image):
-                whole, looking = member is members[-1], None
-                if spans:
-                    spans.note(name, content, cuts)
-                    looking = None if whole else spans.begin(name)
-                held[name] = hold(content, cuts, source.noted, whole=whole, after=looking)
-                waiting = [(size, one) for size, one in waiting if not one.done()]
-                if looking:
-                    waiting.append((member.size, looking))
-                if sum(size for size, _ in waiting) > members[-1].size // SHARE:
-                    wait(one for _, one in waiting)
+            if gaps := _gaps(content, image):
+                contents.keep(name, content, gaps, source.noted, whole=member is members[-1])
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
-            if name not in held:
+            if name not in contents.loaded:
                 content.release()
     images = {name: images[name] for name in archive.members if name in images}
     return Wheel(
-        archive,
+        contents,
         images,
         tables,
-        (*findings, *_record_findings(archive), *_tag_findings(archive, images, tables)),
         codes,
-        held,
+        (*findings, *_record_findings(contents), *_tag_findings(archive, images, tables)),
     )
 
 
-def _record_findings(archive: WheelArchive) -> Iterator[Finding]:
+def _gaps(content: memoryview, image: Image) -> tuple[Cut, ...]:
+    try:
+        return find_cuts(content, image)
+    except (
+        ElfError
+    ):  # section headers that lead nowhere: the loader does not read them, and patchelf reports them
+        return ()
+
+
+def _record_findings(contents: Contents) -> Iterator[Finding]:
+    archive = contents.archive
     name = f"{archive.dist_info}/RECORD"
-    entries, malformed = read_record(archive)
+    entries, malformed = contents.record
     issues = [*malformed, *check_record(entries, archive.members, archive.dist_info)]
     unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
     if unhashed:

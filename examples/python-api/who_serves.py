@@ -13,7 +13,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from relink.errors import RelinkError
-from relink.pipeline import Options, relink
+from relink.library import relink
+from relink.options import Options
 from relink.report.model import Report
 
 

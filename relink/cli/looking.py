@@ -106,11 +106,12 @@ def explain(
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
-    from relink import pipeline, queries
+    from relink import queries
     from relink.cli.terminal import show
+    from relink.options import Options
     from relink.report.tree import dependency_trees
 
-    options = pipeline.Options(
+    options = Options(
         prefixes=tuple(prefix),
         nix_closures=tuple(nix_closure),
         python=python,

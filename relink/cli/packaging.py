@@ -57,13 +57,14 @@ def nix(
     Without --prefix and --nix-closure it is made from a table and proved by building it.
     Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
     """
-    from relink import pipeline, queries
+    from relink import queries
     from relink.cli.terminal import show
     from relink.findings.model import has_errors
     from relink.nix.emit import write_package
+    from relink.options import Options
     from relink.report.text import findings_text
 
-    options = pipeline.Options(
+    options = Options(
         prefixes=tuple(prefix),
         nix_closures=tuple(nix_closure),
         python=python,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +39,6 @@ from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.model import Report
-    from relink.wheel.archive import WheelArchive
 
 
 @app.command("run")
@@ -140,88 +136,70 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink.contents import open_ahead
+    from relink.library import relink
+    from relink.options import Options
     from relink.wheel.limits import parse_limits
 
-    limits = parse_limits(limit)
-    sources: list[Path | WheelArchive] = [*wheels]
-    with ExitStack() as stack:
-        gc.disable()  # what one wheel leaves in circles is little, and looking for it takes a while
-        stack.callback(gc.enable)
-        with suppress(RelinkError):  # which comes again when it is its turn
-            sources[0] = stack.enter_context(open_ahead(wheels[0], limits, split=not dry_run))
-        from relink.loader.target import find_target
+    options = Options(
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        gc_root=gc_root,
+        output_directory=output,
+        python=python,
+        interpreter=interpreter,
+        sysroot=sysroot,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        preload=tuple(preload),
+        profile=profile,
+        select=tuple(select),
+        ignore=tuple(ignore),
+        keep_version=keep_version,
+        local_version=local_version,
+        verify=not no_verify,
+        force=force,
+        gpus=tuple(gpu),
+        allow_isa_gap=allow_isa_gap,
+        dry_run=dry_run,
+        compress=compress.value,
+        jobs=jobs,
+        verify_record=not no_verify_record,
+        max_memory=max_memory << 20 if max_memory else None,
+        epoch=_source_date_epoch(),
+        limits=parse_limits(limit),
+        command=("relink", *sys.argv[1:]),
+    )
+    from relink.cli.terminal import print_json, print_report, progress, say, show
+    from relink.report.model import to_json
 
-        pool = stack.enter_context(ThreadPoolExecutor(1, "relink-target"))
-        finding = pool.submit(find_target, python=python, interpreter=interpreter, sysroot=sysroot)
-
-        # The largest file is inflated, and the loader asked, while this is imported.
-        from relink import pipeline
-        from relink.cli.terminal import print_json, print_report, progress, say, show
-        from relink.report.model import to_json
-
-        options = pipeline.Options(
-            prefixes=tuple(prefix),
-            nix_closures=tuple(nix_closure),
-            gc_root=gc_root,
-            output_directory=output,
-            python=python,
-            interpreter=interpreter,
-            sysroot=sysroot,
-            allow_missing=tuple(allow_missing),
-            substitute=tuple(substitute),
-            assume_symbols=tuple(assume_symbols),
-            preload=tuple(preload),
-            profile=profile,
-            select=tuple(select),
-            ignore=tuple(ignore),
-            keep_version=keep_version,
-            local_version=local_version,
-            verify=not no_verify,
-            force=force,
-            gpus=tuple(gpu),
-            allow_isa_gap=allow_isa_gap,
-            dry_run=dry_run,
-            compress=compress.value,
-            jobs=jobs,
-            verify_record=not no_verify_record,
-            max_memory=max_memory << 20 if max_memory else None,
-            epoch=_source_date_epoch(),
-            limits=limits,
-            command=("relink", *sys.argv[1:]),
-        )
-        target = None
-        with suppress(RelinkError):  # which each wheel is told
-            target = finding.result()
-        pages = [page_for(html, wheels, wheel) for wheel in wheels]
-        reports: list[Report] = []
-        failures: list[RelinkError] = []
-        for source, page in zip(sources, pages, strict=True):
-            if reports or failures:
-                gc.collect()
+    pages = [page_for(html, wheels, wheel) for wheel in wheels]
+    reports: list[Report] = []
+    failures: list[RelinkError] = []
+    for wheel, page in zip(wheels, pages, strict=True):
+        try:
+            with progress(quiet or as_json) as (on_stage, on_bytes):
+                report = relink(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
+        except RelinkError as error:
+            failures.append(error)
+            continue
+        reports.append(report)
+        if not as_json:
+            print_report(report, verbose=verbose, quiet=quiet)
+        if page is not None:
             try:
-                with progress(quiet or as_json) as (on_stage, on_bytes):
-                    report = pipeline.relink(source, options, on_stage, on_bytes, target)
+                write_page(report, page)
             except RelinkError as error:
                 failures.append(error)
                 continue
-            reports.append(report)
-            if not as_json:
-                print_report(report, verbose=verbose, quiet=quiet)
-            if page is not None:
-                try:
-                    write_page(report, page)
-                except RelinkError as error:
-                    failures.append(error)
-                    continue
-                if not (as_json or quiet):
-                    show(f"report: {page}")
-        if as_json:
-            print_json([to_json(report) for report in reports], several=len(wheels) > 1)
-        for failure in failures:
-            say(str(failure))
-        if failures or not all(report.ok for report in reports):
-            raise typer.Exit(2 if failures else 1)
+            if not (as_json or quiet):
+                show(f"report: {page}")
+    if as_json:
+        print_json([to_json(report) for report in reports], several=len(wheels) > 1)
+    for failure in failures:
+        say(str(failure))
+    if failures or not all(report.ok for report in reports):
+        raise typer.Exit(2 if failures else 1)
 
 
 @app.command()
@@ -237,13 +215,14 @@ def verify(
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
-    from relink import pipeline, queries
+    from relink import queries
     from relink.cli.terminal import print_json, show
     from relink.findings.model import has_errors
+    from relink.options import Options
     from relink.plans.model import plain
     from relink.report.text import verification_text
 
-    options = pipeline.Options(python=python, interpreter=interpreter, sysroot=sysroot, profile=profile)
+    options = Options(python=python, interpreter=interpreter, sysroot=sysroot, profile=profile)
     result = queries.verify_wheel(wheel, options)
     if as_json:
         print_json([{"schema": "relink.verification/1", **plain(result)}])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["console", "print_json", "print_report", "progress", "say", "show"]
 
-_STAGES = ("target", "read", "plan", "edit", "write", "verify")
+_STAGES = ("target", "read", "plan", "edit", "write", "verify", "publish")
 
 
 class _Console(Console):

@@ -13,16 +13,16 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
+from relink.progress import OnProgress
 from relink.wheel.deflate.bits import Reader
 from relink.wheel.deflate.blocks import find_split
 from relink.wheel.deflate.inflate import Block
@@ -65,9 +65,6 @@ class WheelArchive:
         self._sha256: str | None = None
         self._lock = threading.Lock()
         self._splits: dict[str, Block] = {}
-        self._ahead: dict[str, Future[memoryview]] = {}
-        self._begun: list[Future[Any]] = []
-        self._closing = False
         self._fd = self._open_file()
         try:
             self._read_structure(filename or self.path.name, limits or Limits())
@@ -127,9 +124,6 @@ class WheelArchive:
 
     def close(self) -> None:
         """Close the file; nothing can be read after that. Closing twice is fine."""
-        self._closing = True
-        # The number of a closed file may be another's.
-        wait(self._begun)
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -192,40 +186,19 @@ class WheelArchive:
             raise WheelError(f"{self.path.name}: {name!r} has {size} bytes; at most {limit} are expected")
         return b"".join(self.chunks(name))
 
-    def read_ahead(self, name: str, *, split: bool = False) -> None:
-        """Begin with :meth:`read_into` on a thread of its own, until that is asked for, and with :meth:`sha256` after that."""
-        pool = ThreadPoolExecutor(1, "relink-ahead")
-        self._ahead[name] = pool.submit(self._read_into, name, split=split)
-        self._begun = [self._ahead[name], pool.submit(self.sha256)]
-        pool.shutdown(wait=False)
-
-    def is_reading(self, name: str) -> bool:
-        """Whether what :meth:`read_ahead` has begun with is not there yet."""
-        return name in self._ahead and not self._ahead[name].done()
-
     def read_into(
-        self, name: str, told: Callable[[int], object] = lambda _: None, *, split: bool = False
+        self, name: str, on_progress: OnProgress = lambda _: None, *, split: bool = False
     ) -> memoryview:
         """Return the whole content in one writable buffer of its own; nothing else holds a copy.
 
         The buffer is anonymous memory that goes back to the system with the last reference to it; ``.obj`` is
         the :class:`mmap.mmap`, which can be searched.
 
-        :param told: how many bytes more have been read, each time.
+        :param on_progress: called with the number of bytes read since the last call.
         :param split: divide a large member's stream, if that can be done: :meth:`split`.
         :raises WheelError: the content is not what the directory claims.
         :raises RelinkError: there is not that much memory.
         """
-        begun = self._ahead.pop(name, None)
-        if begun is None:
-            return self._read_into(name, told, split=split)
-        content = begun.result()
-        told(len(content))
-        return content
-
-    def _read_into(
-        self, name: str, told: Callable[[int], object] = lambda _: None, *, split: bool
-    ) -> memoryview:
         size = self.member(name).size
         if not size:
             self.read(name)
@@ -241,19 +214,14 @@ class WheelArchive:
             memory.madvise(mmap.MADV_HUGEPAGE)
         view = memoryview(memory)
 
-        def count(more: int) -> None:
-            if self._closing:
-                raise ValueError(f"{self.path} has been closed")
-            told(more)
-
         bit = self._find_split(name) if split else None
-        start = inflate_into(self._pread, self.member(name), view, count, bit)
+        start = inflate_into(self._pread, self.member(name), view, on_progress, bit)
         if start is None:
             position = 0
             for data in self.chunks(name):
                 view[position : position + len(data)] = data
                 position += len(data)
-                count(len(data))
+                on_progress(len(data))
         elif bit is not None:
             self._splits[name] = bit, start
         return view
@@ -293,14 +261,16 @@ class WheelArchive:
         """Yield the member's bytes as they are in the archive, compressed or not, unchecked."""
         return raw_content(self._pread, self.member(name))
 
-    def sha256(self) -> str:
-        """Return the SHA-256 of the whole file, in hexadecimal. It is computed once."""
+    def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
+        """Return the SHA-256 of the whole file, in hexadecimal. It is computed once.
+
+        :param on_progress: called with the number of bytes before each is read; what it raises ends the computation.
+        """
         with self._lock:
             if self._sha256 is None:
                 digest = hashlib.sha256()
                 for offset in range(0, self.size, CHUNK):
-                    if self._closing:
-                        raise ValueError(f"{self.path} has been closed")
+                    on_progress(CHUNK)
                     digest.update(self._pread(offset, min(CHUNK, self.size - offset)))
                 self._sha256 = digest.hexdigest()
             return self._sha256

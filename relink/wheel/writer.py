@@ -8,13 +8,14 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from relink.errors import RelinkError, UsageError
+from relink.progress import OnProgress
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import atomic_file
@@ -212,8 +213,7 @@ def write_wheel(
     jobs: int | None = None,
     max_memory: int | None = None,
     packing: Packing | None = None,
-    told: Callable[[int], object] = lambda _: None,
-    meanwhile: Callable[[], object] = lambda: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> WrittenWheel:
     """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
 
@@ -236,8 +236,8 @@ def write_wheel(
     :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
     :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
     :param packing: where members have been begun with, of the same level, jobs and memory.
-    :param told: how many bytes, unpacked, of copied members are in the output, or of others have been read back, each time.
-    :param meanwhile: called once, while others verify, hash and deflate.
+    :param on_progress: called with the number of bytes, unpacked, of copied members that are in the output, and of others that
+        have been read back.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
@@ -261,13 +261,12 @@ def write_wheel(
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, level)
         packing = packing or stack.enter_context(Packing(level, jobs, max_memory))
-        reading = stack.enter_context(ReadBack(file.fileno(), jobs or default_jobs(), told))
+        reading = stack.enter_context(ReadBack(file.fileno(), jobs or default_jobs(), on_progress))
         later = _begin(packing, sorted((job for job in planned if job.new), key=_size, reverse=True))
-        meanwhile()
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
-                told(job.source.size)
+                on_progress(job.source.size)
             elif job.new:
                 packed = packing.take(job.header.name)
                 if packed:

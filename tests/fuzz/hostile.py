@@ -30,7 +30,7 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from relink import pipeline, queries
+from relink import library, pipeline, queries
 from relink.comparison import diff
 from relink.elf.image import read_image, read_sections
 from relink.elf.symbols import read_symbols
@@ -84,7 +84,7 @@ def relinked(scene: Scene, path: Path) -> None:
     write = hashlib.sha256(path.read_bytes()).digest()[0] < 16
     with output(scene) as out:
         options = scene.works.options(out, dry_run=not write, verify=False, force=write)
-        report = pipeline.relink(path, options)
+        report = library.relink(path, options)
         report_json(report)
         console = Console(file=io.StringIO())
         text.show(console, *text.plan_text(report, verbose=True), text.summary_text(report))
@@ -198,7 +198,7 @@ def check_prefix(scene: Scene, data: bytes) -> None:
     (prefix / "lib" / "libhip.so.7").write_bytes(data)
     (prefix / "lib" / "libdeep.so.1").symlink_to(scene.works.prefix / "lib" / "libdeep.so.1")
     options = replace(scene.works.options(scene.scratch / "out", dry_run=True), prefixes=(str(prefix),))
-    report_json(pipeline.relink(scene.works.small(scene.scratch / "w"), options))
+    report_json(library.relink(scene.works.small(scene.scratch / "w"), options))
 
 
 def check_bundle(scene: Scene, data: bytes) -> None:
@@ -295,7 +295,7 @@ def scene_of(works: Path, scratch: Path) -> Scene:
     target = find_target()
     scratch.mkdir(parents=True, exist_ok=True)
     vendor = built.small(scratch / "plan")
-    report = pipeline.relink(vendor, built.options(scratch / "plan" / "out", verify=False))
+    report = library.relink(vendor, built.options(scratch / "plan" / "out", verify=False))
     assert report.output is not None
     with WheelArchive(report.output.path) as archive:
         (scratch / "plan.json").write_bytes(archive.read(f"{archive.dist_info}/relink.json"))

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from relink import pipeline
+from relink import library
 from relink.wheel.archive import WheelArchive
 from tests.support.works import OUTPUT, Works
 
@@ -31,7 +31,7 @@ def begin(works: Works, wheel: Path, out: Path) -> int:
         return child
     code = 2
     with contextlib.suppress(BaseException):
-        code = 0 if pipeline.relink(wheel, works.options(out)).ok else 1
+        code = 0 if library.relink(wheel, works.options(out)).ok else 1
     os._exit(code)
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from relink.cli import app
 from relink.errors import ProviderError
 from relink.loader.target import find_target
-from relink.pipeline import STORE_MEMBER
+from relink.provenance import STORE_MEMBER
 from relink.providers.nix_store import (
     closure_of,
     open_closure,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from relink.findings.model import Finding
-from relink.pipeline import Options, relink
+from relink.library import relink
+from relink.options import Options
 from relink.report.model import Report
 from tests.real.test_vendor_wheels import own_loader
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.pipeline import Options, relink
+from relink.library import relink
+from relink.options import Options
 from relink.queries import verify_wheel
 from relink.report.model import Report
 from tests.real.conftest import fetch_wheel

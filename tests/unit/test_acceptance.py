@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from relink.errors import WheelError
-from relink.pipeline import relink
+from relink.library import relink
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import relinked
 from relink.wheel.packing import Replacement

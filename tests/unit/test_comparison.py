@@ -22,7 +22,7 @@ from relink.comparison.elf import changes, named
 from relink.elf.hollow import find_cuts
 from relink.elf.image import read_image, read_sections
 from relink.errors import WheelError
-from relink.pipeline import relink
+from relink.library import relink
 from relink.report.diff_text import WheelDiff, to_json, to_text
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared

@@ -19,13 +19,11 @@ import pytest
 
 from relink import contents as ahead
 from relink import edit as apply
-from relink import pipeline
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
 from relink.errors import PatchelfError, RelinkError, WheelError
 from relink.gpu import BufferSource, read_device_code
-from relink.loader.early import read_early
-from relink.pipeline import relink
+from relink.library import relink
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.wheel.archive import WheelArchive
@@ -41,7 +39,7 @@ def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     """Deflated anew, as so little is, or taken over, as more would be."""
     size: int = request.param
     monkeypatch.setattr(splice, "LEAST", size)
-    monkeypatch.setattr(ahead, "_LARGE", 1 << 20)
+    monkeypatch.setattr(ahead, "_REUSE", 1 << 20)
     return size
 
 
@@ -93,22 +91,6 @@ def test_the_result_is_that_of_patchelf_on_the_whole_file(
     assert verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings == ()
 
 
-def test_what_is_read_early_changes_nothing(
-    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large file is awaited, and libraries are read meanwhile: those that it is going to need, by their names in it."""
-    relink(vendor, works.options(tmp_path / "expected"))
-    monkeypatch.setattr(ahead, "_WORTH", 1 << 20)
-    monkeypatch.setattr(WheelArchive, "is_reading", lambda archive, name: name in archive._ahead)
-    early = Mock(wraps=read_early)
-    monkeypatch.setattr(pipeline, "read_early", early)
-    relink(vendor, works.options(tmp_path / "out"))
-    tables, find, names, _ = early.call_args.args
-    assert "libhip.so.7" in names
-    assert tables.files.open(find("libhip.so.7")).identity in tables._read
-    assert (tmp_path / "out" / OUTPUT).read_bytes() == (tmp_path / "expected" / OUTPUT).read_bytes()
-
-
 hooks: list[Callable[[str, tuple[Any, ...]], None]] = []  # an audit hook cannot be taken away again
 
 
@@ -150,13 +132,14 @@ def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path)
     larger.write_bytes(original + bytes(10))
     with ExitStack() as stack:
         wheel = open_wheel(works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger}), stack)
-        assert [*wheel.images] == [*wheel.held] == ["demo/fat.so", "demo/larger.so"]
-        assert wheel.held["demo/larger.so"].view == larger.read_bytes()
-        held = wheel.held["demo/fat.so"]
-        assert (held.whole, wheel.held["demo/larger.so"].whole) == (False, True)
-        assert sum(map(len, held.cuts)) > SIZE - (1 << 18)
+        assert [*wheel.images] == [*wheel.contents.loaded] == ["demo/fat.so", "demo/larger.so"]
+        held = wheel.contents.loaded["demo/fat.so"]
+        whole = wheel.contents.loaded["demo/larger.so"]
+        assert whole.view == larger.read_bytes()
+        assert (held.whole, whole.whole) == (False, True)
+        assert sum(map(len, held.gaps)) > SIZE - (1 << 18)
         gone = bytearray(original)
-        for cut in held.cuts:
+        for cut in held.gaps:
             gone[cut.start : cut.stop] = bytes(len(cut))
         for part in held.stay:
             gone[part.start : part.stop] = original[part.start : part.stop]
@@ -168,7 +151,7 @@ def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path)
 
 def test_small_members_are_not_held(works: Works, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        assert open_wheel(works.wheel(tmp_path), stack).held == {}
+        assert open_wheel(works.wheel(tmp_path), stack).contents.loaded == {}
 
 
 @pytest.fixture
@@ -197,7 +180,7 @@ def test_two_large_members(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """The smaller of which is inflated a second time when it is written: bit by bit, or at once if it is far smaller."""
-    monkeypatch.setattr(apply, "SHARE", share)
+    monkeypatch.setattr(ahead, "_SHARE", share)
     real, reading = WheelArchive.read_into, Mock()
 
     def read_into(archive: WheelArchive, name: str, *told: Any, **how: Any) -> memoryview:
@@ -248,7 +231,7 @@ def test_a_stream_is_divided_for_an_output_alone(
 ) -> None:
     """Nobody else asks where its blocks are; with and without, the same ones are taken over."""
     relink(vendor, works.options(tmp_path / "expected"))
-    monkeypatch.setattr(ahead, "_WORTH", worth)
+    monkeypatch.setattr(ahead, "_READ_AHEAD", worth)
     monkeypatch.setattr("relink.wheel.archive._LARGE", 1 << 20)
     finding = Mock(wraps=find_split)
     monkeypatch.setattr("relink.wheel.archive.find_split", finding)
@@ -284,7 +267,7 @@ def test_content_that_changed_in_a_stretch_is_deflated_anew(
 ) -> None:
     """Blocks are looked for across small gaps between cuts, where an edit may change something after all."""
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    monkeypatch.setattr(ahead, "_stretches", lambda cuts: [range(cuts[-1].stop)])
+    monkeypatch.setattr(ahead, "_joined", lambda cuts: [range(cuts[-1].stop)])
     assert relink(vendor, works.options(tmp_path / "out")).ok
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))

@@ -20,7 +20,7 @@ import pytest
 
 from relink.elf import patchelf
 from relink.errors import PatchelfError
-from relink.pipeline import relink
+from relink.library import relink
 from tests.support.works import OUTPUT, Works
 
 

@@ -24,8 +24,9 @@ from packaging.version import Version
 from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.errors import PatchelfError, RelinkError, UsageError, WheelError
+from relink.library import relink
 from relink.loader.target import find_target
-from relink.pipeline import Options, relink
+from relink.options import Options
 from relink.planning import open_providers, plan_wheel
 from relink.plans.model import Plan
 from relink.queries import read_plan
@@ -376,7 +377,7 @@ def test_patchelf_fails(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
-@pytest.mark.parametrize("stage", ["target", "read", "plan", "edit", "write", "verify"])
+@pytest.mark.parametrize("stage", ["target", "read", "plan", "edit", "write", "verify", "publish"])
 def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: type[BaseException]) -> None:
     seen = []
 
@@ -386,7 +387,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
             raise error
 
     with pytest.raises(error):
-        relink(works.small(tmp_path), works.options(tmp_path / "out"), stop)
+        relink(works.small(tmp_path), works.options(tmp_path / "out"), on_stage=stop)
     assert seen[-1] == stage
     assert nothing_in(tmp_path / "out")
 
@@ -595,8 +596,8 @@ def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
     relink(
         vendor,
         works.options(tmp_path / "out"),
-        stages.append,
-        lambda done, total: heard.append((stages[-1], done, total)),
+        on_stage=stages.append,
+        on_bytes=lambda done, total: heard.append((stages[-1], done, total)),
     )
     with WheelArchive(vendor) as archive:
         sizes = {name: member.size for name, member in archive.members.items()}
@@ -608,8 +609,8 @@ def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
     (total,) = {total for _, total in writing}
     assert sum(sizes.values()) < total <= 2 * sum(sizes.values())
     assert writing[-1][0] > 0.9 * total
-    for told in (reading, writing):
-        assert told == sorted(told)
+    for reported in (reading, writing):
+        assert reported == sorted(reported)
     # What has been edited is deflated from then on.
-    assert {stage for stage, _, _ in heard} <= {"read", "edit", "plan", "write", "verify"}
-    assert stages == ["target", "read", "plan", "edit", "plan", "edit", "write", "verify", "write"]
+    assert {stage for stage, _, _ in heard} <= {"read", "edit", "write", "verify", "publish"}
+    assert stages == ["target", "read", "plan", "edit", "write", "verify", "publish"]

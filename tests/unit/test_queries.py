@@ -9,7 +9,8 @@ import pytest
 
 from relink import queries
 from relink.errors import UsageError, WheelError
-from relink.pipeline import Options, relink
+from relink.library import relink
+from relink.options import Options
 from relink.queries import explain, inspect, read_plan, verify_wheel
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared

@@ -11,7 +11,7 @@ import pytest
 
 from relink.findings.model import Finding
 from relink.loader.target import find_target
-from relink.pipeline import Options
+from relink.options import Options
 from relink.queries import inspect, nix_package
 from relink.resolve.decide import decide
 from tests.support.cc import cc

@@ -18,11 +18,12 @@ import pytest
 from relink import verification as relink_verify
 from relink.errors import TargetError
 from relink.findings.model import Finding
+from relink.library import relink
 from relink.loader.closure import Closure, trace
 from relink.loader.dryrun import LoaderMap, dry_run, dry_runs
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
-from relink.pipeline import Options, relink
+from relink.options import Options
 from relink.planning import situation_of
 from relink.queries import verify_wheel
 from relink.reading import open_wheel

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relink.findings.model import Finding, finding
-from relink.pipeline import Options
+from relink.options import Options
 from relink.plans.model import NeededDecision
 from relink.profiles import DlopenEntry, EqualSonames, Hint, Profile
 from relink.providers.distribution import Distribution

@@ -16,7 +16,8 @@ from relink import cli
 from relink.elf.image import read_image
 from relink.elf.symbols import read_symbols
 from relink.loader.target import find_target
-from relink.planning import Options, situation_of
+from relink.options import Options
+from relink.planning import situation_of
 from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
 from relink.providers.distribution import Distribution
 from relink.reading import open_wheel

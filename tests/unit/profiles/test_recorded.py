@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from relink.findings.model import Finding
+from relink.library import relink
 from relink.loader.target import find_target
-from relink.pipeline import Options, relink
+from relink.options import Options
 from relink.profiles import read_profile, shipped_profiles
 from relink.providers.distribution import read_distribution
 from relink.report.model import Report

@@ -10,7 +10,7 @@ import pytest
 from relink.errors import UsageError
 from relink.gpu.coverage import FileCoverage, matrix
 from relink.gpu.target_id import CodeTarget, TargetId
-from relink.pipeline import relink
+from relink.library import relink
 from relink.plans.model import Load, plain, typed
 from relink.report.model import Report
 from tests.support.works import Works

@@ -1,0 +1,60 @@
+"""What a user can say about one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.wheel.limits import Limits
+
+__all__ = ["LEVELS", "Options"]
+
+LEVELS = {"fast": 2, "balanced": 3, "small": 6}
+"""Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user can say about one run, by the names of the command line's options.
+
+    :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
+    :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
+    :ivar compress: how changed files are deflated, a key of `LEVELS`.
+    :ivar jobs: threads that verify and write; None: as many as pay.
+    :ivar max_memory: bytes that several members may take that are deflated at once; None: the writer's own.
+    :ivar verify_record: hold the files against the vendor's RECORD.
+    :ivar limits: what the wheel may ask of this machine.
+    :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
+    :ivar nix_closures: store paths whose closures are providers, after the prefixes.
+    :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
+    :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
+    """
+
+    prefixes: tuple[str, ...] = ()
+    nix_closures: tuple[str, ...] = ()
+    gc_root: str | None = None
+    profile: str | None = None
+    output_directory: Path = Path()
+    python: str | None = None
+    interpreter: str | None = None
+    sysroot: str | None = None
+    allow_missing: tuple[str, ...] = ()
+    substitute: tuple[str, ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    keep_version: bool = False
+    local_version: str | None = None
+    verify: bool = True
+    force: bool = False
+    gpus: tuple[str, ...] = ()
+    allow_isa_gap: bool = False
+    dry_run: bool = False
+    compress: str = "balanced"
+    jobs: int | None = None
+    verify_record: bool = True
+    max_memory: int | None = None
+    epoch: int | None = None
+    command: tuple[str, ...] = ()
+    limits: Limits | None = None

@@ -1,0 +1,58 @@
+"""Seconds by stage and bytes of how many, for whoever shows them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = ["Clock", "Count", "OnBytes", "OnProgress"]
+
+OnBytes: TypeAlias = Callable[[int, int], None]
+"""Takes the bytes that are done and those that there are in all."""
+OnProgress: TypeAlias = Callable[[int], object]
+"""Takes the bytes done since the last call; may be called on any thread."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Adds up bytes that are done, on any thread, and reports the sum.
+
+    :ivar total: bytes in all.
+    """
+
+    total: int
+    on_bytes: OnBytes
+    done: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, more: int) -> None:
+        """Report `more` bytes as done."""
+        with self._lock:
+            self.done += more
+            self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
+
+
+@dataclass(slots=True)
+class Clock:
+    """Measures the seconds that each stage takes.
+
+    :ivar on_stage: called with the name of each stage when it begins.
+    :ivar on_bytes: passed on to what reads and writes.
+    :ivar timings: seconds by stage.
+    """
+
+    on_stage: Callable[[str], None] = lambda _: None
+    on_bytes: OnBytes = lambda _done, _total: None
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to the stage of that name."""
+        self.on_stage(name)
+        begin = time.perf_counter()
+        yield
+        self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - begin

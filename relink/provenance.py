@@ -1,0 +1,43 @@
+"""The members that relink adds to an output: the plan, the bill of materials (SBOM), and the store paths that it names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relink.nix.roots import store_paths
+from relink.plans.model import Plan, to_json
+from relink.report.sbom import bill_of_materials
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.packing import Addition
+
+__all__ = ["PLAN_MEMBER", "SBOM_MEMBER", "STORE_MEMBER", "added_members", "json_bytes", "removed_members"]
+
+PLAN_MEMBER = "relink.json"
+SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
+STORE_MEMBER = "relink-store-paths"
+
+
+def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, Addition]:
+    """Return what is added to the output `name`, by path."""
+    dist_info = renamed_directory(archive.dist_info, name)
+    added = {
+        PLAN_MEMBER: Addition(json_bytes(to_json(plan))),
+        SBOM_MEMBER: Addition(json_bytes(bill_of_materials(plan, str(name.version)))),
+    }
+    if paths := store_paths(plan):
+        # Not compressed: Nix finds references by searching the bytes of a file.
+        added[STORE_MEMBER] = Addition("".join(f"{path}\n" for path in paths).encode(), stored=True)
+    return {f"{dist_info}/{member}": addition for member, addition in added.items()}
+
+
+def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
+    """Return what of an earlier run is left out: the list of store paths that the output does not name any more."""
+    name = f"{archive.dist_info}/{STORE_MEMBER}"
+    return frozenset({name}) if name in archive.members and not store_paths(plan) else frozenset()
+
+
+def json_bytes(data: dict[str, Any]) -> bytes:
+    """Return JSON data as it is written into the wheel."""
+    return json.dumps(data, indent=1).encode() + b"\n"

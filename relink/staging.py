@@ -1,0 +1,182 @@
+"""The directory in which an output is made, beside its final name: created, filled, and published or removed.
+
+Takes new contents as they come and the rest of the output when it is known. Deflating, writing and reading back go on while the
+caller does something else; :meth:`Staging.publish` waits for them. No caller has to know of the threads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from relink.contents import Contents
+from relink.errors import RelinkError, UsageError
+from relink.options import LEVELS, Options
+from relink.progress import OnProgress
+from relink.wheel.archive import WheelArchive
+from relink.wheel.atomic import working_directory
+from relink.wheel.limits import NO_LIMITS
+from relink.wheel.naming import WheelName
+from relink.wheel.packing import Addition, Packing, Replacement
+from relink.wheel.record import verify_members
+from relink.wheel.writer import output_path, write_wheel
+
+__all__ = ["Staging"]
+
+
+class Staging:
+    """Where one output is made; a context manager, after which nothing is left of what was not published.
+
+    :param contents: the input.
+    :param name: of the output.
+    :param on_progress: called with the number of bytes that have been written or read back; on any thread.
+    :raises UsageError: the directory cannot be written to.
+    """
+
+    final: Path
+    directory: Path
+
+    def __init__(
+        self, contents: Contents, name: WheelName, options: Options, on_progress: OnProgress = lambda _: None
+    ) -> None:
+        self.final = options.output_directory / name.filename
+        self._contents = contents
+        self._name = name
+        self._options = options
+        self._on_progress = on_progress
+        self._replacements: dict[str, Replacement] = {}
+        self._closing = threading.Event()
+        self._written: Future[str] = Future()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        options, parent = self._options, self.final.parent
+        with ExitStack() as stack, self._explained():
+            try:
+                stack.enter_context(_created(parent))
+                self.directory = stack.enter_context(working_directory(parent))
+            except OSError as error:
+                raise UsageError(
+                    f"{parent}: cannot be written to ({error.strerror}); name another by --output"
+                ) from error
+            self._packing = stack.enter_context(
+                Packing(LEVELS[options.compress], options.jobs, options.max_memory)
+            )
+            self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
+            stack.callback(self._closing.set)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def on_progress(self, more: int) -> None:
+        """Report bytes; the end of what is being made, where nobody waits for it any more."""
+        if self._closing.is_set():
+            raise RelinkError(f"{self.final} is not wanted any more")
+        self._on_progress(more)
+
+    def add(self, name: str, replacement: Replacement) -> None:
+        """Begin with a member's new content, if there is memory for it.
+
+        :raises UsageError: the output would take the input's place.
+        """
+        if _is_same(self.final, self._contents.archive.path):
+            raise UsageError(
+                f"{self.final}: the result would take the input's place; name another directory by --output"
+            )
+        self._replacements[name] = replacement
+        self._packing.begin(output_path(self._contents.archive, self._name, name), replacement)
+
+    def write(self, additions: Mapping[str, Addition], removals: frozenset[str] = frozenset()) -> None:
+        """Begin to write the output: the members that were added replace those of the input.
+
+        :param additions: as for :func:`relink.wheel.writer.write_wheel`; `removals` too.
+        """
+        self._written = self._thread.submit(self._write, additions, removals)
+
+    def copy(self) -> None:
+        """Begin to make the output a copy of the input, which must be what its RECORD lists."""
+        self._written = self._thread.submit(self._copy)
+
+    def publish(self, *, withhold: bool = False) -> str:
+        """Wait for the output, open it again, give it its final name, and return its SHA-256 (hex).
+
+        :param withhold: do not give it the name.
+        :raises WheelError: a member of the input is damaged or is not what RECORD lists.
+        :raises RelinkError: the output cannot be written, or is not what was written.
+        """
+        sha256 = self._written.result()
+        with self._explained():
+            if not withhold and not _is_same(self.final, self._contents.archive.path):
+                os.replace(self.directory / self.final.name, self.final)
+        return sha256
+
+    def _write(self, additions: Mapping[str, Addition], removals: frozenset[str]) -> str:
+        options = self._options
+        with self._explained():
+            result = write_wheel(
+                self._contents.archive,
+                self.directory,
+                name=self._name,
+                replacements=self._replacements,
+                additions=additions,
+                removals=removals,
+                epoch=options.epoch,
+                level=LEVELS[options.compress],
+                verify=options.verify_record,
+                jobs=options.jobs,
+                max_memory=options.max_memory,
+                packing=self._packing,
+                on_progress=self.on_progress,
+            )
+            # What was written can be trusted as much as what was read.
+            with WheelArchive(result.path, limits=NO_LIMITS):
+                pass
+        return result.sha256
+
+    def _copy(self) -> str:
+        archive = self._contents.archive
+        if self._options.verify_record:
+            listed = self._contents.listed.values()
+            entries = [entry for entry in listed if entry.path in archive.members and entry.digest]
+            verify_members(archive, entries, self._options.jobs)
+        with self._explained():
+            shutil.copyfile(archive.path, self.directory / self.final.name)
+        return archive.sha256()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in a sentence that the output cannot be written, and why."""
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(
+                f"{self.final}: cannot be written ({error.strerror}); name another directory by --output"
+            ) from error
+
+
+@contextmanager
+def _created(directory: Path) -> Iterator[None]:
+    """Make a directory, and remove it, and those above that had to be made, if it is empty in the end."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for place in missing:
+                place.rmdir()
+
+
+def _is_same(final: Path, wheel: Path) -> bool:
+    try:
+        return os.path.samefile(final, wheel)
+    except OSError:  # nothing has that name yet
+        return False
