@@ -1,6 +1,28 @@
-"""``python -m relink``."""
+"""The command line's entry: ``relink`` and ``python -m relink``. What is set here holds for the whole process."""
 
-from relink.cli import main
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+
+from relink.cli import main as run_command
+
+__all__ = ["main"]
+
+# Hardly any object of a run is in a reference cycle, so the garbage collector need not search often.
+_THRESHOLDS = 50_000, 20, 50
+# Seconds that a thread waits for the interpreter lock before it asks for it. Python's 5 ms are ten MiB of inflating or hashing.
+_SWITCH_INTERVAL = 0.0005
+
+
+def main() -> None:
+    """Run the command line and end the process; :func:`relink.cli.main` has the exit codes."""
+    gc.set_threshold(*_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    atexit.register(gc.freeze)  # the interpreter's last search for cycles takes 50 ms
+    run_command()
+
 
 if __name__ == "__main__":
     main()

@@ -97,6 +97,7 @@ class Contents:
         self._closing.set()
         self._worker.shutdown(cancel_futures=True)
         self.archive.close()
+        self.loaded.clear()  # their memory goes back now, not when the garbage collector finds a cycle
 
     @property
     def closing(self) -> bool:

@@ -57,7 +57,7 @@ class Staging:
 
     def __enter__(self) -> Self:
         options, parent = self._options, self.final.parent
-        with ExitStack() as stack, self._explained():
+        with ExitStack() as stack:
             try:
                 stack.enter_context(_created(parent))
                 self.directory = stack.enter_context(working_directory(parent))
@@ -73,8 +73,10 @@ class Staging:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._stack.close()
+        if isinstance(error, OSError):
+            raise self._unwritable(error) from error
 
     def on_progress(self, more: int) -> None:
         """Report bytes; the end of what is being made, where nobody waits for it any more."""
@@ -113,32 +115,30 @@ class Staging:
         :raises RelinkError: the output cannot be written, or is not what was written.
         """
         sha256 = self._written.result()
-        with self._explained():
-            if not withhold and not _is_same(self.final, self._contents.archive.path):
-                os.replace(self.directory / self.final.name, self.final)
+        if not withhold and not _is_same(self.final, self._contents.archive.path):
+            os.replace(self.directory / self.final.name, self.final)
         return sha256
 
     def _write(self, additions: Mapping[str, Addition], removals: frozenset[str]) -> str:
         options = self._options
-        with self._explained():
-            result = write_wheel(
-                self._contents.archive,
-                self.directory,
-                name=self._name,
-                replacements=self._replacements,
-                additions=additions,
-                removals=removals,
-                epoch=options.epoch,
-                level=LEVELS[options.compress],
-                verify=options.verify_record,
-                jobs=options.jobs,
-                max_memory=options.max_memory,
-                packing=self._packing,
-                on_progress=self.on_progress,
-            )
-            # What was written can be trusted as much as what was read.
-            with WheelArchive(result.path, limits=NO_LIMITS):
-                pass
+        result = write_wheel(
+            self._contents.archive,
+            self.directory,
+            name=self._name,
+            replacements=self._replacements,
+            additions=additions,
+            removals=removals,
+            epoch=options.epoch,
+            level=LEVELS[options.compress],
+            verify=options.verify_record,
+            jobs=options.jobs,
+            max_memory=options.max_memory,
+            packing=self._packing,
+            on_progress=self.on_progress,
+        )
+        # What was written can be trusted as much as what was read.
+        with WheelArchive(result.path, limits=NO_LIMITS):
+            pass
         return result.sha256
 
     def _copy(self) -> str:
@@ -147,19 +147,13 @@ class Staging:
             listed = self._contents.listed.values()
             entries = [entry for entry in listed if entry.path in archive.members and entry.digest]
             verify_members(archive, entries, self._options.jobs)
-        with self._explained():
-            shutil.copyfile(archive.path, self.directory / self.final.name)
+        shutil.copyfile(archive.path, self.directory / self.final.name)
         return archive.sha256()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say in a sentence that the output cannot be written, and why."""
-        try:
-            yield
-        except OSError as error:
-            raise UsageError(
-                f"{self.final}: cannot be written ({error.strerror}); name another directory by --output"
-            ) from error
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"{self.final}: cannot be written ({error.strerror}); name another directory by --output"
+        )
 
 
 @contextmanager

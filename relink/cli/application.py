@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import io
 import os
 import signal
@@ -20,8 +18,6 @@ from relink.errors import RelinkError
 
 __all__ = ["app", "main"]
 
-_TURN = 0.0005  # seconds: what a thread waits for that mostly inflates or hashes; Python's own 5 ms are ten MiB of that
-_COLLECTED = 50_000, 20, 50  # hardly anything here is in a circle, so looking for that seldom is enough
 _INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
 
 
@@ -83,11 +79,6 @@ def _top(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0 when all went well, 1 for error findings, 2 for wrong usage or unreadable input."""
-    gc.set_threshold(*_COLLECTED)
-    sys.setswitchinterval(_TURN)
-    atexit.register(
-        gc.freeze
-    )  # or Python looks for circles in all that is left at its end, which takes 50 ms
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
