@@ -6,19 +6,53 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relink.library import relink
+    from relink.errors import (
+        ElfError,
+        PatchelfError,
+        ProviderError,
+        RelinkError,
+        TargetError,
+        UsageError,
+        WheelError,
+    )
+    from relink.library import apply, diff, explain, inspect, plan, relink, verify
     from relink.options import Options
+    from relink.plans.model import Plan
+    from relink.report.model import Report
 
-__all__ = ["Options", "relink"]
+__all__ = [
+    "ElfError",
+    "Options",
+    "PatchelfError",
+    "Plan",
+    "ProviderError",
+    "RelinkError",
+    "Report",
+    "TargetError",
+    "UsageError",
+    "WheelError",
+    "apply",
+    "diff",
+    "explain",
+    "inspect",
+    "plan",
+    "relink",
+    "verify",
+]
 
 # Here, not looked up among what is installed: importlib.metadata takes as long to load as Python itself.
 __version__ = "0.1.0"
 
-_HOMES = {"relink": "relink.library", "Options": "relink.options"}
+_HOMES = {
+    "Options": "relink.options",
+    "Plan": "relink.plans.model",
+    "Report": "relink.report.model",
+    **dict.fromkeys(("apply", "diff", "explain", "inspect", "plan", "relink", "verify"), "relink.library"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: importing relink costs nothing."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'relink' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_HOMES.get(name, "relink.errors")), name)

@@ -1,23 +1,34 @@
-"""What ``import relink`` offers. Each function imports what it needs when it is called: importing relink costs nothing."""
+"""What ``import relink`` offers. Each function imports what it needs when it is called: importing relink costs nothing.
+
+What stays stable: these names, their parameters, the fields of :class:`Options`, and the fields of what is returned. Fields and
+parameters with defaults may be added. Everything else in the package may change in any release.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from relink.errors import UsageError
 from relink.options import Options
 from relink.progress import OnBytes
 
 if TYPE_CHECKING:
+    from relink.plans.model import Plan
+    from relink.queries import VerifiedWheel
+    from relink.report.diff_text import WheelDiff
+    from relink.report.inspection import Inspection
     from relink.report.model import Report
+    from relink.report.tree import Explained
 
-__all__ = ["relink"]
+__all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "verify"]
 
 
 def relink(
     wheel: Path | str,
-    options: Options,
+    options: Options | None = None,
     *,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
@@ -34,8 +45,94 @@ def relink(
     """
     from relink.contents import Contents
 
+    options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
     with Contents(Path(wheel), options.limits, reuse=not options.dry_run) as contents:
         from relink import pipeline
 
         return pipeline.run(contents, options, on_stage, on_bytes)
+
+
+def plan(wheel: Path | str, options: Options | None = None) -> Plan:
+    """Decide what becomes of a wheel, and write nothing.
+
+    The plan remembers the wheel and a digest of each library that it rests on, so that :func:`apply` can refuse it when one of
+    them has changed. `Plan.save` and `Plan.load` keep it in a file.
+
+    :raises RelinkError: the input cannot be read, or the target or a prefix cannot be used.
+    """
+    from relink.contents import Contents
+
+    options = options or Options()
+    with Contents(Path(wheel), options.limits) as contents:
+        from relink import pipeline
+        from relink.plans.basis import basis_of
+        from relink.progress import Clock
+
+        made = pipeline.make_plan(contents, options, Clock())[1].plan
+        return replace(made, basis=basis_of(made, str(wheel)))
+
+
+def apply(
+    plan: Plan,
+    *,
+    wheel: Path | str | None = None,
+    output_directory: Path | str | None = None,
+    options: Options | None = None,
+) -> Report:
+    """Carry out a plan: edit, write, verify, publish. Nothing is decided anew.
+
+    :param wheel: the input; by default where it was when the plan was made.
+    :param output_directory: by default that of `options`, which is the current directory.
+    :param options: what of them concerns writing and verifying.
+    :raises UsageError: a finding of the plan is an error, or the wheel or a library that it rests on has changed.
+    :raises RelinkError: the output cannot be written, or patchelf fails.
+    """
+    from relink import applying
+
+    options = options or Options()
+    if output_directory is not None:
+        options = replace(options, output_directory=Path(output_directory))
+    if wheel is None and plan.basis is None:
+        raise UsageError("this plan does not say where its wheel is; pass the wheel's path")
+    return applying.apply(plan, Path(wheel or (plan.basis.wheel if plan.basis else "")), options)
+
+
+def inspect(wheel: Path | str, options: Options | None = None) -> Inspection:
+    """Say what a wheel is, before anything is decided.
+
+    :raises WheelError: it is not a wheel that can be trusted.
+    """
+    from relink import queries
+
+    return queries.inspect(Path(wheel), options.limits if options else None)
+
+
+def explain(wheel: Path | str, options: Options | None = None) -> tuple[Explained, ...]:
+    """Return what loading each ELF member of a wheel maps once it is relinked.
+
+    :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
+    """
+    from relink import queries
+
+    return queries.explain(Path(wheel), options or Options())
+
+
+def verify(wheel: Path | str, options: Options | None = None) -> VerifiedWheel:
+    """Ask the real loader what it makes of every ELF member of a wheel as it is.
+
+    :raises RelinkError: the wheel cannot be read, or there is no such target.
+    """
+    from relink import queries
+
+    return queries.verify_wheel(Path(wheel), options or Options())
+
+
+def diff(old: Path | str, new: Path | str, options: Options | None = None) -> WheelDiff:
+    """Compare two wheels, and the difference with the plan that the new one contains.
+
+    :raises RelinkError: one of them cannot be read.
+    """
+    from relink.comparison.wheels import diff as compare
+
+    return compare(Path(old), Path(new), options.limits if options else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 class Options:
     """What a user can say about one run, by the names of the command line's options.
 
+    Sequences of strings may be lists.
+
     :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
     :ivar compress: how changed files are deflated, a key of `LEVELS`.
@@ -30,25 +33,25 @@ class Options:
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
-    prefixes: tuple[str, ...] = ()
-    nix_closures: tuple[str, ...] = ()
+    prefixes: Sequence[str] = ()
+    nix_closures: Sequence[str] = ()
     gc_root: str | None = None
     profile: str | None = None
     output_directory: Path = Path()
     python: str | None = None
     interpreter: str | None = None
     sysroot: str | None = None
-    allow_missing: tuple[str, ...] = ()
-    substitute: tuple[str, ...] = ()
-    assume_symbols: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    allow_missing: Sequence[str] = ()
+    substitute: Sequence[str] = ()
+    assume_symbols: Sequence[str] = ()
+    preload: Sequence[str] = ()
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
     keep_version: bool = False
     local_version: str | None = None
     verify: bool = True
     force: bool = False
-    gpus: tuple[str, ...] = ()
+    gpus: Sequence[str] = ()
     allow_isa_gap: bool = False
     dry_run: bool = False
     compress: str = "balanced"
@@ -56,5 +59,5 @@ class Options:
     verify_record: bool = True
     max_memory: int | None = None
     epoch: int | None = None
-    command: tuple[str, ...] = ()
+    command: Sequence[str] = ()
     limits: Limits | None = None

@@ -25,7 +25,7 @@ from relink.staging import Staging
 from relink.verification import verify
 from relink.wheel.writer import output_path
 
-__all__ = ["run"]
+__all__ = ["carry_out", "make_plan", "run"]
 
 
 def run(
@@ -36,20 +36,25 @@ def run(
 ) -> Report:
     """Relink an open wheel; :func:`relink.library.relink` has the parameters."""
     clock = Clock(on_stage, on_bytes)
+    wheel, planned = make_plan(contents, options, clock)
+    if options.dry_run or not (planned.plan.ok or options.force):
+        return _report(planned, options, clock)
+    return carry_out(wheel, planned, options, clock)
+
+
+def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PlannedWheel]:
+    """Find target and providers, read the wheel, and decide what becomes of it."""
     with clock.stage("target"):
         gpus = wanted_gpus(options.gpus)
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
         providers = open_providers(options, target)
     with clock.stage("read"):
-        wheel = read_wheel(contents, target, on_bytes)
+        wheel = read_wheel(contents, target, clock.on_bytes)
     with clock.stage("plan"):
-        planned = plan_wheel(wheel, target, providers, options, gpus)
-    if options.dry_run or (has_errors(planned.plan.findings) and not options.force):
-        return _report(planned, options, clock)
-    return _carry_out(wheel, planned, options, clock)
+        return wheel, plan_wheel(wheel, target, providers, options, gpus)
 
 
-def _carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Clock) -> Report:
+def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Clock) -> Report:
     """Edit, write, verify and publish what was planned."""
     contents, plan = wheel.contents, planned.plan
     sizes = {name: member.size for name, member in contents.archive.members.items()}
@@ -132,7 +137,7 @@ def _report(
     # Which patterns match nothing is among the plan's findings.
     chosen = [found for found in select(more, options.select, options.ignore) if found in more]
     return Report(
-        options.command,
+        tuple(options.command),
         plan.wheel,
         output,
         plan.target,

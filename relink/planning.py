@@ -44,14 +44,14 @@ class PlannedWheel:
     :ivar output: the name of the wheel that the plan leads to.
     :ivar situation: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
-    :ivar isa: the report's object of GPU code.
+    :ivar isa: the report's object of GPU code; None where it was not looked at.
     """
 
     plan: Plan
     output: WheelName
     situation: Situation
     tables: Tables
-    isa: Mapping[str, Any]
+    isa: Mapping[str, Any] | None
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
@@ -94,10 +94,10 @@ def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], op
         layout=layout,
         profile=profile_for(name.distribution, options.profile),
         distribution=read_distribution(target.sysroot),
-        allow_missing=options.allow_missing,
+        allow_missing=tuple(options.allow_missing),
         substitutes=tuple(_pair(text) for text in options.substitute),
-        assume_symbols=options.assume_symbols,
-        preload=options.preload,
+        assume_symbols=tuple(options.assume_symbols),
+        preload=tuple(options.preload),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from relink.nix.roots import store_paths
@@ -23,7 +24,9 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
     """Return what is added to the output `name`, by path."""
     dist_info = renamed_directory(archive.dist_info, name)
     added = {
-        PLAN_MEMBER: Addition(json_bytes(to_json(plan))),
+        PLAN_MEMBER: Addition(
+            json_bytes(to_json(replace(plan, basis=None)))
+        ),  # which names places of this machine
         SBOM_MEMBER: Addition(json_bytes(bill_of_materials(plan, str(name.version)))),
     }
     if paths := store_paths(plan):

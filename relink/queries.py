@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relink.applying import target_of
 from relink.elf.strings import library_names
-from relink.errors import TargetError, UsageError
+from relink.errors import UsageError
 from relink.findings.model import Finding, finding, select
 from relink.gpu.wanted import wanted_gpus
 from relink.loader.dryrun import LoaderMap
@@ -69,7 +70,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         plan = read_plan(archive)
         named = options.python or options.interpreter or options.sysroot
         if plan is not None and not named:
-            target = _target_of(plan)
+            target = target_of(plan)
         else:
             target = find_target(
                 python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
@@ -82,22 +83,6 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         told = with_hints((*wheel.findings, *missing, *result.findings), situation.profile)
         findings = select(tuple(told), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
-
-
-def _target_of(plan: Plan) -> Target:
-    """The target that a wheel was relinked for."""
-    facts = plan.target
-    try:
-        return find_target(
-            python=facts.python,
-            interpreter=facts.interpreter,
-            sysroot=facts.sysroot if facts.sysroot != "/" else None,
-        )
-    except TargetError as error:
-        raise UsageError(
-            f"the wheel was relinked for a loader that is not here ({error.message}); "
-            "verify it there, or name another target by --python, --interpreter or --sysroot"
-        ) from error
 
 
 def _missing(result: Verification, situation: Situation, plan: Plan | None) -> Iterator[Finding]:
@@ -236,8 +221,8 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
             url=url,
             major=major,
             gpus=tuple(str(gpu.target) for gpu in gpus),
-            allow_missing=options.allow_missing,
-            assume_symbols=options.assume_symbols,
+            allow_missing=tuple(options.allow_missing),
+            assume_symbols=tuple(options.assume_symbols),
         )
         if not named:
             package = package_from_table(subject)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 
 import pytest
 
+import relink
 from relink.findings import model as findings
 from relink.findings.model import RULES, Finding
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
+
+
+# A module that is imported while a test runs would keep what stands in for the class of findings there.
+for _module in pkgutil.walk_packages(relink.__path__, "relink."):
+    if not _module.name.endswith("__main__"):
+        importlib.import_module(_module.name)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from relink.elf.patchelf import ElfEdit
@@ -162,11 +163,37 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryFacts:
+    """A library outside of the wheel that a plan rests on.
+
+    :ivar path: as the target sees it.
+    :ivar digest: of what linking depends on (:func:`relink.elf.digest.linking_digest`).
+    :ivar sha256: of the whole content, hex; None where it was not computed.
+    """
+
+    path: str
+    digest: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a plan was made from, on the machine that made it. A plan inside of a wheel has none.
+
+    :ivar wheel: the input's absolute path.
+    """
+
+    wheel: str
+    libraries: tuple[LibraryFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
     :ivar output: the file name of the result; the input's own where nothing changes.
     :ivar loads: who asks for whom in the closures of all files, each edge once.
+    :ivar basis: what it was made from; None in a plan that a wheel contains.
     """
 
     wheel: WheelFacts
@@ -176,16 +203,36 @@ class Plan:
     files: tuple[FilePlan, ...]
     findings: tuple[Finding, ...] = ()
     loads: tuple[Load, ...] = ()
+    basis: Basis | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error: what :func:`relink.apply` requires."""
+        return not has_errors(self.findings)
 
     @property
     def empty(self) -> bool:
         """Whether no file changes."""
         return not any(file.changed for file in self.files)
 
-    @property
-    def may_write(self) -> bool:
-        """Whether no finding forbids it."""
-        return not has_errors(self.findings)
+    def save(self, path: Path | str) -> None:
+        """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.
+
+        :raises UsageError: the file cannot be written, or a library cannot be read.
+        """
+        from relink.plans import saved  # noqa: PLC0415  # it needs this module
+
+        saved.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Plan:
+        """Read a plan that :meth:`save` wrote.
+
+        :raises UsageError: it is no plan.
+        """
+        from relink.plans import saved  # noqa: PLC0415
+
+        return saved.load(Path(path))
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

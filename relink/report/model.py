@@ -48,6 +48,11 @@ class Report:
     schema: str = SCHEMA
 
     @property
+    def path(self) -> str | None:
+        """The path of the wheel that was written, or None where nothing was."""
+        return self.output.path if self.output else None
+
+    @property
     def ok(self) -> bool:
         """Whether no finding is an error: what exit code 0 means."""
         return not has_errors(self.findings)

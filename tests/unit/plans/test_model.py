@@ -108,11 +108,11 @@ def test_the_edit_of_a_file(file: FilePlan, edit: ElfEdit) -> None:
 
 
 def test_a_plan_with_an_error_may_not_be_written() -> None:
-    assert PLAN.may_write
+    assert PLAN.ok
     levels: dict[Level, bool] = {"info": True, "warning": True, "error": False}
     for level, may in levels.items():
         found = replace(PLAN.findings[0], level=level)
-        assert replace(PLAN, findings=(*PLAN.findings, found)).may_write is may
+        assert replace(PLAN, findings=(*PLAN.findings, found)).ok is may
 
 
 def test_plain() -> None:

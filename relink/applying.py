@@ -1,0 +1,82 @@
+"""Carrying out a plan that was made before, perhaps in another process: what it rests on must be what it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from relink.contents import Contents
+from relink.elf.patchelf import result_of
+from relink.errors import TargetError, UsageError
+from relink.loader.files import Files
+from relink.loader.tables import Tables
+from relink.loader.target import Target, find_target
+from relink.options import Options
+from relink.pipeline import carry_out
+from relink.planning import PlannedWheel, situation_of
+from relink.plans.basis import changes_since
+from relink.plans.model import Plan
+from relink.progress import Clock
+from relink.reading import read_wheel
+from relink.report.model import Report
+from relink.wheel.naming import parse_wheel_name
+
+__all__ = ["apply", "target_of"]
+
+
+def target_of(plan: Plan) -> Target:
+    """Return the target that a plan was made for.
+
+    :raises UsageError: it is not on this machine.
+    """
+    facts = plan.target
+    try:
+        return find_target(
+            python=facts.python,
+            interpreter=facts.interpreter,
+            sysroot=facts.sysroot if facts.sysroot != "/" else None,
+        )
+    except TargetError as error:
+        raise UsageError(
+            f"the wheel was relinked for a loader that is not here ({error.message}); "
+            "verify it there, or name another target by --python, --interpreter or --sysroot"
+        ) from error
+
+
+def apply(plan: Plan, wheel: Path, options: Options) -> Report:
+    """Edit, write, verify and publish what `plan` says; nothing is decided.
+
+    :param wheel: the input.
+    :param options: what of them concerns writing and verifying.
+    :raises UsageError: a finding of the plan is an error, or the wheel or a library that it rests on has changed.
+    :raises RelinkError: as for :func:`relink.library.relink`.
+    """
+    if not (plan.ok or options.force):
+        raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
+    clock = Clock()
+    with Contents(wheel, options.limits, reuse=True) as contents:
+        with clock.stage("target"):
+            target = target_of(plan)
+        with clock.stage("read"):
+            changes = changes_since(plan)
+            if contents.archive.sha256() != plan.wheel.sha256:
+                changes.insert(0, f"{wheel} is not the wheel that the plan was made from")
+            if changes:
+                raise UsageError("the plan does not hold any more; make it again", changes)
+            read = read_wheel(contents, target)
+            situation = situation_of(read, target, (), options)
+            edits = {file.path: file.edit for file in plan.files}
+            if unknown := sorted(edits.keys() - read.images.keys()):
+                raise UsageError("the plan names files that the wheel does not have", unknown)
+            images = {
+                name: result_of(image, edits[name]) if name in edits else image
+                for name, image in read.images.items()
+            }
+        planned = PlannedWheel(
+            plan,
+            parse_wheel_name(plan.output),
+            replace(situation, images=images),
+            Tables(Files(target.sysroot), read.tables),
+            None,
+        )
+        return carry_out(read, planned, options, clock)

@@ -1,0 +1,48 @@
+"""A digest of what linking depends on in one ELF file: small and fast, where a digest of the content would read all of it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from relink.elf.dynamic import (
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_STRTAB,
+    DT_SYMTAB,
+    DT_VERDEF,
+    DT_VERNEED,
+    DT_VERSYM,
+    Buffer,
+    Memory,
+)
+from relink.elf.image import read_image
+
+__all__ = ["linking_digest"]
+
+_HEADERS: Final = 64 + 56 * 64  # bytes: the ELF header and the program headers of any real file
+_PT_NOTE: Final = 4
+_TABLES: Final = (DT_HASH, DT_GNU_HASH, DT_SYMTAB, DT_STRTAB, DT_VERSYM, DT_VERDEF, DT_VERNEED)
+
+
+def linking_digest(buffer: Buffer) -> str:
+    """Return the SHA-256 (hex) of an ELF file's headers, notes (the build-id is one), dynamic array, symbols and versions.
+
+    Code and data are not part of it. A file of another size has another digest.
+
+    :raises ElfError: it is not an ELF file, or its headers lie outside of it.
+    """
+    image = read_image(buffer, "")
+    digest = hashlib.sha256(f"{image.size}\n".encode())
+    with memoryview(buffer) as view:
+        digest.update(view[:_HEADERS])
+        for segment in image.segments:
+            if segment.type == _PT_NOTE:
+                digest.update(view[segment.offset : segment.offset + segment.file_size])
+        memory = Memory(view)
+        memory.read_header()
+        digest.update(repr(memory.entries).encode())
+        for tag in _TABLES:
+            if address := memory.dynamic.get(tag):
+                digest.update(memory.read(address, memory.room(address)))
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""What a plan rests on: the wheel and the libraries that it was made from, with digests that show whether they have changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+from relink.elf.digest import linking_digest
+from relink.elf.image import map_file
+from relink.errors import ElfError, UsageError
+from relink.loader.files import resolve_inside
+from relink.plans.model import Basis, LibraryFacts, Plan
+
+__all__ = ["basis_of", "changes_since", "with_contents"]
+
+_MEMBER = "$WHEEL/"
+
+
+def basis_of(plan: Plan, wheel: str) -> Basis:
+    """Return what `plan` rests on.
+
+    :param wheel: the wheel's path.
+    """
+    sysroot = plan.target.sysroot
+    paths = dict.fromkeys(
+        path for file in plan.files for _, path in file.closure if not path.startswith(_MEMBER)
+    )
+    return Basis(
+        os.path.abspath(wheel),
+        tuple(LibraryFacts(path, _digest(resolve_inside(sysroot, path))) for path in paths),
+    )
+
+
+def with_contents(plan: Plan) -> Plan:
+    """Return the plan with the digest of each library's whole content; reads all of them."""
+    if plan.basis is None:
+        return plan
+    sysroot = plan.target.sysroot
+    libraries = tuple(
+        replace(library, sha256=library.sha256 or _sha256(resolve_inside(sysroot, library.path)))
+        for library in plan.basis.libraries
+    )
+    return replace(plan, basis=replace(plan.basis, libraries=libraries))
+
+
+def changes_since(plan: Plan) -> list[str]:
+    """Return what has changed among the libraries that `plan` rests on, a sentence each."""
+    return [] if plan.basis is None else list(_changes(plan.basis, plan.target.sysroot))
+
+
+def _changes(basis: Basis, sysroot: str) -> Iterator[str]:
+    for library in basis.libraries:
+        path = resolve_inside(sysroot, library.path)
+        try:
+            same = (
+                _digest(path) == library.digest if library.sha256 is None else _sha256(path) == library.sha256
+            )
+        except UsageError as error:
+            yield error.message
+            continue
+        if not same:
+            yield f"{library.path} is not the file that the plan was made with"
+
+
+def _digest(path: str) -> str:
+    try:
+        with map_file(path) as buffer:
+            return linking_digest(buffer)
+    except (OSError, ElfError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def _sha256(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error

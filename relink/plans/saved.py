@@ -1,0 +1,30 @@
+"""Plans in files of their own: written with digests of what they rest on, read on another day."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from relink.errors import UsageError
+from relink.plans.basis import with_contents
+from relink.plans.model import Plan, from_json, to_json
+
+__all__ = ["load", "save"]
+
+
+def save(plan: Plan, path: Path) -> None:
+    """Write a plan as JSON; :meth:`relink.plans.model.Plan.save` has the errors."""
+    text = json.dumps(to_json(with_contents(plan)), indent=1) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: the plan cannot be written ({error.strerror})") from error
+
+
+def load(path: Path) -> Plan:
+    """Read a plan; :meth:`relink.plans.model.Plan.load` has the errors."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: the plan cannot be read ({error})") from error
+    return from_json(text)
