@@ -13,7 +13,6 @@ from relink.findings import model as findings
 from relink.findings.model import RULES, Finding
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
-
 # A module that is imported while a test runs would keep what stands in for the class of findings there.
 for _module in pkgutil.walk_packages(relink.__path__, "relink."):
     if not _module.name.endswith("__main__"):
