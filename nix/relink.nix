@@ -6,6 +6,7 @@
   auditwheel,
   isal,
   packaging,
+  pyelftools,
   rich,
   typer,
   wheel,
@@ -26,6 +27,7 @@ buildPythonApplication {
     auditwheel
     isal
     packaging
+    pyelftools
     rich
     typer
     wheel

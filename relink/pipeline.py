@@ -21,6 +21,7 @@ from relink.progress import Clock, Count, OnBytes
 from relink.provenance import added_members, removed_members
 from relink.reading import Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
+from relink.rereading import reread_files
 from relink.staging import Staging
 from relink.verification import verify
 from relink.wheel.writer import output_path
@@ -83,10 +84,13 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
                 staging.write(added, removed_members(plan, contents.archive))
         with clock.stage("verify"):
             findings = [found for file in plan.files if file.changed for found in edits[file.path].findings]
+            edited_files = {name: file.edited for name, file in edits.items()}
+            findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
             if options.verify and not plan.empty:
                 findings += _verified(wheel, planned, edits)
-            refused = has_errors(select(findings, (), options.ignore)) and not options.force
         with clock.stage("publish"):
+            findings += staging.finish()
+            refused = has_errors(select(findings, (), options.ignore)) and not options.force
             sha256 = staging.publish(withhold=refused)
             output = None if refused else OutputFacts(str(staging.final), sha256)
             if output is not None:

@@ -17,11 +17,11 @@ from typing import Self
 
 from relink.contents import Contents
 from relink.errors import RelinkError, UsageError
+from relink.findings.model import Finding
 from relink.options import LEVELS, Options
 from relink.progress import OnProgress
-from relink.wheel.archive import WheelArchive
+from relink.rereading import reread_wheel
 from relink.wheel.atomic import working_directory
-from relink.wheel.limits import NO_LIMITS
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Addition, Packing, Replacement
 from relink.wheel.record import verify_members
@@ -52,7 +52,7 @@ class Staging:
         self._on_progress = on_progress
         self._replacements: dict[str, Replacement] = {}
         self._closing = threading.Event()
-        self._written: Future[str] = Future()
+        self._written: Future[tuple[str, tuple[Finding, ...]]] = Future()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -107,19 +107,27 @@ class Staging:
         """Begin to make the output a copy of the input, which must be what its RECORD lists."""
         self._written = self._thread.submit(self._copy)
 
-    def publish(self, *, withhold: bool = False) -> str:
-        """Wait for the output, open it again, give it its final name, and return its SHA-256 (hex).
+    def finish(self) -> tuple[Finding, ...]:
+        """Wait for the output, and return what the second reader of archives finds in it; nothing in a copy.
 
-        :param withhold: do not give it the name.
         :raises WheelError: a member of the input is damaged or is not what RECORD lists.
         :raises RelinkError: the output cannot be written, or is not what was written.
         """
-        sha256 = self._written.result()
+        return self._written.result()[1]
+
+    def publish(self, *, withhold: bool = False) -> str:
+        """Wait for the output, give it its final name, and return its SHA-256 (hex); raises as :meth:`finish`.
+
+        :param withhold: do not give it the name.
+        """
+        sha256, _ = self._written.result()
         if not withhold and not _is_same(self.final, self._contents.archive.path):
             os.replace(self.directory / self.final.name, self.final)
         return sha256
 
-    def _write(self, additions: Mapping[str, Addition], removals: frozenset[str]) -> str:
+    def _write(
+        self, additions: Mapping[str, Addition], removals: frozenset[str]
+    ) -> tuple[str, tuple[Finding, ...]]:
         options = self._options
         result = write_wheel(
             self._contents.archive,
@@ -136,19 +144,16 @@ class Staging:
             packing=self._packing,
             on_progress=self.on_progress,
         )
-        # What was written can be trusted as much as what was read.
-        with WheelArchive(result.path, limits=NO_LIMITS):
-            pass
-        return result.sha256
+        return result.sha256, tuple(reread_wheel(result.path))
 
-    def _copy(self) -> str:
+    def _copy(self) -> tuple[str, tuple[Finding, ...]]:
         archive = self._contents.archive
         if self._options.verify_record:
             listed = self._contents.listed.values()
             entries = [entry for entry in listed if entry.path in archive.members and entry.digest]
             verify_members(archive, entries, self._options.jobs)
         shutil.copyfile(archive.path, self.directory / self.final.name)
-        return archive.sha256()
+        return archive.sha256(), ()
 
     def _unwritable(self, error: OSError) -> UsageError:
         return UsageError(

@@ -197,6 +197,7 @@ let
     "numpy"
     "packaging"
     "protobuf"
+    "pyelftools"
     "rich"
     "sympy"
     "torch"

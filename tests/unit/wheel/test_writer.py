@@ -20,7 +20,7 @@ import installer.sources
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wheel.wheelfile import WheelFile  # type: ignore[import-untyped]
+from wheel.wheelfile import WheelFile
 
 from relink.errors import RelinkError, UsageError, WheelError
 from relink.wheel import packing
