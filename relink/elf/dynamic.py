@@ -134,11 +134,12 @@ class Strings:
     """DT_STRTAB. One decoding for the whole table where it is ASCII; undecodable names survive as surrogates."""
 
     def __init__(self, memory: Memory) -> None:
-        address, size = memory.dynamic.get(DT_STRTAB, 0), memory.dynamic.get(DT_STRSZ)
-        room = memory.room(address)
+        address, size = memory.dynamic.get(DT_STRTAB), memory.dynamic.get(DT_STRSZ)
+        # A file without DT_STRTAB has no strings; what lies at address 0 is its header.
+        room = 0 if address is None else memory.room(address)
         if size is None or size > room:
             memory.problem("DT_STRSZ is missing, or reaches outside of the file or into the next table")
-        data = memory.read(address, room if size is None else min(size, room))
+        data = memory.read(address or 0, room if size is None else min(size, room))
         self._memory = memory
         if not data.endswith(b"\0"):
             memory.problem("the string table is empty or does not end in a zero byte")

@@ -120,7 +120,7 @@ class Image:
 
     :ivar path: where it came from, for messages: a file's path or a member's name.
     :ivar size: of the file, in bytes.
-    :ivar interpreter: PT_INTERP, or None for a library.
+    :ivar interpreter: the first PT_INTERP, or None for a library.
     :ivar needed: DT_NEEDED strings in their order, duplicates included, as written.
     :ivar rpath: DT_RPATH as written (colon separated, not expanded), or None where there is no such entry.
         ld.so ignores it when `runpath` is there too (glibc elf/get-dynamic-info.h).
@@ -243,7 +243,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         if not inside and segment.type in (_PT_LOAD, _PT_DYNAMIC, _PT_INTERP):
             kind = {_PT_LOAD: "PT_LOAD", _PT_DYNAMIC: "PT_DYNAMIC", _PT_INTERP: "PT_INTERP"}[segment.type]
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
-        if segment.type == _PT_INTERP:
+        if segment.type == _PT_INTERP and interpreter is None:  # Linux takes the first (fs/binfmt_elf.c)
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
         elif segment.type == _PT_NOTE and inside:

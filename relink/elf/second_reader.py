@@ -136,7 +136,15 @@ def read_with_pyelftools(buffer: Buffer, cuts: Sequence[range] = ()) -> Reading:
         try:
             return _read(ELFFile(stream), stream)
         # pyelftools raises what Python does where it does not check a number, AssertionError among others.
-        except (ELFError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        except (
+            ELFError,
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ElfError(str(error) or type(error).__name__) from error
 
 
@@ -207,6 +215,8 @@ def _version_needs(
 
     if "DT_VERNEED" not in dynamic:
         return
+    if strings is None:
+        raise ElfError("there is no DT_STRTAB")
     # The section header that a file without any would have.
     header = Container(
         sh_offset=_offset(elf, dynamic["DT_VERNEED"]),

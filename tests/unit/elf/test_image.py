@@ -558,6 +558,27 @@ def test_damage_is_named(change: Change, reason: str) -> None:
         read_image(data, "x")
 
 
+def test_strings_without_a_table() -> None:
+    """What lies at address 0 is the ELF header, whose bytes are no names."""
+    data = bytearray(build(Library("libx.so", ("liba.so",))))
+    (start,) = (one.offset for one in read_image(bytes(data), "x").segments if one.type == 2)
+    at = next(at for at in range(start, len(data), 16) if struct.unpack_from("<Q", data, at)[0] == STRTAB)
+    struct.pack_into("<Q", data, at, 0x12345678)
+    with pytest.raises(ElfError, match="a string lies outside of DT_STRTAB"):
+        read_image(bytes(data), "x")
+
+
+def test_the_first_interpreter_counts() -> None:
+    """As in Linux (fs/binfmt_elf.c, load_elf_binary)."""
+    data = bytearray(build(Library(interpreter="/first")))
+    number = len(read_image(bytes(data), "x").segments) - 1
+    at = len(data)
+    struct.pack_into("<IIQQQQQQ", data, 64 + 56 * number, 3, 4, at, at, at, 8, 8, 1)
+    image = read_image(bytes(data) + b"/second\0", "x")
+    assert [one.type for one in image.segments].count(3) == 2
+    assert image.interpreter == "/first"
+
+
 def test_an_interpreter_past_the_end() -> None:
     more = Layout().segment(INTERP, 4, 0, 0x10000, 1 << 20)
     with pytest.raises(ElfError, match="PT_INTERP ends past the end of the file"):
