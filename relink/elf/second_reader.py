@@ -71,6 +71,10 @@ class _Stream(io.RawIOBase):
                 head[start : start + size] = bytes(size)
         self._head = bytes(head)
 
+    def show_all(self) -> None:
+        """Show the first bytes as they are, once the ELF header is read: hostile tables may lie inside of it."""
+        self._head = b""
+
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Go to an offset; see :meth:`io.IOBase.seek`."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
@@ -134,7 +138,9 @@ def read_with_pyelftools(buffer: Buffer, cuts: Sequence[range] = ()) -> Reading:
     with memoryview(buffer) as raw, raw.cast("B") as view:
         stream: Any = _Stream(view, cuts)  # pyelftools asks for IO[bytes], and uses seek, tell and read
         try:
-            return _read(ELFFile(stream), stream)
+            elf = ELFFile(stream)
+            stream.show_all()
+            return _read(elf, stream)
         # pyelftools raises what Python does where it does not check a number, AssertionError among others.
         except (
             ELFError,

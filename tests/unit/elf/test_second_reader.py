@@ -190,6 +190,17 @@ def test_section_headers_are_not_looked_at() -> None:
     assert differences(bytes(data), image, image.segments, needs) == []
 
 
+def test_tables_inside_of_the_elf_header() -> None:
+    """No linker makes them; the bytes of section headers' places are read there like any others."""
+    data = bytearray(build(Library(needed=("liba.so",), stack_flags=None)))
+    struct.pack_into("<QHHH", data, 40, 0xABCD, 64, 56, 3)
+    struct.pack_into("<QH", data, 32, 8, 56)
+    struct.pack_into("<H", data, 56, 1)
+    image = read_image(bytes(data), "x")
+    assert image.segments[0].address == struct.unpack_from("<Q", data, 24)[0]
+    assert read_with_pyelftools(bytes(data)).segments == image.segments
+
+
 def test_nothing_in_a_cut_is_read(tmp_path: Path) -> None:
     """Where it would be, the answer is a difference, not what happens to lie there."""
     source = "const char data[3 << 20] = {1}; int f(void) { return data[5]; }"
