@@ -22,6 +22,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import RecordKind, check_record, signatures
+from relink.wheel.schemes import past_the_schemes
 
 __all__ = ["Wheel", "open_wheel", "read_wheel"]
 
@@ -150,6 +151,13 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
         read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
     ):
         yield finding("RLK509", f"{archive.dist_info}/METADATA", issue_text)
+    if past := past_the_schemes(archive.members, archive.data_dir):
+        number = f"{len(past)} members" if len(past) > 1 else "it"
+        yield finding(
+            "RLK515",
+            past[0],
+            f"the scheme data puts {number} into the site-packages of one version of Python",
+        )
     for signature in signatures(archive.dist_info, archive.members):
         yield finding("RLK503", signature, "left out of the output")
 

@@ -30,6 +30,7 @@ from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_in
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.schemes import scheme_defects
 from relink.wheel.zipformat import DEFLATED, Member
 
 __all__ = ["WheelArchive"]
@@ -101,6 +102,7 @@ class WheelArchive:
         issues.extend(defects)
         dist_info, data_dir, more = _special_directories(members, name)
         issues.extend(more)
+        issues.extend(scheme_defects(members, data_dir))
         if issues or name is None:
             raise self._refused(issues)
         self.name = name

@@ -235,6 +235,10 @@ def _check_kind(scan: _Scan, name: str, attributes: int, *, is_directory: bool) 
         scan.add(name, "is a device, socket or pipe")
     elif kind and (kind == stat.S_IFDIR) != is_directory:
         scan.add(name, "name and mode disagree on whether it is a directory")
+    # Installers take the execute bits at most, unzip the others too. A directory has set-group-ID where it was made in one.
+    special = stat.S_IMODE(attributes >> 16) & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX)
+    if special and not is_directory:
+        scan.add(name, f"its mode has set-user-ID, set-group-ID or the sticky bit ({attributes >> 16:#o})")
 
 
 def _check_coding(scan: _Scan, name: str, *, flags: int, method: int, compressed: int, size: int) -> None:

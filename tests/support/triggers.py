@@ -68,6 +68,7 @@ TRIGGERS: dict[str, str] = {
     "RLK508": "tests/unit/test_pipeline.py::test_a_prefix_of_unknown_release",
     "RLK509": "tests/unit/test_rare_findings.py::test_metadata_of_another_wheel",
     "RLK510": "tests/unit/test_edit.py::test_where_that_fails_the_whole_file_is_edited",
+    "RLK515": "tests/unit/test_rare_findings.py::test_files_past_the_schemes",
     "RLK601": "tests/unit/test_verification.py::test_another_order_is_a_difference",
     "RLK602": "tests/unit/test_verification.py::test_a_loader_that_cannot_be_run",
     "RLK610": "tests/unit/test_rereading.py::test_another_plan_than_the_one_that_was_carried_out",

@@ -151,3 +151,10 @@ def test_nixpkgs_has_another_major(from_table: tuple[Finding, ...]) -> None:
     found = only(from_table, "RLK715")
     assert (found.level, found.subject) == ("error", "librocblas.so.4")
     assert "librocblas.so.5" in found.message
+
+
+def test_files_past_the_schemes(works: Works, tmp_path: Path) -> None:
+    name = "demo-1.0.data/data/lib/python3.12/site-packages/demo/b.so"
+    wheel = works.wheel(tmp_path, {"demo/a.so": works.library, name: works.plain})
+    found = only(inspect(wheel).findings, "RLK515")
+    assert (found.level, found.subject) == ("warning", name)

@@ -1,0 +1,90 @@
+"""Where an installer puts a wheel's members, and wheels for which that is not one file at one path.
+
+Source: "Binary distribution format" of the PyPA specifications: what is not below ``.data`` goes to site-packages, and each
+directory below ``.data`` to the installation path that has its name. Two members for one path cannot be told apart afterwards:
+pip keeps the one that it writes last and says nothing, `installer` stops in the middle. What relink has checked would not need
+to be what is installed, so such a wheel is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+__all__ = ["SCHEMES", "past_the_schemes", "scheme_defects"]
+
+SCHEMES: Final = ("purelib", "platlib", "headers", "scripts", "data")
+"""The keys that pip and `installer` know; pip refuses any other."""
+
+# Where a scheme's directory lies below the environment's (sysconfig, schemes posix_prefix and venv, and Debian's deb_system),
+# which is where the scheme `data` begins. purelib and platlib are one directory in an environment.
+_SITE: Final = re.compile(r"lib(?:64)?/python3(?:\.\d+t?)?/(?:site|dist)-packages/(?P<rest>.+)")
+_HEADERS: Final = re.compile(r"include/(?:site/)?python3\.\d+t?/[^/]+/(?P<rest>.+)")
+_MOST: Final = 20  # defects that are listed
+
+
+def _installed(name: str, data_dir: str | None) -> tuple[str, str]:
+    """Return where a member goes: ``site``, ``headers`` or ``prefix`` (the environment's directory), and the path below."""
+    first, slash, rest = name.partition("/")
+    if not slash or first != data_dir:
+        return "site", name
+    scheme, _, inner = rest.partition("/")
+    if scheme == "headers":
+        return "headers", inner
+    if scheme == "scripts":
+        return "prefix", f"bin/{inner}"
+    if scheme == "data":
+        if match := _SITE.fullmatch(inner):
+            return "site", match["rest"]
+        if match := _HEADERS.fullmatch(inner):
+            return "headers", match["rest"]
+        return "prefix", inner
+    return "site", inner
+
+
+def scheme_defects(members: Iterable[str], data_dir: str | None) -> list[str]:
+    """Say which members cannot be installed, or not as one file at one path.
+
+    :param members: the names of all members; those of directories end in a slash.
+    :param data_dir: the name of the ``.data`` directory, or None.
+    """
+    if data_dir is None:
+        return []
+    files = [name for name in members if not name.endswith("/")]
+    issues = list(_defects(files, data_dir))
+    return [*issues[:_MOST], "and more"] if len(issues) > _MOST else issues
+
+
+def _defects(files: list[str], data_dir: str) -> Iterator[str]:
+    places: dict[tuple[str, str], str] = {}
+    for name in files:
+        if name.startswith(f"{data_dir}/"):
+            scheme, slash, _ = name.removeprefix(f"{data_dir}/").partition("/")
+            if not slash:
+                yield f"{name!r}: a file in the .data directory belongs to no scheme"
+                continue
+            if scheme not in SCHEMES:
+                yield f"{name!r}: no installer knows the scheme {scheme!r}; there are {', '.join(SCHEMES)}"
+                continue
+            root, path = _installed(name, data_dir)
+            if root == "site" and path.partition("/")[0].endswith((".dist-info", ".egg-info")):
+                yield f"{name!r}: would be installed as metadata, which belong into the wheel's own .dist-info directory"
+        place = _installed(name, data_dir)
+        other = places.setdefault(place, name)
+        if other != name:
+            yield f"{name!r}: is installed to the same path as {other!r}"
+    for (root, path), name in places.items():
+        parent = path.rpartition("/")[0]
+        while parent:
+            if file := places.get((root, parent)):
+                yield f"{name!r}: needs a directory where {file!r} is installed as a file"
+            parent = parent.rpartition("/")[0]
+
+
+def past_the_schemes(members: Iterable[str], data_dir: str | None) -> list[str]:
+    """Return the members that the scheme ``data`` puts into the site-packages of one version of Python."""
+    if data_dir is None:
+        return []
+    start = f"{data_dir}/data/"
+    return [name for name in members if name.startswith(start) and _SITE.fullmatch(name.removeprefix(start))]
