@@ -10,6 +10,7 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu.bundle import Budget, Bundle, walk
+from relink.gpu.compressed import CompressedHeader, parse_header
 from relink.gpu.device_code import DeviceCode, read_device_code
 from tests.unit.gpu.build import HOST, PAGE, ccob, chain, code_object, entries_of, hip, raw
 
@@ -316,3 +317,16 @@ def test_the_walk_goes_on_at_the_next_wrapper_after_a_bundle_it_cannot_read() ->
     bundles = walk(BufferSource(data), 0, len(data), budget, known=places)
     assert [b.container for b in bundles] == ["raw", "unreadable", "unreadable", "raw"]
     assert len(budget.problems) == 2
+
+
+@pytest.mark.parametrize(("version", "size"), [(2, 24), (3, 32)])
+def test_a_compressed_size_equal_to_the_header(version: int, size: int) -> None:
+    """Nothing follows, which is a payload that cannot be read; the header itself is none that contradicts itself."""
+    data = ccob(raw(entries_of("gfx1100")), version, size=size)
+    header = parse_header(data)
+    assert isinstance(header, CompressedHeader)
+    assert (header.size, header.header_size) == (size, size)
+    assert (
+        parse_header(ccob(b"", version, size=size - 1))
+        == f"CCOB says {size - 1} bytes, less than its own header"
+    )

@@ -77,6 +77,16 @@ def test_spirv_is_compiled_on_first_use() -> None:
     assert found.processors() == ()
 
 
+def test_spirv_beside_native_code_is_not_compiled_on_first_use() -> None:
+    """Only where SPIR-V is all that there is for a GPU does its first use wait for the compiler."""
+    spirv = raw({"hip-spirv64-amd-amdhsa--amdgcnspirv": b"\x03\x02\x23\x07" * 20})
+    found = cover(raw(entries_of("gfx1030")), spirv)
+    level = found.level(TargetId("gfx1030"))
+    assert (level.state, level.via) == ("full", ("native", "spirv"))
+    alone = cover(spirv, spirv).level(TargetId("gfx1030"))
+    assert (alone.state, alone.via) == ("jit", ("spirv",))
+
+
 def test_no_device_code_restricts_nothing_and_claims_nothing() -> None:
     found = cover()
     assert (found.restricts, found.level(TargetId("gfx1030")).state) == (False, "unknown")

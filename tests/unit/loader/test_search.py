@@ -123,6 +123,15 @@ def test_gnu_abi_versions(tmp_path: Path) -> None:
     assert reject(candidate(Library(osabi=3, abi_version=1), tmp_path), HEADER) is None
 
 
+def test_the_highest_gnu_abi_version(tmp_path: Path) -> None:
+    """Below LIBC_ABI_MAX (glibc libc-abis, dl-load.c's VALID_ELF_ABIVERSION), and of GNU's OSABI only."""
+    assert reject(candidate(Library(osabi=3, abi_version=3), tmp_path), HEADER) is None
+    for osabi, version in ((3, 4), (3, 255), (0, 1), (0, 3)):
+        refused = reject(candidate(Library(osabi=osabi, abi_version=version), tmp_path), HEADER)
+        assert refused is not None
+        assert (refused.reason, refused.fatal) == (f"ELF file ABI version invalid ({version})", True)
+
+
 def test_a_cut_foreign_library_is_passed_over_and_a_cut_own_one_is_fatal(tmp_path: Path) -> None:
     foreign = reject(candidate(Library(machine=183), tmp_path, 100), HEADER)
     own = reject(candidate(Library(), tmp_path, 100), HEADER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from relink.plans.model import FilePlan
 from relink.profiles import Profile
 from relink.resolve.decide import Decisions
+from relink.resolve.strategy import Trouble, TroubleKind
 from tests.unit.resolve.scenes import Scene, codes
 
 
@@ -237,3 +239,43 @@ def test_a_version_that_the_provider_lacks(scene: Scene) -> None:
     assert found.level == "error"
     assert "needs hip_6.0 of libhip.so.1" in found.message
     assert "goes up to hip_4.2" in found.message
+
+
+def test_what_is_allowed_to_be_missing_has_no_weight(scene: Scene) -> None:
+    """It would otherwise be looked for by ever more invasive edits, which cannot find it either."""
+    scene.provide("lib/libhip.so.1")
+    scene.allow_missing = ("libabsent.so.1",)
+    scene.member("demo/a.so", ["libhip.so.1", "libabsent.so.1"])
+    outcome = scene.decide().outcomes["demo/a.so"]
+    assert [trouble.kind for trouble in outcome.troubles] == ["allowed"]
+    assert (outcome.weight, outcome.loads, outcome.strategy) == (0, True, "runpath")
+    edge = outcome.troubles[0].edge
+    kinds: tuple[TroubleKind, ...] = ("missing", "allowed", "incoherent", "libc", "shadowed")
+    several = replace(outcome, troubles=tuple(Trouble(kind, edge, "x") for kind in kinds))
+    assert (several.weight, several.loads) == (3, False)
+
+
+def test_the_roots_own_edges_are_among_the_loads(scene: Scene) -> None:
+    """They are what the graph of the report begins with."""
+    scene.provide("lib/libdeep.so.1")
+    scene.provide("lib/libhip.so.1", ["libdeep.so.1"], flags=["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
+    scene.member("demo/a.so", ["libhip.so.1"])
+    own = [
+        (load.requester.rpartition("/")[2], load.soname)
+        for load in scene.decide().loads
+        if not load.soname.startswith(("libc.so", "ld-linux"))
+    ]
+    assert own == [("a.so", "libhip.so.1"), ("libhip.so.1", "libdeep.so.1")]
+
+
+def test_versions_are_compared_as_numbers(scene: Scene) -> None:
+    """GLIBC_2.34 is higher than GLIBC_2.9, which comes later in the alphabet."""
+    flag = scene.versions("hip_2.9:f", "hip_2.34:g")
+    scene.provide("lib/libhip.so.1", source="int f(void){return 1;} int g(void){return 1;}", flags=[flag])
+    newer = scene.library(
+        scene.root / "newer" / "libhip.so.1", [], "int h(void){return 1;}", [scene.versions("hip_2.40:h")]
+    )
+    scene.member("demo/a.so", [], "extern int h(void); int use(void){return h();}", flags=[str(newer)])
+    (found,) = (item for item in scene.decide().findings if item.code == "RLK301")
+    assert "needs hip_2.40 of libhip.so.1" in found.message
+    assert found.message.endswith("goes up to hip_2.34")

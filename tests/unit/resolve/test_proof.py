@@ -264,6 +264,14 @@ class TestTwice:
         assert "a.so → libblas.so.1 → libhip.so.6" in item.message
         assert "a.so → libhip.so.7" in item.message
 
+    def test_two_members_that_load_them_in_other_orders_are_one_finding(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.6", source=define("six"))
+        scene.provide("lib/libhip.so.7", source=define("seven"))
+        scene.member(MEMBER, ["libhip.so.7", "libhip.so.6"], call("six", "seven"))
+        scene.member("demo/b.so", ["libhip.so.6", "libhip.so.7"], call("six", "seven"))
+        item = found(scene.decide(), "RLK130")
+        assert item.message.startswith("libhip.so.7 and libhip.so.6 in one process, both by NEEDED: ")
+
     def test_one_by_dlopen_is_a_warning(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.6", source=define("six"))
         scene.provide("lib/libhip.so.7", source=define("seven"))

@@ -166,3 +166,11 @@ def test_render_is_parsed_again() -> None:
     entries, issues = parse_record(data)
     assert list(entries[:-1]) == rows
     assert not issues
+
+
+def test_a_size_has_19_digits_at_most() -> None:
+    """Those of 2**63 - 1; a longer number is no size of a file, and could be meant to take long to read."""
+    (entry,), issues = parse_record(b"a,," + b"9" * 19 + b"\n")
+    assert (entry.size, issues) == (int("9" * 19), ())
+    entries, (issue,) = parse_record(b"a,," + b"9" * 20 + b"\n")
+    assert (entries, issue.kind) == ((), RecordKind.MALFORMED)

@@ -89,6 +89,38 @@ def _write_rest(writer: ZipWriter) -> None:
     writer.finish()
 
 
+@pytest.mark.parametrize("less", [0, 1])
+def test_a_directory_that_begins_at_the_limit(monkeypatch: pytest.MonkeyPatch, less: int) -> None:
+    """0xffffffff is no offset but the mark of one that is in the ZIP64 record (4.4.1.4), so the limit itself goes there, too."""
+
+    def written() -> tuple[bytes, int, int]:
+        buffer = io.BytesIO()
+        writer = ZipWriter(buffer, 1)
+        writer.copy(
+            _header("demo_pkg/a", STORED), _stored("demo_pkg/a", 5000, zlib.crc32(bytes(5000))), [bytes(5000)]
+        )
+        writer.copy(_header("demo_pkg/b", STORED), _stored("demo_pkg/b", 0, 0), ())
+        last = writer.size
+        writer.finish()
+        return buffer.getvalue(), writer.members[-1].header_offset, last
+
+    plain, offset, start = written()
+    monkeypatch.setattr(zipformat, "ZIP64_LIMIT", start + less)
+    data, _, same = written()
+    assert same == start
+    assert (zipformat.END64_SIGNATURE in data) == (not less)
+    at = data.rindex(zipformat.END_SIGNATURE)
+    shown = zipformat.END.unpack_from(data, at)[-2]
+    assert shown == (start if less else zipformat.MARK32)
+    # The same for the offset of a local header.
+    monkeypatch.setattr(zipformat, "ZIP64_LIMIT", offset + less)
+    data, _, start = written()
+    entry = data.rindex(zipformat.CENTRAL_SIGNATURE)
+    assert zipformat.CENTRAL.unpack_from(data, entry)[-1] == (offset if less else zipformat.MARK32)
+    assert zipformat.END64_SIGNATURE not in plain
+    assert start > offset
+
+
 def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
     with (tmp_path / FILENAME).open("wb") as file:
         writer = ZipWriter(file, 1)
