@@ -267,7 +267,9 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
         order + ("Q14xHH" if wide else "I10xHH"), buffer, 32 if wide else 28
     )
     layout = struct.Struct(order + ("IIQQQQQQ" if wide else "8I"))
-    if count and size != layout.size:
+    if not count:
+        return  # where they would be says nothing then
+    if size != layout.size:
         raise ValueError(f"program headers of {size} bytes instead of {layout.size}")
     if count > _MAX_SEGMENTS or start + count * size > len(buffer):
         raise ValueError(f"{count} program headers at {start:#x} do not fit into the file")

@@ -1,8 +1,9 @@
 """relink's ELF reader and pyelftools on sound and damaged files, and the differences that are known.
 
 `KNOWN` says which of the two is right, by the gABI (System V ABI, "Object Files", "Program Loading and Dynamic Linking"), by the
-LSB ("Symbol Versioning") or by what ld.so and Linux do where these leave it open. Two faults of relink's own reader that were
-found here are mended: it took strings from the ELF header where DT_STRTAB was missing, and the last of several PT_INTERP.
+LSB ("Symbol Versioning") or by what ld.so and Linux do where these leave it open. Three faults of relink's own reader that were
+found here are mended: it took strings from the ELF header where DT_STRTAB was missing, took the last of several PT_INTERP, and
+refused a file without program headers where e_phoff leads nowhere.
 """
 
 from __future__ import annotations

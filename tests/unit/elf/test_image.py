@@ -568,6 +568,17 @@ def test_strings_without_a_table() -> None:
         read_image(bytes(data), "x")
 
 
+def test_no_program_headers_fit_anywhere() -> None:
+    """The same as pyelftools says, and ld.so then calls it a file without loadable segments (elf/dl-load.c)."""
+    data = bytearray(build(Library()))
+    struct.pack_into("<Q", data, 32, 1 << 40)
+    struct.pack_into("<HH", data, 54, 0, 0)
+    assert read_image(bytes(data), "x").segments == ()
+    struct.pack_into("<H", data, 56, 1)
+    with pytest.raises(ElfError, match="program headers of 0 bytes"):
+        read_image(bytes(data), "x")
+
+
 def test_the_first_interpreter_counts() -> None:
     """As in Linux (fs/binfmt_elf.c, load_elf_binary)."""
     data = bytearray(build(Library(interpreter="/first")))
