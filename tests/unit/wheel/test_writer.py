@@ -339,11 +339,11 @@ def test_an_addition_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
 
 def test_output_path(tmp_path: Path) -> None:
     with WheelArchive(
-        make_wheel(tmp_path, {"demo_pkg-1.0.data/lib/x": b"", "demo_pkg-1.0.data2": b""})
+        make_wheel(tmp_path, {"demo_pkg-1.0.data/data/x": b"", "demo_pkg-1.0.data2": b""})
     ) as archive:
         name = relinked(archive.name, local="rocm7.2.4", platform="linux_x86_64")
         assert output_path(archive, name, f"{DIST_INFO}/RECORD") == f"{NEW_DIST_INFO}/RECORD"
-        assert output_path(archive, name, "demo_pkg-1.0.data/lib/x") == "demo_pkg-1.0+rocm7.2.4.data/lib/x"
+        assert output_path(archive, name, "demo_pkg-1.0.data/data/x") == "demo_pkg-1.0+rocm7.2.4.data/data/x"
         assert output_path(archive, name, "demo_pkg-1.0.data2") == "demo_pkg-1.0.data2"
         assert output_path(archive, archive.name, f"{DIST_INFO}/RECORD") == f"{DIST_INFO}/RECORD"
 
