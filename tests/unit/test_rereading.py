@@ -12,6 +12,7 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.patchelf import Edited, apply_edit
 from relink.elf.symbols import read_symbols
+from relink.findings.model import finding
 from relink.library import relink
 from relink.plans.model import FilePlan, NeededDecision
 from relink.rereading import reread_files, reread_wheel
@@ -82,6 +83,23 @@ def test_the_output_is_opened_by_wheel(works: Works, tmp_path: Path, monkeypatch
     assert relink(works.small(tmp_path), works.options(tmp_path / "out", verify=False)).ok
     assert "elftools.elf.elffile" in sys.modules
     assert "wheel.wheelfile" in sys.modules
+
+
+@pytest.mark.parametrize("place", ["pipeline.reread_files", "staging.reread_wheel"])
+def test_a_difference_keeps_the_output_from_being_published(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    code = {"pipeline.reread_files": "RLK610", "staging.reread_wheel": "RLK611"}[place]
+    monkeypatch.setattr(
+        f"relink.{place}", lambda *_: iter([finding(code, "x", "relink has 1, another reads 2")])
+    )
+    report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
+    assert (report.ok, report.output) == (False, None)
+    assert [one.code for one in report.findings if one.level == "error"] == [code]
+    assert not (tmp_path / "out").exists()
+    forced = relink(works.small(tmp_path), works.options(tmp_path / "out", force=True))
+    assert forced.output is not None
+    assert Path(forced.output.path).exists()
 
 
 def test_a_wheel_that_wheel_refuses(tmp_path: Path) -> None:
