@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "ElfError",
+    "MachineError",
     "PatchelfError",
     "ProviderError",
     "RelinkError",
@@ -49,6 +50,13 @@ class ElfError(RelinkError):
 
 class PatchelfError(RelinkError):
     """patchelf is missing, too old, failed, or what it wrote does not hold up."""
+
+
+class MachineError(RelinkError):
+    """The machine or the process has run out of something (memory, open files, processes), or a disk fails.
+
+    It says nothing about the wheel or the prefix.
+    """
 
 
 class TargetError(RelinkError):

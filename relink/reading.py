@@ -93,9 +93,10 @@ def read_wheel(
                 target.header.machine,
                 target.header.elf_class,
             )
-            if other or not image.dynamic:
+            if other or not image.dynamic or image.is_static_program:
                 machine = machine_name(image.header.machine)
-                why = f"for {machine}, not this target" if other else "without a dynamic section"
+                why = "without a dynamic section" if not image.dynamic else "of a statically linked program"
+                why = f"for {machine}, not this target" if other else why
                 findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
                 continue
             images[name] = image

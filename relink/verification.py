@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from relink.elf.hollow import Cut
 from relink.elf.image import Buffer, map_file
@@ -16,14 +13,15 @@ from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
 from relink.findings.model import Finding, finding
 from relink.loader.binding import Bindings, Tables, bind
-from relink.loader.closure import Closure, trace
-from relink.loader.dryrun import LoaderMap, dry_runs
-from relink.loader.files import Files, resolve_inside
+from relink.loader.closure import Closure, RootRefusedError, trace
+from relink.loader.dryrun import LoaderMap, Refusal, dry_runs, refusal
+from relink.loader.files import Files
 from relink.loader.search import Environment
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import Situation, own_libc
+from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
+from relink.system_errors import raise_trouble
 from relink.text import some
-from relink.wheel.atomic import working_directory
 
 __all__ = ["Verification", "verify"]
 
@@ -62,12 +60,16 @@ def verify(
     The simulation sees the members as `situation` says that they are, the loader what `contents` gives: a file that is not what
     was planned shows as a difference.
 
+    A member that the loader does not load is that member's finding, and the others are asked. That the loader cannot be asked is
+    one about the wheel.
+
     :param wheel: what it is called.
     :param contents: gives a member's content in pieces, by its name.
     :param members: the ELF members to ask about; `situation` has all ELF members.
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
+    :raises MachineError: this machine has run out of something, so the answers would say nothing about the wheel.
     """
     findings: list[Finding] = []
     maps: dict[str, LoaderMap] = {}
@@ -75,75 +77,83 @@ def verify(
         return Verification(maps, ())
     try:
         with ExitStack() as stack:
-            layout = stack.enter_context(_laid_out(situation))
+            layout = stack.enter_context(laid_out(situation))
             for name in situation.images:
-                _extract(contents(name), situation, layout, name, (cuts or {}).get(name, ()))
+                extract(contents(name), situation, layout, name, (cuts or {}).get(name, ()))
             planned = {layout.path_of(name): image for name, image in situation.images.items()}
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
             symbols = _symbols(situation)
             tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
             scenarios = [_scenario(situation, member) for member in members]
             answers = stack.enter_context(dry_runs(situation.target, scenarios))
+            place = Place(situation)
             for member, scenario in zip(members, scenarios, strict=True):
-                closure = trace(Environment(situation.target, situation.files), *scenario)
-                bindings = bind(closure, tables)
+                expected = _expected(situation, scenario)
+                bindings = bind(expected, tables) if isinstance(expected, Closure) else None
                 found = next(answers)
                 maps[member] = _shown(found, layout)
-                findings += _compare(situation, member, closure, found)
-                findings += _compare_symbols(situation, member, bindings, found)
-                findings += _complaints(situation, member, found)
+                findings += _judge(situation, member, expected, bindings, found, place)
     except (TargetError, OSError) as error:
-        findings.append(finding("RLK602", wheel, str(error)))
+        if isinstance(error, OSError):
+            raise_trouble(error, f"{wheel}: the loader could not be asked")
+        findings.append(finding("RLK602", wheel, why_not_laid_out(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 
 
-@contextmanager
-def _laid_out(situation: Situation) -> Iterator[Layout]:
-    """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
+def _expected(situation: Situation, scenario: tuple[str, list[str]]) -> Closure | RootRefusedError:
+    """What the simulation says of a dry run: the closure, or that the loader does not load the member.
 
-    :raises OSError: there is no room for it.
+    :raises TargetError: it is not the member that it does not load.
     """
-    sysroot = situation.target.sysroot
-    with working_directory(Path(_place(sysroot))) as directory:
-        real = os.path.realpath(directory)
-        root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        yield Layout(root, situation.layout.python)
+    program, preloads = scenario
+    try:
+        return trace(Environment(situation.target, situation.files), program, preloads)
+    except RootRefusedError as error:
+        found = situation.files.open(error.path)
+        if found.identity is None or found.identity[0] != "member":
+            raise
+        return error
 
 
-def _extract(
-    chunks: Iterable[Buffer],
+def _judge(
     situation: Situation,
-    layout: Layout,
     member: str,
-    cuts: Sequence[Cut],
-) -> None:
-    """Write a file with holes in place of its cuts."""
-    path = Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        end = 0
-        for chunk in chunks:
-            start, end = end, end + len(chunk)
-            at = start
-            for cut in cuts:
-                if start < cut.stop and cut.start < end:
-                    file.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
-                    at = min(end, cut.stop)
-                    file.seek(at)
-            file.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
-    path.chmod(0o755 if situation.images[member].interpreter else 0o644)
+    expected: Closure | RootRefusedError,
+    bindings: Bindings | None,
+    found: LoaderMap,
+    place: Place,
+) -> Iterator[Finding]:
+    refused = _with_path(refusal(found), expected)
+    if refused is not None:
+        place.check(refused)
+    if isinstance(expected, RootRefusedError):
+        if refused is not None:
+            yield finding("RLK116", member, f"the loader does not load it: {expected.reason}")
+        else:
+            text = f"predicted: cannot be loaded ({expected.reason}). The loader loads it"
+            yield finding("RLK601", member, situation.layout.shown(text))
+    elif refused is not None and expected.fatal is None:
+        yield finding("RLK116", member, situation.layout.shown(_why(situation, member, refused)))
+    elif bindings is not None:
+        yield from _compare(situation, member, expected, found)
+        yield from _compare_symbols(situation, member, bindings, found)
+        yield from _complaints(situation, member, found)
 
 
-def _place(sysroot: str) -> str:
-    """The first temporary directory that files may be mapped from as programs."""
-    usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
-    places = (
-        [tempfile.gettempdir(), *usual[:-1]]
-        if sysroot == "/"
-        else [resolve_inside(sysroot, at) for at in usual]
-    )
-    places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
-    return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
+def _with_path(refused: Refusal | None, expected: Closure | RootRefusedError) -> Refusal | None:
+    """What serves a NEEDED the loader calls by that name when it cannot map it; give it its path."""
+    if refused is None or not isinstance(expected, Closure):
+        return refused
+    paths = {item.name: item.path for item in expected.objects}
+    return replace(refused, path=paths.get(refused.path or "", refused.path))
+
+
+def _why(situation: Situation, member: str, refused: Refusal) -> str:
+    """Say what the loader would not load, and how much room it asks for."""
+    if refused.path in (None, situation.layout.path_of(member)):
+        return f"the loader does not load it: {refused.reason}{room(situation, situation.layout.path_of(member))}"
+    path = str(refused.path)
+    return f"the loader does not load {path}, which it needs: {refused.reason}{room(situation, path)}"
 
 
 def _scenario(situation: Situation, member: str) -> tuple[str, list[str]]:

@@ -53,6 +53,8 @@ _SHT_NOBITS = 8
 _SHN_XINDEX = 0xFFFF
 _DLOPEN_NOTE_TYPE = 0x407C0C0A  # https://uapi-group.org/specifications/specs/elf_dlopen_metadata/
 _DF_1_NODEFLIB = 0x800
+_DF_1_PIE = 0x08000000
+_ET_EXEC = 2
 _HEADER_SIZE = 64
 # More than these is damage, or meant to keep us busy: real files have some 300, 10 and 100.
 _MAX_NEEDED, _MAX_SEGMENTS, _MAX_SECTIONS = 4096, 4096, 1 << 16
@@ -151,6 +153,12 @@ class Image:
     def is_executable(self) -> bool:
         """Whether a user runs it: it names an interpreter. libc.so.6 does too, but has a soname."""
         return self.interpreter is not None and self.soname is None
+
+    @property
+    def is_static_program(self) -> bool:
+        """Whether the kernel alone starts it (``-static``, ``-static-pie``): no loader can load it, and none is named."""
+        fixed = self.header.kind == _ET_EXEC or bool(self.flags_1 & _DF_1_PIE)
+        return fixed and self.interpreter is None
 
     @property
     def search_kind(self) -> str | None:

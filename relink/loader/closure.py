@@ -21,7 +21,20 @@ from relink.loader.files import Candidate
 from relink.loader.search import Environment, FoundBy, Requester, Tried, expand, reject, search
 from relink.loader.target import Target
 
-__all__ = ["Closure", "DlopenNames", "Edge", "LoadedObject", "load", "trace"]
+__all__ = ["Closure", "DlopenNames", "Edge", "LoadedObject", "RootRefusedError", "load", "trace"]
+
+
+class RootRefusedError(TargetError):
+    """The loader does not take a file that it is asked to load: the program, a preload, or what is dlopened.
+
+    :ivar path: the file, as the target sees it.
+    :ivar reason: the loader's.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: cannot be loaded ({reason})")
+        self.path = path
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +207,14 @@ class _Process:
         self._checked(path, found, program=False)
         index = self.add(Candidate(path, found.identity, found.image), path, found_by, loader)
         if index is None:
-            raise TargetError(self.fatal or f"{path}: cannot be loaded")
+            raise RootRefusedError(path, (self.fatal or "").removeprefix(f"{path}: "))
         return index
 
     def _checked(self, path: str, found: Candidate, *, program: bool) -> Image:
         rejected = reject(found, self.environment.target.header, program=program) if found.exists else None
         if found.image is None or rejected is not None:
             reason = rejected.reason if rejected else os.strerror(found.error)
-            raise TargetError(f"{path}: cannot be loaded ({reason})")
+            raise RootRefusedError(path, reason)
         return found.image
 
     def _add_loader(self, asked_by: str | None) -> None:
@@ -330,7 +343,7 @@ def trace(
     This is what ``LD_TRACE_LOADED_OBJECTS=1 ld.so program`` shows; ``ld.so --list program`` too where nothing is missing
     (it gives up at the first library that is).
 
-    :raises TargetError: the program or a preload is not a file that this loader takes.
+    :raises RootRefusedError: the program or a preload is not a file that this loader takes.
     """
     process = _Process(environment)
     main = process.open_program(program, by_kernel=False)
@@ -356,7 +369,7 @@ def load(
     :param program: the target's Python, run by the kernel; without it the first root stands alone as the program, as in
         :func:`trace`.
     :param dlopens: says of an object what it dlopens; see :attr:`Closure.dlopened`.
-    :raises TargetError: a root or the program is not a file that this loader takes.
+    :raises RootRefusedError: a root or the program is not a file that this loader takes.
     """
     process = _Process(environment)
     indices: list[int] = []

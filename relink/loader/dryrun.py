@@ -20,16 +20,19 @@ from itertools import islice
 
 from relink.errors import TargetError
 from relink.loader.target import Target
+from relink.system_errors import raise_trouble
 
-__all__ = ["LoaderMap", "dry_run", "dry_runs"]
+__all__ = ["LoaderMap", "Refusal", "dry_run", "dry_runs", "refusal"]
 
 _TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
 _DIED = "error while loading shared libraries: "
-_NOT_MAPPED = "failed to map segment from shared object"
-
-
+_REFUSED = re.compile(
+    r"object '(?P<preload>.+)' from LD_PRELOAD cannot be preloaded \((?P<why>.+)\): ignored\.$"
+    rf"|{_DIED}(?P<path>.+?): (?P<reason>.+)$"
+)
+_NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
 _AT_ONCE = 2
 
 
@@ -40,7 +43,7 @@ class LoaderMap:
     :ivar objects: (name asked for, path) in load order, without the program, the loader itself and the kernel's vdso.
     :ivar missing: names that it did not find.
     :ivar problems: everything else it said: open symbols and versions, or what it died of.
-    :ivar died: whether it gave up, or was killed, before it had mapped everything.
+    :ivar died: whether it gave up, or was killed, before it had mapped everything; or went on without what was to be preloaded.
     """
 
     objects: tuple[tuple[str, str], ...]
@@ -49,10 +52,35 @@ class LoaderMap:
     died: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the loader would not map, or give up over.
+
+    :ivar path: the object, or None where the loader ended without a word about one.
+    """
+
+    path: str | None
+    reason: str
+
+
+def refusal(found: LoaderMap) -> Refusal | None:
+    """Return what a loader that died said of the object that it died of; None for one that did not die.
+
+    Sources: glibc elf/dl-catch.c and elf/dl-error-skeleton.c (fatal errors), elf/rtld.c, do_preload.
+    """
+    if not found.died:
+        return None
+    for line in found.problems:
+        if match := _REFUSED.search(line):
+            return Refusal(match["preload"] or match["path"], match["why"] or match["reason"])
+    return Refusal(None, "; ".join(found.problems))
+
+
 def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> LoaderMap:
     """Ask the target's loader what starting `program` would map. Paths are as the target sees them.
 
     :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
+    :raises MachineError: it cannot be started for lack of memory, open files or processes.
     """
     with dry_runs(target, [(program, preloads)]) as answers:
         return next(answers)
@@ -61,6 +89,8 @@ def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> Loade
 @contextmanager
 def dry_runs(target: Target, programs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[Iterator[LoaderMap]]:
     """Ask about programs, each with what is preloaded; gives the answers, in order, which raise as :func:`dry_run` does.
+
+    A loader that crashes, ends strangely or does not end is an answer about that program, and the others are asked all the same.
 
     Loaders run beside whoever waits for the answers, and end with the block.
     """
@@ -111,28 +141,33 @@ def _started(target: Target, program: str, preloads: Iterable[str]) -> subproces
         raise _not_asked(target, error) from error
 
 
-def _not_asked(target: Target, error: Exception) -> TargetError:
+def _not_asked(target: Target, error: OSError) -> TargetError:
+    raise_trouble(error, f"{target.interpreter}: the loader could not be asked")
     return TargetError(f"{target.interpreter}: the loader could not be asked ({error})")
 
 
 def _answer(target: Target, process: subprocess.Popen[str]) -> LoaderMap:
     try:
         output, errors = process.communicate(timeout=_TIMEOUT)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return _dead(f"the loader did not end within {_TIMEOUT} s and was stopped")
+    except OSError as error:
         raise _not_asked(target, error) from error
     said = errors.strip()
     status = process.returncode
     if target.sysroot != "/" and said.startswith(("chroot: ", "unshare: ")):
         raise TargetError(f"{target.sysroot}: cannot be entered ({said[:400]}); verify inside of it")
     if status < 0:
-        return LoaderMap((), (), (f"killed by signal {-status}", *said.splitlines()), died=True)
+        return _dead(f"killed by signal {-status}", *said.splitlines())
     if status not in (0, 1, 127):
-        raise TargetError(f"{target.interpreter}: the loader ended with {status}: {said[:400]}")
-    if _NOT_MAPPED in said:
-        raise TargetError(
-            f"the loader may not map files here ({said[:400]}); set TMPDIR to where programs may be run"
-        )
+        return _dead(f"the loader ended with {status}", *said.splitlines())
     return _parse(output, errors, target)
+
+
+def _dead(*problems: str) -> LoaderMap:
+    return LoaderMap((), (), problems, died=True)
 
 
 _ENTER = """
@@ -175,5 +210,5 @@ def _parse(output: str, errors: str, target: Target) -> LoaderMap:
                 objects.append((name, path))
         elif line.strip() and line.strip() != "statically linked":
             problems.append(line.strip())
-    died = any(_DIED in line for line in problems)
+    died = any(_DIED in line or _NOT_PRELOADED in line for line in problems)
     return LoaderMap(tuple(objects), tuple(missing), tuple(problems), died)

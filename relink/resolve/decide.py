@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
-from relink.findings.model import Finding
-from relink.loader.closure import Closure, Edge
+from relink.findings.model import Finding, finding
+from relink.loader.closure import Closure, Edge, RootRefusedError
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.model import (
@@ -55,7 +55,8 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Table
     """Plan every image of the wheel.
 
     Members that other members need come first, so that each is planned against the others as they will be. A variant (a
-    library of which Python picks one) that the providers cannot serve is left as it is.
+    library of which Python picks one) that the providers cannot serve is left as it is. One that the loader does not load has a
+    finding and no plan.
 
     :param tables: the symbols of the members.
     :param known: those of other files that have been read.
@@ -64,8 +65,16 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Table
     settled: dict[str, Settled] = {}
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
+    refused: list[Finding] = []
+    paths = {situation.layout.path_of(member) for member in situation.images}
     for member in _leaves_first(situation.images):
-        settled[member] = prover.settle(situation, member)
+        try:
+            settled[member] = prover.settle(situation, member)
+        except RootRefusedError as error:
+            if error.path not in paths:
+                raise
+            refused.append(finding("RLK116", member, _refused(situation, member, error)))
+            continue
         outcome = outcomes[member] = settled[member].outcome
         if situation.profile.is_variant(member) and not outcome.loads:
             unserved.append(member)
@@ -73,20 +82,33 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Table
             situation = replace(situation, images={**situation.images, member: outcome.image})
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     files = tuple(
-        _file_plan(situation, member, settled[member], served=member in served) for member in situation.images
+        _file_plan(situation, member, settled[member], served=member in served)
+        for member in situation.images
+        if member in settled
     )
     serving = {member: settled[member] for member in served}
     closures = prover.closures(situation, serving)
     findings = (
+        *refused,
         *reasons(situation, settled, unserved, prover.tables),
         *prover.findings(situation, serving, closures),
     )
     loads = tuple(
         dict.fromkeys(
-            load for member in situation.images for load in _loads(situation, member, outcomes[member])
+            load
+            for member in situation.images
+            if member in outcomes
+            for load in _loads(situation, member, outcomes[member])
         )
     )
     return Decisions(files, findings, outcomes, situation, prover.tables, closures, loads)
+
+
+def _refused(situation: Situation, member: str, error: RootRefusedError) -> str:
+    if error.path == situation.layout.path_of(member):
+        return f"the loader does not load it: {error.reason}"
+    shown = situation.layout.shown(error.path)
+    return f"the loader does not load {shown}, which the package loads before: {error.reason}"
 
 
 def _leaves_first(images: Mapping[str, Image]) -> list[str]:

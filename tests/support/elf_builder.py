@@ -59,6 +59,8 @@ class Library:
     :ivar versions: version nodes to define besides those of the exports.
     :ivar weak_versions: needed version nodes that carry VER_FLG_WEAK, as (file, version).
     :ivar hash: ``gnu``, ``sysv``, ``both`` or ``none``.
+    :ivar memory: p_memsz of the PT_LOAD, in bytes, if it is not the file's size; `align` is its p_align.
+    :ivar skew: how much higher addresses are than file offsets, in bytes.
     """
 
     soname: str | None = None
@@ -80,6 +82,9 @@ class Library:
     stack_flags: int | None = 6
     filters: tuple[str, ...] = ()
     auxiliaries: tuple[str, ...] = ()
+    memory: int | None = None
+    align: int = 0x1000
+    skew: int = 0
 
     def write(self, path: Path | str) -> Path:
         """Write it to `path`, whose directory is made if it is not there."""
@@ -151,7 +156,7 @@ def build(library: Library) -> bytes:
     for symbol in library.imports:
         symbols += struct.pack("<IBBHQQ", strings.add(symbol.name), symbol.binding << 4 | 1, 0, 0, 0, 0)
     for index, export in enumerate(exports):
-        address = places["slots"] + 8 * (len(library.imports) + index)
+        address = places["slots"] + 8 * (len(library.imports) + index) + library.skew
         symbols += struct.pack("<IBBHQQ", strings.add(export.name), export.binding << 4 | 1, 0, 1, address, 8)
     entries: list[tuple[str, int]] = [("NEEDED", strings.add(name)) for name in library.needed]
     entries += [("FILTER", strings.add(name)) for name in library.filters]
@@ -168,7 +173,7 @@ def build(library: Library) -> bytes:
         put("HASH", _sysv_table(names))
     if library.imports:
         rela = b"".join(
-            struct.pack("<QQq", places["slots"] + 8 * index, (index + 1) << 32 | symbol.relocation, 0)
+            struct.pack("<QQq", places["slots"] + 8 * index + library.skew, (index + 1) << 32 | symbol.relocation, 0)
             for index, symbol in enumerate(library.imports)
         )
         put("RELA", rela)
@@ -182,7 +187,7 @@ def build(library: Library) -> bytes:
             put("VERNEED", versions.needs())
             entries.append(("VERNEEDNUM", len(versions.wanted)))
     put("STRTAB", bytes(strings.data))
-    entries += [(name, places[name]) for name in places if name in _DT]
+    entries += [(name, places[name] + library.skew) for name in places if name in _DT]
     entries += [("STRSZ", len(strings.data)), ("SYMENT", 24)]
     dynamic = b"".join(struct.pack("<QQ", _DT[tag], value) for tag, value in entries) + bytes(16)
     put("dynamic", dynamic)
@@ -193,8 +198,12 @@ def build(library: Library) -> bytes:
 
 
 def _headers(library: Library, places: dict[str, int], count: int, size: int, dynamic_size: int) -> bytes:
-    def segment(kind: int, flags: int, offset: int, length: int, align: int) -> bytes:
-        return struct.pack("<IIQQQQQQ", kind, flags, offset, offset, offset, length, length, align)
+    def segment(
+        kind: int, flags: int, offset: int, length: int, align: int, memory: int | None = None
+    ) -> bytes:
+        address = offset + library.skew
+        memory = length if memory is None else memory
+        return struct.pack("<IIQQQQQQ", kind, flags, offset, address, address, length, memory, align)
 
     segments = []
     flags = 6
@@ -204,7 +213,7 @@ def _headers(library: Library, places: dict[str, int], count: int, size: int, dy
         )  # PT_PHDR, by which the loader learns where a program lies
         segments.append(segment(3, 4, places["interp"], len(library.interpreter.encode()) + 1, 1))
         flags = 7
-    segments.append(segment(1, flags, 0, size, 0x1000))
+    segments.append(segment(1, flags, 0, size, library.align, library.memory))
     segments.append(segment(2, 6, places["dynamic"], dynamic_size, 8))
     if library.stack_flags is not None:
         segments.append(segment(0x6474E551, library.stack_flags, 0, 0, 16))

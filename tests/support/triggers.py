@@ -24,6 +24,7 @@ TRIGGERS: dict[str, str] = {
     "RLK113": "tests/unit/resolve/test_proof.py::TestDropping::test_a_second_missing_library_may_own_the_symbol",
     "RLK114": "tests/unit/resolve/test_proof.py::TestSubstitution::test_one_symbol_lacking_is_refused_and_named",
     "RLK115": "tests/unit/profiles/test_assumed.py::test_a_library_that_only_a_preload_brings_is_told",
+    "RLK116": "tests/unit/test_refused_members.py::test_verify[not page-aligned]",
     "RLK120": "tests/unit/resolve/test_proof.py::TestDlopen::test_would_not_be_found",
     "RLK121": "tests/unit/resolve/test_proof.py::TestDlopen::test_preload_makes_it_findable",
     "RLK130": "tests/unit/resolve/test_proof.py::TestTwice::test_two_majors_by_needed_are_an_error_with_both_chains",

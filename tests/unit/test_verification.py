@@ -20,7 +20,7 @@ from relink.errors import TargetError
 from relink.findings.model import Finding
 from relink.library import relink
 from relink.loader.closure import Closure, trace
-from relink.loader.dryrun import LoaderMap, dry_run, dry_runs
+from relink.loader.dryrun import LoaderMap, Refusal, dry_run, dry_runs, refusal
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from relink.options import Options
@@ -277,8 +277,8 @@ def test_a_death_that_was_not_foreseen(relinked: Path, monkeypatch: pytest.Monke
     death = LoaderMap((), (), ("killed by signal 11",), died=True)
     monkeypatch.setattr("relink.loader.dryrun._parse", lambda *_: death)
     found = _verified(relinked, pretend={}).findings
-    assert {item.code for item in found} == {"RLK601", "RLK105"}
-    assert "The loader: killed by signal 11" in only(found[:1], "RLK601").message
+    assert {(item.code, item.level) for item in found} == {("RLK116", "error")}
+    assert found[0].message == "the loader does not load it: killed by signal 11"
 
 
 def test_a_death_that_does_not_come(relinked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,22 +318,23 @@ def test_a_loader_that_cannot_be_run(relinked: Path, tmp_path: Path) -> None:
         situation = situation_of(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options())
         result = verify(OUTPUT, read.archive.chunks, [*read.images], situation)
     (found,) = result.findings
-    assert (found.code, found.level, found.subject) == ("RLK602", "warning", OUTPUT)
+    assert (found.code, found.level, found.subject) == ("RLK602", "error", OUTPUT)
     assert "No such file or directory" in found.message
 
 
 def test_files_that_cannot_be_laid_out(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def extract(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device", "/there/.relink-1-0f.dir/lib/a.so")
 
-    monkeypatch.setattr(relink_verify, "_extract", extract)
+    monkeypatch.setattr(relink_verify, "extract", extract)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
     told = [found.message for found in report.findings if found.code == "RLK602"]
-    assert told == ["[Errno 28] No space left on device"]
-    assert os.listdir(tmp_path / "out") == [OUTPUT]
+    said = "/there: the members cannot be laid out (No space left on device); set TMPDIR to where there is room for them"
+    assert told == [said]
+    assert not (tmp_path / "out").exists()
 
 
-def test_not_verified_is_a_warning_and_the_wheel_is_written(
+def test_not_verified_is_an_error_and_nothing_is_written(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> LoaderMap:
@@ -341,8 +342,10 @@ def test_not_verified_is_a_warning_and_the_wheel_is_written(
 
     monkeypatch.setattr("relink.loader.dryrun._parse", refuse)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
-    assert report.ok
+    assert not report.ok
     assert only(report.findings, "RLK602").message == "no"
+    assert not (tmp_path / "out").exists()
+    assert relink(works.small(tmp_path), works.options(tmp_path / "out", verify=False)).ok
     assert os.listdir(tmp_path / "out") == [OUTPUT]
 
 
@@ -367,15 +370,34 @@ def test_a_loader_that_crashes(loader: Callable[[str], Target]) -> None:
 
 
 def test_a_loader_that_answers_strangely(loader: Callable[[str], Target]) -> None:
-    with pytest.raises(TargetError, match="the loader ended with 3: what"):
-        dry_run(loader("echo what >&2; exit 3"), "/program")
+    found = dry_run(loader("echo what >&2; exit 3"), "/program")
+    assert (found.died, found.problems) == (True, ("the loader ended with 3", "what"))
 
 
-def test_files_that_may_not_be_mapped(loader: Callable[[str], Target]) -> None:
-    """A temporary directory mounted noexec is no difference between prediction and loader."""
-    line = "x: error while loading shared libraries: x: failed to map segment from shared object"
-    with pytest.raises(TargetError, match="set TMPDIR"):
-        dry_run(loader(f"echo '{line}' >&2; exit 127"), "/program")
+def test_a_loader_that_does_not_end(
+    loader: Callable[[str], Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relink.loader.dryrun._TIMEOUT", 0.2)
+    found = dry_run(loader("exec sleep 99"), "/program")
+    assert (found.died, found.problems) == (True, ("the loader did not end within 0.2 s and was stopped",))
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "reason"),
+    [
+        ("x: error while loading shared libraries: /a/b.so: file too short", "/a/b.so", "file too short"),
+        (
+            "ERROR: ld.so: object '/a/b.so' from LD_PRELOAD cannot be preloaded (cannot map zero-fill pages): ignored.",
+            "/a/b.so",
+            "cannot map zero-fill pages",
+        ),
+    ],
+)
+def test_what_the_loader_refused(
+    loader: Callable[[str], Target], line: str, path: str, reason: str
+) -> None:
+    found = dry_run(loader(f'echo "{line}" >&2; exit 1'), "/program")
+    assert refusal(found) == Refusal(path, reason)
 
 
 def test_loaders_run_beside_each_other_and_answer_in_order(

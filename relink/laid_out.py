@@ -1,0 +1,159 @@
+"""The temporary directory in which a wheel's ELF members are laid out as installed, to ask the real loader about them.
+
+A loader that maps nothing from there says nothing about the members; it is asked about its own C library first then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.elf.hollow import Cut
+from relink.elf.image import Buffer, Image
+from relink.errors import TargetError
+from relink.loader.dryrun import Refusal, dry_run, refusal
+from relink.loader.files import resolve_inside
+from relink.resolve.layout import Layout
+from relink.resolve.strategy import Situation, own_libc
+from relink.system_errors import trouble_in
+from relink.wheel.atomic import working_directory
+
+__all__ = ["Place", "extract", "laid_out", "room", "why_not_laid_out"]
+
+_TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
+_NOT_MAPPED = (
+    "failed to map segment",
+    "cannot map zero-fill pages",
+)  # elf/dl-load.c and elf/dl-map-segments.h
+_PT_LOAD = 1
+_LARGE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the address space
+
+
+@dataclass(slots=True)
+class Place:
+    """The temporary directory, and whether the loader maps anything from there: seen with a library that is known to be good."""
+
+    situation: Situation
+    good: bool | None = None
+
+    def check(self, refused: Refusal) -> None:
+        """Return if what the loader refused is the fault of the file.
+
+        :raises MachineError: it has too little memory, or the like.
+        :raises TargetError: it maps nothing from the temporary directory.
+        """
+        situation = self.situation
+        subject = f"{situation.target.interpreter}: the loader could not be asked"
+        size = _span(situation.files.open(refused.path).image) if refused.path else 0
+        trouble = trouble_in(refused.reason, subject)
+        if trouble is None and refused.reason.startswith(_NOT_MAPPED) and _is_limited():
+            trouble = trouble_in(
+                os.strerror(errno.ENOMEM), f"{subject} about a file of {size} bytes in memory"
+            )
+        if trouble is not None and size <= _LARGE:
+            raise trouble
+        if self.good is None and refused.path is not None:
+            self.good = self._maps_the_c_library()
+
+    def _maps_the_c_library(self) -> bool:
+        situation = self.situation
+        libc = own_libc(situation)
+        if libc is None:
+            return True
+        path = posixpath.join(situation.layout.root, "relink-probe", posixpath.basename(libc))
+        host = Path(resolve_inside(situation.target.sysroot, path))
+        host.parent.mkdir(exist_ok=True)
+        shutil.copyfile(situation.files.host(libc), host)
+        refused = refusal(dry_run(situation.target, path))
+        if refused is None:
+            return True
+        directory = posixpath.dirname(situation.layout.root)
+        raise TargetError(
+            f"{directory}: the loader may not map files from there, not even its own C library ({refused.reason}); "
+            "set TMPDIR to where programs may be run"
+        )
+
+
+def _is_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+@contextmanager
+def laid_out(situation: Situation) -> Iterator[Layout]:
+    """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
+
+    :raises OSError: there is no room for it.
+    """
+    sysroot = situation.target.sysroot
+    with working_directory(Path(_directory(sysroot))) as directory:
+        real = os.path.realpath(directory)
+        root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
+        yield Layout(root, situation.layout.python)
+
+
+def extract(
+    chunks: Iterable[Buffer],
+    situation: Situation,
+    layout: Layout,
+    member: str,
+    cuts: Sequence[Cut],
+) -> None:
+    """Write a file with holes in place of its cuts."""
+    path = Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        end = 0
+        for chunk in chunks:
+            start, end = end, end + len(chunk)
+            at = start
+            for cut in cuts:
+                if start < cut.stop and cut.start < end:
+                    file.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
+                    at = min(end, cut.stop)
+                    file.seek(at)
+            file.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
+    path.chmod(0o755 if situation.images[member].interpreter else 0o644)
+
+
+def _directory(sysroot: str) -> str:
+    """The first temporary directory that files may be mapped from as programs."""
+    usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
+    places = (
+        [tempfile.gettempdir(), *usual[:-1]]
+        if sysroot == "/"
+        else [resolve_inside(sysroot, at) for at in usual]
+    )
+    places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
+    return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
+
+
+def room(situation: Situation, path: str) -> str:
+    """Say how much of the address space a file asks for, if that is more than any library needs."""
+    size = _span(situation.files.open(path).image)
+    return f" (its segments take {size} bytes of the address space)" if size > _LARGE else ""
+
+
+def _span(image: Image | None) -> int:
+    """Bytes of the address space that the loader reserves for an image (glibc elf/dl-map-segments.h, _dl_map_segment)."""
+    loads = [segment for segment in image.segments if segment.type == _PT_LOAD] if image else []
+    if not loads:
+        return 0
+    end = max(segment.address + segment.memory_size for segment in loads)
+    return end - min(segment.address for segment in loads) + max(segment.align for segment in loads)
+
+
+def why_not_laid_out(error: TargetError | OSError) -> str:
+    """The message without the name of the temporary directory, which is gone when it is read."""
+    if isinstance(error, TargetError):
+        return error.message
+    where = _TEMPORARY.sub("", str(error.filename or "temporary directory"))
+    return f"{where}: the members cannot be laid out ({error.strerror}); set TMPDIR to where there is room for them"

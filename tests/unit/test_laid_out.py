@@ -1,0 +1,119 @@
+"""Whether the place where members are laid out, or the memory of this machine, is at fault, and not the members."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relink import laid_out
+from relink.pipeline import Options, relink
+from relink.queries import verify_wheel
+from tests.support.works import OUTPUT, Works
+
+
+@pytest.fixture
+def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory from which no file may be mapped as a program, taken although that can be seen."""
+    place = tmp_path / "noexec"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "noexec,size=16m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    monkeypatch.setattr(laid_out, "_directory", lambda _: str(place))
+    yield place
+    assert os.listdir(place) == []
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("named", [{}, {"interpreter": "/lib64/ld-linux-x86-64.so.2"}])
+def test_a_place_where_nothing_may_be_run(
+    works: Works, tmp_path: Path, noexec: Path, named: dict[str, str]
+) -> None:
+    """Not even the target's own C library is mapped from there, so no member is blamed, and nothing is proved."""
+    report = relink(works.wheel(tmp_path), works.options(tmp_path / "out", **named))
+    (found,) = (item for item in report.findings if item.level == "error")
+    assert (found.code, report.output) == ("RLK602", None)
+    assert found.message.startswith(f"{noexec}: the loader may not map files from there")
+    assert "set TMPDIR to where programs may be run" in found.message
+    assert "relink-probe" not in found.message
+    assert not (tmp_path / "out").exists()
+    told = verify_wheel(works.wheel(tmp_path), Options(**named)).findings  # type: ignore[arg-type]
+    assert [item.code for item in told if item.level == "error"] == ["RLK602"]
+
+
+def test_the_place_is_asked_about_once(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.unit.test_refused_members import REFUSED
+
+    library, _ = REFUSED["4 EiB of zeros"]
+    bad = library.write(tmp_path / "bad.so").read_bytes()
+    asked: list[str] = []
+    real = laid_out.dry_run
+    monkeypatch.setattr(laid_out, "dry_run", lambda target, path: asked.append(path) or real(target, path))
+    files: dict[str, bytes | Path] = {f"demo/bad{number}.so": bad for number in range(3)}
+    findings = verify_wheel(works.wheel(tmp_path, files), Options()).findings
+    assert [found.subject for found in findings] == list(files)
+    assert len(asked) == 1
+
+
+def test_too_little_address_space_is_no_fact_about_the_wheel(works: Works, tmp_path: Path) -> None:
+    """A library that fits into the memory of any machine does not fit into this process: exit code 2, and the limit is named."""
+    from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
+
+    if not SUPPORTED:
+        pytest.skip(WHY_NOT)
+    large = Library(soname="liblarge.so.1", memory=4 << 30).write(tmp_path / "liblarge.so.1")
+    wheel = works.wheel(tmp_path, {"demo/large.so": large})
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+
+    words = [sys.executable, "-m", "relink", "verify", str(wheel)]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    ended = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stdout
+    assert "there is not enough memory" in ended.stderr
+    assert f"(its limit is {3 << 30})" in ended.stderr
+    assert "RLK" not in ended.stdout
+    assert "fault of relink" not in ended.stderr
+
+
+def test_too_few_open_files(works: Works, tmp_path: Path) -> None:
+    """At every limit the run does its work, or says that it may not open enough files: it never writes what it has not proved."""
+    wheel = works.wheel(tmp_path)
+    ended = {}
+    for count in (4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 32):
+        out = tmp_path / f"out{count}"
+        words = [sys.executable, "-m", "relink", str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
+
+        def limit(count: int = count) -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+        run = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+        ended[count] = run.returncode
+        said = f"{count}: {run.stdout}{run.stderr}"
+        if run.returncode == 0:
+            assert os.listdir(out) == [OUTPUT], said
+            assert "RLK602" not in run.stdout, said
+        elif count > 8:  # with fewer Python does not start
+            assert run.returncode == 2, said
+            assert "Too many open files" in run.stderr, said
+            assert "ulimit -n" in run.stderr, said
+            assert "--output" not in run.stderr, said
+            assert "fault of relink" not in run.stderr, said
+        if run.returncode:
+            assert not out.exists(), said
+    assert ended[32] == 0
+    assert 2 in ended.values()
+
+
+def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert laid_out._directory("/") == str(tmp_path)
