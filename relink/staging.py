@@ -21,6 +21,8 @@ from relink.findings.model import Finding
 from relink.options import LEVELS, Options
 from relink.progress import OnProgress
 from relink.rereading import reread_wheel
+from relink.system_errors import raise_trouble
+from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Addition, Packing, Replacement
@@ -62,6 +64,7 @@ class Staging:
                 stack.enter_context(_created(parent))
                 self.directory = stack.enter_context(working_directory(parent))
             except OSError as error:
+                raise_trouble(error, f"{parent}: cannot be written to")
                 raise UsageError(
                     f"{parent}: cannot be written to ({error.strerror}); name another by --output"
                 ) from error
@@ -76,6 +79,7 @@ class Staging:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._stack.close()
         if isinstance(error, OSError):
+            raise_trouble(error, f"{self.final}: cannot be written")
             raise self._unwritable(error) from error
 
     def on_progress(self, more: int) -> None:

@@ -21,11 +21,12 @@ from relink.elf.edit_checks import check_edit
 from relink.elf.hollow import Cut, find_cuts
 from relink.elf.image import Image, Section, map_file
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, find_patchelf, result_of
-from relink.errors import ElfError, PatchelfError, RelinkError, UsageError, WheelError
 from relink.nix.roots import store_paths
+from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
 from relink.plans.model import Plan, from_json
 from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes
 from relink.report.sbom import bill_of_materials
+from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
@@ -86,7 +87,11 @@ class Account:
                 wrong = _differing(again, cuts, old, new, ranges)
                 if not wrong.found:
                     return
+        except MachineError:
+            raise
         except (RelinkError, OSError) as error:
+            if isinstance(error, OSError):
+                raise_trouble(error, f"{path}: the edit cannot be made again")
             yield f"the edit cannot be made again to compare ({error})"
             return
         with contextlib.suppress(ElfError):

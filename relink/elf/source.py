@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from relink.system_errors import raise_trouble
+
 __all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
 
 
@@ -69,12 +71,16 @@ class FileSource:
             raise
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Return the bytes; a disk error reads as the end of the file."""
+        """Return the bytes, as many as there are.
+
+        :raises MachineError: the disk fails.
+        """
         if offset < 0 or length <= 0 or offset >= self.size:
             return b""
         try:
             return os.pread(self._fd, min(length, self.size - offset), offset)
-        except OSError:
+        except OSError as error:
+            raise_trouble(error, str(self.path))
             return b""
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from relink.gpu.embedded import code_object_entry, scan
 from relink.gpu.kpack import KpackReference
 from relink.gpu.offload import OFFLOAD_MAGIC, parse_offload_section
 from relink.gpu.target_id import HIP_KINDS, parse_bundle_id
+from relink.system_errors import raise_trouble
 
 __all__ = ["DeviceCode", "read_device_code", "read_file", "resolve_kpack", "same_device_code"]
 
@@ -68,6 +69,7 @@ def read_file(path: str | os.PathLike[str], *, scan_limit: int = 0) -> DeviceCod
         with FileSource(path) as source:
             return read_device_code(source, os.fspath(path), scan_limit=scan_limit)
     except OSError as error:
+        raise_trouble(error, os.fspath(path))
         return DeviceCode(os.fspath(path), "other", problems=(f"cannot be read: {error.strerror or error}",))
 
 

@@ -17,6 +17,7 @@ from relink.errors import UsageError
 from relink.gpu import msgpack
 from relink.gpu.bundle import Bundle, Entry
 from relink.gpu.target_id import TargetId, parse_target_id
+from relink.system_errors import raise_trouble
 
 __all__ = [
     "ARCHIVE_MAGIC",
@@ -110,7 +111,8 @@ def find_archives(reference: KpackReference, directory: str) -> tuple[str, ...]:
         before, mark, after = name.partition(PLACEHOLDER)
         try:
             names = sorted(os.listdir(folder)) if mark else [name]
-        except OSError:
+        except OSError as error:
+            raise_trouble(error, folder)
             continue
         for candidate in names:
             inner = len(candidate) > len(before) + len(after)
@@ -142,5 +144,6 @@ def read_archives(paths: Sequence[str]) -> tuple[KpackArchive, ...]:
             with FileSource(path) as source:
                 archives.append(parse_archive(source, path))
         except OSError as error:
+            raise_trouble(error, path)
             archives.append(KpackArchive(path, (), {}, (f"cannot be read: {error.strerror}",)))
     return tuple(archives)

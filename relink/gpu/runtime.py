@@ -18,6 +18,7 @@ from relink.elf.source import ByteSource, FileSource
 from relink.gpu._data import table
 from relink.gpu.device_code import DeviceCode, read_file
 from relink.gpu.target_id import SPIRV, TargetId, match, sort_key
+from relink.system_errors import raise_trouble
 
 __all__ = ["Capability", "Needs", "Requirement", "capability_of", "check", "find_runtime", "needs_of"]
 
@@ -220,6 +221,7 @@ def capability_of(
                     continue
                 facts |= read(source, elf, path, folders)
         except OSError as error:
+            raise_trouble(error, path)
             problems.append(f"{path} cannot be read: {error.strerror}")
     hip_generic, hsa_generic = facts.pop("hip_generic", None), facts.pop("hsa_generic", None)
     hip_spirv, comgr_spirv = facts.pop("hip_spirv", None), facts.pop("comgr_spirv", None)
@@ -282,7 +284,8 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
                     found |= _literals(library, constants, (_READER_2, *_READER_3))
                 elif not found & {_READER_2, *_READER_3}:  # the reader is in clang itself up to LLVM 22
                     found |= _literals(library, constants, (_READER_3_LLVM,))
-        except OSError:
+        except OSError as error:
+            raise_trouble(error, other)
             continue  # what it holds stays unknown
     facts["comgr_spirv"] = b"amdgcnspirv" in found
     if found & {*_READER_3, _READER_3_LLVM}:
@@ -363,7 +366,8 @@ def _newest(directories: list[str], name: str) -> str | None:
     for directory in directories:
         try:
             names = [n for n in os.listdir(directory) if n == name or n.startswith(name + ".")]
-        except OSError:
+        except OSError as error:
+            raise_trouble(error, directory)
             continue
         named = [
             n
@@ -386,13 +390,14 @@ def _rocm_version(prefix: str | None) -> str:
         text = Path(prefix, ".info", "version").read_text(encoding="utf-8", errors="replace")[:64].strip()
         if re.match(r"\d+\.\d+", text):
             return text
-    except OSError:
-        pass
+    except OSError as error:
+        raise_trouble(error)
     try:
         text = Path(prefix, "include", "hip", "hip_version.h").read_text(encoding="utf-8", errors="replace")[
             :65536
         ]
-    except OSError:
+    except OSError as error:
+        raise_trouble(error)
         return ""
     parts = [re.search(rf"#define\s+HIP_VERSION_{name}\s+(\d+)", text) for name in ("MAJOR", "MINOR")]
     return ".".join(part[1] for part in parts if part) if all(parts) else ""

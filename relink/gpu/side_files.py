@@ -18,6 +18,7 @@ from relink.errors import UsageError
 from relink.gpu._data import table
 from relink.gpu.device_code import read_file
 from relink.gpu.target_id import CodeTarget, TargetId, match, parse_target_id, sort_key
+from relink.system_errors import raise_trouble
 
 __all__ = ["SideFiles", "SideTarget", "find_side_files", "miopen_processor", "side_files_of"]
 
@@ -142,7 +143,8 @@ def library_directories(prefix: str) -> tuple[str, ...]:
         ):
             try:
                 stat = os.stat(path)
-            except OSError:
+            except OSError as error:
+                raise_trouble(error, path)
                 continue
             if os.path.isdir(path):
                 found.setdefault((stat.st_dev, stat.st_ino), path)
@@ -177,7 +179,8 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
+    except OSError as error:
+        raise_trouble(error, directory)
         return []
 
 
@@ -192,6 +195,7 @@ def _names(directory: str, problems: list[str]) -> list[str]:
                     break
                 names.append(entry.name)
     except OSError as error:
+        raise_trouble(error, directory)
         problems.append(f"{directory} cannot be read: {error.strerror}")
     return names
 

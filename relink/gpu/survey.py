@@ -29,6 +29,7 @@ from relink.gpu.kpack import ARCHIVE_MAGIC
 from relink.gpu.offload import OFFLOAD_MAGIC
 from relink.gpu.side_files import SideFiles, find_side_files
 from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, match, sort_key
+from relink.system_errors import raise_trouble
 
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
@@ -263,6 +264,7 @@ def _directory(path: Path, scan_limit: int) -> Survey:
                 elif head.startswith((b"\x7fELF", *_STANDALONE)):
                     found.standalone(read_device_code(source, file))
         except OSError as error:
+            raise_trouble(error, file)
             found.problems.append(f"{file}: cannot be read ({error.strerror})")
     libraries = [item for item in found.items if isinstance(item, LibraryCoverage)]
     known = {os.path.realpath(s.directory): s for item in libraries for s in item.side}
@@ -309,7 +311,8 @@ def _names(path: str | os.PathLike[str]) -> tuple[str | None, str]:
     try:
         with FileSource(path) as source:
             return _names_of(source)
-    except OSError:
+    except OSError as error:
+        raise_trouble(error)
         return None, ""
 
 
@@ -339,6 +342,7 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
                 # A file before the links to it, so that it goes by its own name.
                 ordered = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
         except OSError as error:
+            raise_trouble(error, directory)
             problems.append(f"{directory}: cannot be read ({error.strerror})")
             continue
         below = []
@@ -350,7 +354,8 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
                 if not entry.is_file():
                     continue
                 info = entry.stat()
-            except OSError:
+            except OSError as error:
+                raise_trouble(error, entry.path)
                 continue  # a link that leads nowhere
             key = (info.st_dev, info.st_ino)
             if info.st_size < 64 or key in seen:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from relink.elf.image import Image, map_file, read_image
 from relink.errors import ElfError
+from relink.system_errors import raise_trouble
 
 __all__ = ["Candidate", "Files", "resolve_inside"]
 
@@ -72,7 +73,8 @@ def resolve_inside(root: str, path: str) -> str:
         here = posixpath.join(root, *done, part)
         try:
             link = os.readlink(here)
-        except OSError:
+        except OSError as error:
+            raise_trouble(error, here)
             done.append(part)
             continue
         links += 1
@@ -124,7 +126,10 @@ class Files:
         return resolve_inside(self.root, path)
 
     def open(self, path: str) -> Candidate:
-        """Open `path` as the loader would and read what it would read. Never raises: errors are facts here."""
+        """Open `path` as the loader would and read what it would read. That there is no such file is a fact, not an error.
+
+        :raises MachineError: it cannot be told, for lack of memory or open files, or the disk fails.
+        """
         where = path
         if self._overlay:
             directory, _, name = path.rpartition("/")
@@ -199,8 +204,11 @@ class Files:
         found = self._directories.get(path)
         if found is None:
             try:
-                found = os.path.isdir(self.host(path))
-            except OSError:
+                found = stat.S_ISDIR(os.stat(self.host(path)).st_mode)
+            except OSError as error:
+                raise_trouble(error, path)
+                found = False
+            except ValueError:  # a NUL in the path
                 found = False
             self._directories[path] = found
         return found
@@ -220,4 +228,5 @@ class Files:
             problem = error.message.removeprefix(f"{path}: ")
             return Candidate(path, identity, problem=problem, head=head)
         except OSError as error:
-            return Candidate(path, error=error.errno or errno.EIO)
+            raise_trouble(error, path)
+            return Candidate(path, error=error.errno or errno.EINVAL)

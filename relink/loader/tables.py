@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,6 +12,7 @@ from relink.elf.symbols import SymbolTable, match, read_symbols
 from relink.errors import ElfError
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
+from relink.system_errors import raise_trouble
 
 __all__ = ["Settled", "Tables", "breadth_first", "file_of", "names", "needed_by"]
 
@@ -123,7 +123,10 @@ class Tables:
             try:
                 with map_file(self.files.host(path)) as buffer:
                     table = read_symbols(buffer)
-            except (OSError, ElfError):
+            except OSError as error:
+                raise_trouble(error, path)
+                table = SymbolTable()
+            except ElfError:
                 table = SymbolTable()
             self._read[identity] = table
         return table
@@ -137,8 +140,13 @@ class Tables:
         if names is None:
             names = ()
             if any(entry.name in _DLOPEN for entry in self.read(identity, path).imports):
-                with suppress(OSError, ElfError), map_file(self.files.host(path)) as buffer:
-                    names = library_names(buffer, image)
+                try:
+                    with map_file(self.files.host(path)) as buffer:
+                        names = library_names(buffer, image)
+                except OSError as error:
+                    raise_trouble(error, path)
+                except ElfError:
+                    pass
             self._dlopened[identity] = names
         return names
 

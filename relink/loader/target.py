@@ -17,6 +17,7 @@ from relink.elf.image import Header, read_header
 from relink.errors import ElfError, RelinkError, TargetError
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.files import resolve_inside
+from relink.system_errors import raise_trouble
 
 __all__ = ["GLIBC_SONAMES", "Target", "find_target"]
 
@@ -148,6 +149,7 @@ def _python_file(python: str, root: str) -> str:
             [python, "-S", "-c", ask], capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except OSError as error:
+        raise_trouble(error, f"--python {python}: cannot be run")
         raise TargetError(
             f"--python {python}: cannot be run ({error.strerror}); name a Python interpreter"
         ) from error
@@ -171,6 +173,8 @@ def _interpreter_of(python: str | None, root: str) -> str:
             with map_file(host) as buffer:
                 found = read_image(buffer, python).interpreter
         except (OSError, RelinkError) as error:
+            if isinstance(error, OSError):
+                raise_trouble(error, python)
             raise TargetError(
                 f"{python}: cannot be read as a program ({error}); name a Python by --python"
             ) from error
@@ -188,6 +192,7 @@ def _header(host: str, shown: str) -> Header:
         with open(host, "rb") as file:
             return read_header(file.read(64), shown)
     except OSError as error:
+        raise_trouble(error, shown)
         raise TargetError(
             f"{shown}: cannot be read ({error.strerror}); name the loader by --interpreter"
         ) from error
@@ -209,6 +214,8 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, f"{host}: this loader cannot be run here")
         raise TargetError(
             f"{host}: this loader cannot be run here ({error}); relink asks the real loader, so the machine must be able to"
         ) from error
@@ -288,5 +295,6 @@ def _read_cache(host: str) -> LoaderCache | None:
     try:
         with open(host, "rb") as file:
             return parse_cache(file.read())
-    except OSError:
+    except OSError as error:
+        raise_trouble(error, host)
         return None

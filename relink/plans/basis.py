@@ -12,6 +12,7 @@ from relink.elf.image import map_file
 from relink.errors import ElfError, UsageError
 from relink.loader.files import resolve_inside
 from relink.plans.model import Basis, LibraryFacts, Plan
+from relink.system_errors import raise_trouble
 
 __all__ = ["basis_of", "changes_since", "with_contents"]
 
@@ -69,6 +70,8 @@ def _digest(path: str) -> str:
         with map_file(path) as buffer:
             return linking_digest(buffer)
     except (OSError, ElfError) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
@@ -77,4 +80,5 @@ def _sha256(path: str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
+        raise_trouble(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error

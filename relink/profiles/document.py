@@ -12,6 +12,7 @@ from typing import Any, cast
 from relink.errors import UsageError
 from relink.profiles.lines import line_of, lines_of
 from relink.profiles.schema import problems
+from relink.system_errors import raise_trouble
 
 __all__ = ["load_schema", "profile_directory", "read_document"]
 
@@ -41,6 +42,8 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, f"{path}: the {what} cannot be read")
         raise UsageError(f"{path}: the {what} cannot be read ({error})") from error
     try:
         data = tomllib.loads(text)

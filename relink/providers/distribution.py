@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from relink.loader.files import resolve_inside
+from relink.system_errors import raise_trouble
 
 __all__ = ["FAMILIES", "Distribution", "read_distribution"]
 
@@ -36,7 +37,8 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
         try:
             with open(resolve_inside(sysroot, place), encoding="utf-8", errors="replace") as file:
                 fields = _fields(file.read())
-        except OSError:
+        except OSError as error:
+            raise_trouble(error)
             continue
         kinds = [fields.get("ID") or "linux", *fields.get("ID_LIKE", "").split()]
         family = next((kind for kind in kinds if kind in FAMILIES), None)

@@ -20,6 +20,7 @@ from relink.errors import ElfError, ProviderError
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, RocmVersion, open_prefix
+from relink.system_errors import raise_trouble
 
 __all__ = [
     "NIX_STORE",
@@ -55,7 +56,10 @@ def _asked() -> str | None:
     command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError as error:
+        raise_trouble(error, "nix-instantiate cannot be run")
+        return None
+    except subprocess.TimeoutExpired:
         return None
     found = run.stdout.strip().strip('"')
     return os.path.realpath(found) if run.returncode == 0 and found.startswith("/") else None
@@ -168,6 +172,7 @@ def _nix_store(arguments: list[str], what: str) -> str:
             ["nix-store", *arguments], capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except OSError as error:
+        raise_trouble(error, f"{what}: nix-store cannot be run")
         raise ProviderError(f"{what}: nix-store cannot be run ({error.strerror}); install Nix") from error
     except subprocess.TimeoutExpired as error:
         raise ProviderError(
@@ -221,7 +226,10 @@ def _search_path(library: str) -> list[str]:
     try:
         with map_file(library) as buffer:
             return (read_image(buffer, library).search_path or "").split(":")
-    except (OSError, ElfError):  # what cannot be read serves nothing, and is told where it is needed
+    except OSError as error:  # what cannot be read serves nothing, and is told where it is needed
+        raise_trouble(error)
+        return []
+    except ElfError:
         return []
 
 

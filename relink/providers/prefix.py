@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import re
@@ -15,6 +16,7 @@ from relink.elf.image import Header, machine_name, read_header
 from relink.errors import ElfError, ProviderError
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
+from relink.system_errors import raise_trouble
 
 __all__ = ["Provider", "RocmVersion", "Skipped", "default_prefixes", "open_prefix", "soname_stem"]
 
@@ -105,6 +107,7 @@ class _Scan:
     libraries: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[tuple[int, int]] = field(default_factory=set)
+    closed: list[str] = field(default_factory=list)  # directories that this user may not read
 
     def directory(self, relative: str) -> list[str]:
         """Enter the libraries of one directory; returns its subdirectories."""
@@ -118,7 +121,10 @@ class _Scan:
             self.seen.add(key)
             with os.scandir(host) as entries:
                 names = sorted((entry.name, self._is_directory(entry, shown)) for entry in entries)
-        except OSError:
+        except OSError as error:
+            raise_trouble(error, shown)
+            if error.errno == errno.EACCES:
+                self.closed.append(shown)
             return []
         found = False
         for name, is_directory in names:
@@ -131,15 +137,14 @@ class _Scan:
     def _is_directory(self, entry: os.DirEntry[str], directory: str) -> bool:
         if not entry.is_symlink():
             return entry.is_dir()
-        try:
-            return os.path.isdir(resolve_inside(self.target.sysroot, posixpath.join(directory, entry.name)))
-        except OSError:
-            return False
+        return _is_directory(self.target.sysroot, posixpath.join(directory, entry.name))
 
     def _library(self, shown: str, name: str) -> bool:
         try:
             header = _library_header(resolve_inside(self.target.sysroot, shown), shown)
         except (OSError, ElfError) as error:
+            if isinstance(error, OSError):
+                raise_trouble(error, shown)
             reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{shown}: ")
             self.skipped.append(Skipped(shown, reason or type(error).__name__))
             return False
@@ -200,6 +205,10 @@ def open_prefix(path: str, target: Target) -> Provider:
     scan = _Scan(target, shown)
     mains = ["", "lib", "lib64", *(f"lib/{name}" for name in _TRIPLETS.get(target.header.machine, ()))]
     below = [child for main in mains for child in scan.directory(main)]
+    if scan.closed:
+        raise ProviderError(
+            f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
+        )
     for child in below:
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
@@ -222,8 +231,9 @@ def open_prefix(path: str, target: Target) -> Provider:
 
 def _is_directory(sysroot: str, path: str) -> bool:
     try:
-        return os.path.isdir(resolve_inside(sysroot, path))
-    except OSError:  # links without end
+        return stat.S_ISDIR(os.stat(resolve_inside(sysroot, path)).st_mode)
+    except OSError as error:  # there is none, or links without end
+        raise_trouble(error, path)
         return False
 
 
@@ -246,7 +256,10 @@ class _Root:
             raw = _start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536) or b""
             if name.endswith(".gz"):
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
-        except (OSError, zlib.error):
+        except OSError as error:
+            raise_trouble(error)
+            return ""
+        except zlib.error:
             return ""
         return raw[:16384].decode("utf-8", "replace")
 
@@ -254,7 +267,8 @@ class _Root:
         """What a directory in it holds; nothing where there is none."""
         try:
             return os.listdir(resolve_inside(self.sysroot, posixpath.join(self.path, directory)))
-        except OSError:
+        except OSError as error:
+            raise_trouble(error)
             return []
 
 

@@ -21,6 +21,7 @@ from relink.resolve.dlopen import DlopenKnowledge, dlopen_findings, profile_of, 
 from relink.resolve.strategy import Outcome, Situation, find_strategy, matches_library, simulate
 from relink.resolve.substitution import Candidate, Verdict, weigh
 from relink.rocm.facts import ROCM, same_abi
+from relink.system_errors import raise_trouble
 from relink.text import several, some
 
 __all__ = ["Prover", "Settled"]
@@ -157,7 +158,10 @@ class Prover:
         try:
             with map_file(situation.files.host(path)) as buffer:
                 return read_symbols(buffer)
-        except (OSError, ElfError):
+        except OSError as error:
+            raise_trouble(error, path)
+            return SymbolTable()
+        except ElfError:
             return SymbolTable()
 
     def _preloads(self, situation: Situation, member: str, outcome: Outcome) -> tuple[str, ...]:

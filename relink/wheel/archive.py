@@ -23,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 
 from relink.errors import RelinkError, WheelError
 from relink.progress import OnProgress
+from relink.system_errors import raise_trouble
 from relink.wheel.deflate.bits import Reader
 from relink.wheel.deflate.blocks import find_split
 from relink.wheel.deflate.inflate import Block
@@ -78,6 +79,8 @@ class WheelArchive:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError):
+                raise_trouble(error, f"{self.path} cannot be opened")
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise WheelError(f"{self.path} cannot be opened: {reason}") from error
         status = os.fstat(fd)
@@ -147,6 +150,7 @@ class WheelArchive:
         except OSError as error:
             if error.errno == errno.EBADF:
                 raise ValueError(f"{self.path} has been closed") from error
+            raise_trouble(error, f"{self.path} cannot be read")
             raise WheelError(f"{self.path} cannot be read: {error.strerror}") from error
         return data
 

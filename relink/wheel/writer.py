@@ -16,6 +16,7 @@ from typing import Final
 
 from relink.errors import RelinkError, UsageError
 from relink.progress import OnProgress
+from relink.system_errors import raise_trouble
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import atomic_file
@@ -314,6 +315,7 @@ def _told(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        raise_trouble(error, f"{target} cannot be written")
         reason = error.strerror or str(error)
         # The file in question may also be one that a replacement is read from.
         where = f" ({error.filename})" if error.filename else ""

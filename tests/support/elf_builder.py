@@ -173,7 +173,9 @@ def build(library: Library) -> bytes:
         put("HASH", _sysv_table(names))
     if library.imports:
         rela = b"".join(
-            struct.pack("<QQq", places["slots"] + 8 * index + library.skew, (index + 1) << 32 | symbol.relocation, 0)
+            struct.pack(
+                "<QQq", places["slots"] + 8 * index + library.skew, (index + 1) << 32 | symbol.relocation, 0
+            )
             for index, symbol in enumerate(library.imports)
         )
         put("RELA", rela)

@@ -16,7 +16,9 @@ import pytest
 from relink import laid_out
 from relink.pipeline import Options, relink
 from relink.queries import verify_wheel
-from tests.support.works import OUTPUT, Works
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
+from tests.support.works import Works
+from tests.unit.test_refused_members import REFUSED
 
 
 @pytest.fixture
@@ -50,8 +52,6 @@ def test_a_place_where_nothing_may_be_run(
 
 
 def test_the_place_is_asked_about_once(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.test_refused_members import REFUSED
-
     library, _ = REFUSED["4 EiB of zeros"]
     bad = library.write(tmp_path / "bad.so").read_bytes()
     asked: list[str] = []
@@ -65,8 +65,6 @@ def test_the_place_is_asked_about_once(works: Works, tmp_path: Path, monkeypatch
 
 def test_too_little_address_space_is_no_fact_about_the_wheel(works: Works, tmp_path: Path) -> None:
     """A library that fits into the memory of any machine does not fit into this process: exit code 2, and the limit is named."""
-    from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
-
     if not SUPPORTED:
         pytest.skip(WHY_NOT)
     large = Library(soname="liblarge.so.1", memory=4 << 30).write(tmp_path / "liblarge.so.1")
@@ -83,35 +81,6 @@ def test_too_little_address_space_is_no_fact_about_the_wheel(works: Works, tmp_p
     assert f"(its limit is {3 << 30})" in ended.stderr
     assert "RLK" not in ended.stdout
     assert "fault of relink" not in ended.stderr
-
-
-def test_too_few_open_files(works: Works, tmp_path: Path) -> None:
-    """At every limit the run does its work, or says that it may not open enough files: it never writes what it has not proved."""
-    wheel = works.wheel(tmp_path)
-    ended = {}
-    for count in (4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 32):
-        out = tmp_path / f"out{count}"
-        words = [sys.executable, "-m", "relink", str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
-
-        def limit(count: int = count) -> None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
-
-        run = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
-        ended[count] = run.returncode
-        said = f"{count}: {run.stdout}{run.stderr}"
-        if run.returncode == 0:
-            assert os.listdir(out) == [OUTPUT], said
-            assert "RLK602" not in run.stdout, said
-        elif count > 8:  # with fewer Python does not start
-            assert run.returncode == 2, said
-            assert "Too many open files" in run.stderr, said
-            assert "ulimit -n" in run.stderr, said
-            assert "--output" not in run.stderr, said
-            assert "fault of relink" not in run.stderr, said
-        if run.returncode:
-            assert not out.exists(), said
-    assert ended[32] == 0
-    assert 2 in ended.values()
 
 
 def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,9 +83,9 @@ def test_one_that_a_relinked_member_needs(works: Works, tmp_path: Path, case: st
     assert codes(report.findings) == {"RLK116"}
     found = only(report.findings, "RLK116")
     assert found.subject == "demo/using.so"
-    assert (
-        f"the loader does not load $WHEEL/demo/libbad.so.1, which it needs: {reason}" in found.message
-    ), found
+    assert f"the loader does not load $WHEEL/demo/libbad.so.1, which it needs: {reason}" in found.message, (
+        found
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -112,9 +112,7 @@ def test_one_that_is_foreseen_ends_no_run(works: Works, tmp_path: Path) -> None:
     report = json.loads(ended.stdout)
     errors = [found for found in report["findings"] if found["level"] == "error"]
     assert [(found["code"], found["subject"]) for found in errors] == [("RLK116", "demo/libs/libbad.so.1")]
-    assert (
-        errors[0]["message"] == f"the loader does not load it: {REFUSED['not page-aligned'][1]}"
-    )
+    assert errors[0]["message"] == f"the loader does not load it: {REFUSED['not page-aligned'][1]}"
     assert [file["path"] for file in report["files"]] == ["demo/a.so"]
     assert not (tmp_path / "out").exists()
     ignoring = works.options(tmp_path / "out", ignore=("demo/libs/libbad*",))

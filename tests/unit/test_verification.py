@@ -374,9 +374,7 @@ def test_a_loader_that_answers_strangely(loader: Callable[[str], Target]) -> Non
     assert (found.died, found.problems) == (True, ("the loader ended with 3", "what"))
 
 
-def test_a_loader_that_does_not_end(
-    loader: Callable[[str], Target], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loader_that_does_not_end(loader: Callable[[str], Target], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.loader.dryrun._TIMEOUT", 0.2)
     found = dry_run(loader("exec sleep 99"), "/program")
     assert (found.died, found.problems) == (True, ("the loader did not end within 0.2 s and was stopped",))
@@ -393,9 +391,7 @@ def test_a_loader_that_does_not_end(
         ),
     ],
 )
-def test_what_the_loader_refused(
-    loader: Callable[[str], Target], line: str, path: str, reason: str
-) -> None:
+def test_what_the_loader_refused(loader: Callable[[str], Target], line: str, path: str, reason: str) -> None:
     found = dry_run(loader(f'echo "{line}" >&2; exit 1'), "/program")
     assert refusal(found) == Refusal(path, reason)
 
