@@ -12,6 +12,7 @@ from relink.elf.image import Buffer, map_file
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
 from relink.findings.model import Finding, finding
+from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure, RootRefusedError, trace
 from relink.loader.dryrun import LoaderMap, Refusal, dry_runs, refusal
@@ -19,7 +20,6 @@ from relink.loader.files import Files
 from relink.loader.search import Environment
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import Situation, own_libc
-from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
 from relink.system_errors import raise_trouble
 from relink.text import some
 

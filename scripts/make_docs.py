@@ -24,8 +24,9 @@ EXIT_CODES = {
     "0": "Done.",
     "1": "There are errors, and nothing was written (`--force` writes all the same); or `isa`, `doctor` or `diff` found "
     "what it was asked to look for.",
-    "2": "Wrong usage, or an input that cannot be read.",
-    "130": "Interrupted. No unfinished file is left behind.",
+    "2": "Wrong usage, an input that cannot be read, too little memory, files or processes of this machine, or standard output "
+    "that cannot be written (wheels that were written are complete then). A reader that has left changes nothing.",
+    "128 + N": "Ended by signal N, 130 by Ctrl-C. No unfinished file is left behind.",
 }
 ENVIRONMENT = {
     "ROCM_PATH": "The prefix where no `--prefix` is given, before /opt/rocm.",

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import io
+import errno
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from relink import __version__
-from relink.errors import RelinkError
+from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
+from relink.errors import MachineError, RelinkError
+from relink.system_errors import raise_trouble
 
 __all__ = ["app", "main"]
 
-_INTERRUPTED = 130  # what typer makes of Ctrl-C, as shells do
+_ABORTED = 130  # what typer makes of a KeyboardInterrupt, as shells do
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # from where help and versions are printed
+_INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 
 class _WithDefault(TyperGroup):
@@ -80,18 +81,17 @@ def _top(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0 when all went well, 1 for error findings, 2 for wrong usage or unreadable input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a name or a sign that the reader's encoding lacks is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+    open_streams()
     try:
-        with _ended_in_order():
+        with ended_in_order():
             app(words)
+    except EndedError as end:
+        _say(_INTERRUPTED)
+        die_of(end.number)
     except SystemExit as end:
-        if end.code == _INTERRUPTED:
-            _say("interrupted; no unfinished file was left behind")
-        raise
+        if end.code == _ABORTED:
+            _say(_INTERRUPTED)
+        _finish(end.code)
     except RelinkError as error:
         _say(str(error))
     except MemoryError:
@@ -99,26 +99,43 @@ def main(arguments: list[str] | None = None) -> None:
             "there is not enough memory; no unfinished file was left behind. Free some, or raise the limit of this process"
         )
     except Exception as error:
-        if os.environ.get("RELINK_DEBUG"):
+        known = _known(error)
+        if known is None and os.environ.get("RELINK_DEBUG"):
             raise
         _say(
-            f"a fault of relink itself ({type(error).__name__}: {error}); no unfinished file was left behind. "
+            known
+            or f"a fault of relink itself ({type(error).__name__}: {error}); no unfinished file was left behind. "
             "Please report it with the output of the same command under RELINK_DEBUG=1"
         )
-    sys.exit(2)
+    _finish(2)
+
+
+def _known(error: Exception) -> str | None:
+    """What is told of an error that is no fault of relink, though nobody expected it in the place where it came up."""
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        error = OSError(errno.EAGAIN, str(error))
+    try:
+        if isinstance(error, OSError):
+            if error.errno in _FULL and error.filename is None:
+                return str(output_failed(error))
+            raise_trouble(error)
+    except MachineError as trouble:
+        return f"{trouble}. No unfinished file was left behind"
+    return None
+
+
+def _finish(code: str | int | None) -> NoReturn:
+    """End with an exit code; 2 if what is left in the buffer of standard output cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if (failed := output_failed(error)) is not None:
+            _say(str(failed))
+            code = 2
+    sys.exit(code)
 
 
 def _say(message: str) -> None:
     from relink.cli.terminal import say
 
     say(message)
-
-
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Being told to end (by a batch system, say) unwinds as Ctrl-C does, so that no temporary file stays."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

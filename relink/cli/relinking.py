@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +41,9 @@ from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.model import Report
+
+
+_DIGITS = 18  # of SOURCE_DATE_EPOCH: beyond what any calendar has
 
 
 @app.command("run")
@@ -185,21 +190,29 @@ def run(
             continue
         reports.append(report)
         if not as_json:
-            print_report(report, verbose=verbose, quiet=quiet)
+            with _collected(failures):
+                print_report(report, verbose=verbose, quiet=quiet)
         if page is not None:
-            try:
+            with _collected(failures):
                 write_page(report, page)
-            except RelinkError as error:
-                failures.append(error)
-                continue
-            if not (as_json or quiet):
-                show(f"report: {page}")
+                if not (as_json or quiet):
+                    show(f"report: {page}")
     if as_json:
-        print_json([to_json(report) for report in reports], several=len(wheels) > 1)
+        with _collected(failures):
+            print_json([to_json(report) for report in reports], several=len(wheels) > 1)
     for failure in failures:
         say(str(failure))
     if failures or not all(report.ok for report in reports):
         raise typer.Exit(2 if failures else 1)
+
+
+@contextmanager
+def _collected(failures: list[RelinkError]) -> Iterator[None]:
+    """Keep an error for the end, so that other wheels are done all the same."""
+    try:
+        yield
+    except RelinkError as error:
+        failures.append(error)
 
 
 @app.command()
@@ -236,8 +249,9 @@ def _source_date_epoch() -> int | None:
     value = os.environ.get("SOURCE_DATE_EPOCH")
     if not value:
         return None
-    if not value.isdecimal():
+    if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
+        shown = value if len(value) <= _DIGITS else f"{value[:_DIGITS]}…"
         raise UsageError(
-            f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970; correct or unset it"
+            f"SOURCE_DATE_EPOCH={shown!r} is not a number of seconds since 1970; correct or unset it"
         )
     return int(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from relink.cli.system import drop, output_failed
 from relink.findings.model import RULES
 from relink.report import text
 
@@ -27,11 +27,20 @@ class _Console(Console):
     """One whose reader may leave: what it would have read is dropped, and the work goes on to its true exit code."""
 
     def on_broken_pipe(self) -> None:
-        _drop_output()
+        drop(sys.stderr if self.stderr else sys.stdout)
 
 
-def _drop_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@contextmanager
+def _output() -> Iterator[None]:
+    """Write to standard output; where its reader has left, what it would have read is dropped.
+
+    :raises OutputError: it cannot be written, because a disk is full for example.
+    """
+    try:
+        yield
+    except OSError as error:
+        if (failed := output_failed(error)) is not None:
+            raise failed from error
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -58,8 +67,12 @@ def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int
 
 
 def show(*parts: RenderableType) -> None:
-    """Print `parts` below each other on standard output; a str is a line as it stands, without markup."""
-    text.show(console(), *(Text(part) if isinstance(part, str) else part for part in parts))
+    """Print `parts` below each other on standard output; a str is a line as it stands, without markup.
+
+    :raises OutputError: it cannot be written.
+    """
+    with _output():
+        text.show(console(), *(Text(part) if isinstance(part, str) else part for part in parts))
 
 
 def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
@@ -79,13 +92,14 @@ def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> Non
     """Print one document for one wheel, a list for several; nothing for one that could not be read."""
     if not several and not documents:
         return
-    try:
+    with _output():
         sys.stdout.write(json.dumps(documents if several else documents[0], indent=2) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
 
 
 def say(message: str) -> None:
-    """Say something on standard error."""
-    console(stderr=True).print(Text(text.safe(f"relink: {message}")), soft_wrap=True)
+    """Say something on standard error, if it can be written."""
+    try:
+        console(stderr=True).print(Text(text.safe(f"relink: {message}")), soft_wrap=True)
+    except OSError:
+        drop(sys.stderr)

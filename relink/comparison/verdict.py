@@ -21,8 +21,8 @@ from relink.elf.edit_checks import check_edit
 from relink.elf.hollow import Cut, find_cuts
 from relink.elf.image import Image, Section, map_file
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, find_patchelf, result_of
-from relink.nix.roots import store_paths
 from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
+from relink.nix.roots import store_paths
 from relink.plans.model import Plan, from_json
 from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes
 from relink.report.sbom import bill_of_materials

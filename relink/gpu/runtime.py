@@ -246,8 +246,8 @@ def _both(first: bool | None, second: bool | None) -> bool | None:
 
 def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    real = re.search(r"\.so\.(\d+)\.(\d+)\.(\d+)", os.path.basename(os.path.realpath(path)))
-    versions = _versions(version_definitions(source, elf), r"hip_(\d+)\.(\d+)")
+    real = re.search(r"\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})", os.path.basename(os.path.realpath(path)))
+    versions = _versions(version_definitions(source, elf), r"hip_(\d{1,9})\.(\d{1,9})")
     if real:
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
     elif versions:
@@ -262,7 +262,7 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
 
 
 def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[str, ...]) -> dict[str, Any]:
-    versions = _versions(version_definitions(source, elf), r"amd_comgr_?(\d+)\.(\d+)")
+    versions = _versions(version_definitions(source, elf), r"amd_comgr_?(\d{1,9})\.(\d{1,9})")
     facts: dict[str, Any] = {"comgr_api": versions[-1] if versions else None}
     constants = _constants(source, elf)
     found = _literals(source, constants, (_READER_2, *_READER_3, b"amdgcnspirv"))

@@ -37,7 +37,7 @@ _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
 _MAX_FILES = 1_000_000
 _FEW = 4
 _DT_NEEDED, _DT_SONAME = 1, 14
-_HIP = re.compile(r"libamdhip64\.so\.\d+")
+_HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ SPIRV = "amdgcnspirv"
 HIP_KINDS = frozenset({"hip", "hipv4", "hcc"})
 _PROCESSOR = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")
 _FEATURE = re.compile(r"([a-z][a-z0-9]*)([+-])\Z")
-_NUMBERED = re.compile(r"gfx(\d+)([0-9a-f])([0-9a-f])\Z")
-_GENERIC = re.compile(r"gfx(\d+)(?:-(\d+))?-generic\Z")
+_NUMBERED = re.compile(r"gfx(\d{1,9})([0-9a-f])([0-9a-f])\Z")
+_GENERIC = re.compile(r"gfx(\d{1,9})(?:-(\d{1,9}))?-generic\Z")
 
 
 class TargetId(NamedTuple):  # hashed too often for a dataclass, as are code targets

@@ -24,7 +24,7 @@ from relink.wheel.archive import WheelArchive
 
 __all__ = ["Attributes", "Subject", "hip_major", "package_of", "place"]
 
-_HIP = re.compile(r"libamdhip64\.so\.(\d+)")
+_HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
 _INTERPRETER_SYMBOLS = ("Py*", "_Py*")
 
 

@@ -52,6 +52,8 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
         at = _AT.search(message)
         line = (at and at["line"]) or text.rstrip("\n").count("\n") + 1
         raise UsageError(f"{path}:{line}: not TOML: {_AT.sub('', message)}") from error
+    except ValueError as error:  # an integer of more digits than Python makes a number of
+        raise UsageError(f"{path}: the {what} cannot be read ({error}); write a smaller number") from error
     except RecursionError as error:
         raise UsageError(f"{path}: the {what} cannot be read (nested too deep)") from error
     found = list(problems(data, load_schema(schema)))

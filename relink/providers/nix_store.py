@@ -40,7 +40,7 @@ NIX_STORE = "nix-store"
 
 _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
-_VERSION = re.compile(r"-(\d+(?:\.\d+)+)(?:-(?:lib|out|dev|bin))?$")
+_VERSION = re.compile(r"-(\d{1,9}(?:\.\d{1,9})+)(?:-(?:lib|out|dev|bin))?$")
 _HOPS = 40
 _RUNTIME = "libstdc++.so.6"
 

@@ -282,7 +282,7 @@ def _rocm_version(root: _Root, libraries: Mapping[str, Sequence[str]]) -> RocmVe
 
 
 def _from_info(root: _Root) -> RocmVersion | None:
-    match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", root.head(".info/version"))
+    match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
     return RocmVersion(match[1], ".info/version") if match else None
 
 
@@ -296,11 +296,11 @@ def _from_rocm_header(root: _Root) -> RocmVersion | None:
 
 def _from_changelog(root: _Root) -> RocmVersion | None:
     """Debian's packages say the upstream release in the first line of their changelog."""
-    matches = [re.fullmatch(r"libamdhip64-(\d+)", name) for name in root.names("share/doc")]
+    matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
     packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
     for _, package in packages:  # the newest HIP runtime speaks for the prefix
         relative = f"share/doc/{package}/changelog.Debian.gz"
-        match = re.match(r"\S+ \((?:\d+:)?(\d+\.\d+(?:\.\d+)?)", root.head(relative))
+        match = re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative))
         if match:
             return RocmVersion(match[1], relative)
     return None
@@ -313,7 +313,7 @@ def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) ->
         if not soname.startswith("libamdhip64.so."):
             continue
         name = posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
-        match = re.fullmatch(r"libamdhip64\.so\.(\d+)\.(\d+)\.(\d+)(?:-\S+)?", name)
+        match = re.fullmatch(r"libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-\S+)?", name)
         if not match:
             continue
         major, minor, build = (int(part) for part in match.groups())
@@ -333,7 +333,9 @@ def _from_hip_header(root: _Root) -> RocmVersion | None:
 
 def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
     """The numbers that a header defines, joined by dots; empty where one is missing."""
-    found = [re.search(rf"^\s*#\s*define\s+{prefix}_{part}\s+(\d+)", text, re.MULTILINE) for part in parts]
+    found = [
+        re.search(rf"^\s*#\s*define\s+{prefix}_{part}\s+(\d{{1,9}})\b", text, re.MULTILINE) for part in parts
+    ]
     return ".".join(match[1] for match in found if match) if all(found) else ""
 
 

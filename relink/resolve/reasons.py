@@ -307,7 +307,7 @@ def _other_loader(situation: Situation) -> str | None:
 
 
 def _version_key(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    return [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
 def _from_the_system(situation: Situation, served: Mapping[str, Outcome]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from relink.errors import RelinkError, WheelError
 from relink.progress import OnProgress
@@ -288,7 +288,7 @@ def _matches(directory: str, name: WheelName) -> bool:
     try:
         # Old tools escaped the dashes of a version to underscores.
         same_version = Version(version.replace("_", "-")) == name.version
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or more digits than Python makes a number of
         return False
     return same_version and canonicalize_name(distribution) == name.canonical
 

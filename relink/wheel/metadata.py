@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from relink.errors import WheelError
 from relink.wheel.naming import WheelName
@@ -143,7 +143,7 @@ def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:
         issues.append(f"METADATA is of {metadata.name!r}, the filename of {name.distribution!r}")
     try:
         same = Version(metadata.version) == name.version
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or more digits than Python makes a number of
         same = False
     if not same:
         issues.append(f"METADATA is of version {metadata.version!r}, the filename of {name.version_text!r}")

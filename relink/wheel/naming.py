@@ -12,7 +12,7 @@ from itertools import product
 
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from relink.errors import UsageError, WheelError
 
@@ -107,7 +107,7 @@ def relinked(name: WheelName, *, local: str | None, platform: str) -> WheelName:
     try:
         normal = Version(f"0+{local}").local
         version = _with_label(name.version, normal or local)
-    except InvalidVersion as error:
+    except ValueError as error:  # InvalidVersion, or more digits than Python makes a number of
         raise UsageError(f"{local!r} cannot be a local version label: write it like rocm7.2.4") from error
     return replace(name, version=version, version_text=str(version), platform=platform)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from relink import laid_out
+from relink.loader.dryrun import LoaderMap, dry_run
+from relink.loader.target import Target
 from relink.pipeline import Options, relink
 from relink.queries import verify_wheel
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
@@ -55,8 +57,12 @@ def test_the_place_is_asked_about_once(works: Works, tmp_path: Path, monkeypatch
     library, _ = REFUSED["4 EiB of zeros"]
     bad = library.write(tmp_path / "bad.so").read_bytes()
     asked: list[str] = []
-    real = laid_out.dry_run
-    monkeypatch.setattr(laid_out, "dry_run", lambda target, path: asked.append(path) or real(target, path))
+
+    def noted(target: Target, path: str) -> LoaderMap:
+        asked.append(path)
+        return dry_run(target, path)
+
+    monkeypatch.setattr(laid_out, "dry_run", noted)
     files: dict[str, bytes | Path] = {f"demo/bad{number}.so": bad for number in range(3)}
     findings = verify_wheel(works.wheel(tmp_path, files), Options()).findings
     assert [found.subject for found in findings] == list(files)

@@ -1,4 +1,4 @@
-"""Trouble of this machine is no fact about a wheel: it is told as what it is, with the next step, and nothing is concluded from it."""
+"""Trouble of this machine is no fact about a wheel: it is told as what it is, and nothing is concluded from it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from relink.elf.source import FileSource
 from relink.errors import MachineError, ProviderError
 from relink.loader.target import find_target
 from relink.pipeline import relink
@@ -172,7 +173,6 @@ def test_a_disk_that_fails_while_a_file_is_read(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "pread", fail)
-    from relink.elf.source import FileSource
 
     with FileSource(path) as source, pytest.raises(MachineError, match="the disk cannot be read"):
         source.read_at(0, 10)
