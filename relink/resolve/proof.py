@@ -227,8 +227,8 @@ class Prover:
             )
 
     def _asked_for_another(
-        self, situation: Situation, closure: Closure, seen: set[tuple[str, ...]]
-    ) -> Iterator[Finding]:
+        self, situation: Situation, closure: Closure
+    ) -> Iterator[tuple[tuple[str, ...], Finding]]:
         """What is dlopened asks for another version of a library that is there, and would get it if it were installed."""
         there = {soname_stem(item.image.soname): item for item in closure.objects if item.image.soname}
         for edge in closure.edges:
@@ -239,13 +239,30 @@ class Prover:
             if twin is None or own is None or own == edge.soname:
                 continue
             key = tuple(sorted((own, edge.soname)))
-            if key in seen:
-                continue
-            seen.add(key)
             shown = situation.layout.shown
             way = _arrows([closure.objects[step].path for step in _way(closure, edge.requester)])
             message = f"{own} is loaded ({shown(twin.path)}), and {way}, which arrives by dlopen, needs {edge.soname}"
-            yield finding("RLK130", soname_stem(own).removesuffix(".so"), message, level="warning")
+            yield key, finding("RLK130", soname_stem(own).removesuffix(".so"), message, level="warning")
+
+    def _versions_of(self, closure: Closure, by_itself: Closure) -> Iterator[tuple[tuple[str, ...], Finding]]:
+        """Two files of one library in one process: an error where both are there by NEEDED.
+
+        :param closure: with what is dlopened; `by_itself` without.
+        """
+        needed = {pair.paths for pair in two_versions(by_itself)}
+        # With the dlopen edges as links, a chain leads from the root to what arrives by dlopen, too.
+        linked = replace(closure, edges=(*closure.edges, *closure.dlopened))
+        for pair in two_versions(linked):
+            by_needed = pair.paths in needed
+            chains = "; ".join(_arrows(chain) for chain in pair.chains)
+            how = "both by NEEDED" if by_needed else f"{_later(pair, by_itself)} by dlopen"
+            message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
+            rests = None if by_needed else self._profile_of(linked, pair.chains)
+            level: Level = "error" if by_needed else "warning"
+            yield (
+                tuple(sorted(pair.sonames)),
+                finding("RLK130", pair.stem, message, level=level, profile=rests),
+            )
 
     def _profile_of(self, closure: Closure, chains: Iterable[Sequence[str]]) -> str | None:
         """The profile that knows of a dlopen in one of the chains of paths, if one does."""
@@ -287,29 +304,18 @@ class Prover:
         self, situation: Situation, settled: Mapping[str, Settled], closures: Mapping[str, Closure]
     ) -> Iterator[Finding]:
         shown = situation.layout.shown
-        seen: set[tuple[str, ...]] = set()
-        shared_seen: set[tuple[str, str]] = set()
+        # One finding a pair: where two members differ, the error, whichever member comes first.
+        pairs: dict[tuple[str, ...], Finding] = {}
         for member, closure in closures.items():
-            needed = {pair.paths for pair in two_versions(settled[member].outcome.closure)}
-            # With the dlopen edges as links, a chain leads from the root to what arrives by dlopen, too.
-            linked = replace(closure, edges=(*closure.edges, *closure.dlopened))
-            for pair in two_versions(linked):
-                key = tuple(sorted(pair.sonames))
-                if key in seen:
-                    continue
-                seen.add(key)
-                by_needed = pair.paths in needed
-                chains = "; ".join(_arrows(chain) for chain in pair.chains)
-                how = (
-                    "both by NEEDED"
-                    if by_needed
-                    else f"{_later(pair, settled[member].outcome.closure)} by dlopen"
-                )
-                message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
-                rests = None if by_needed else self._profile_of(linked, pair.chains)
-                level: Level = "error" if by_needed else "warning"
-                yield finding("RLK130", pair.stem, message, level=level, profile=rests)
-            yield from self._asked_for_another(situation, closure, seen)
+            for key, found in (
+                *self._versions_of(closure, settled[member].outcome.closure),
+                *self._asked_for_another(situation, closure),
+            ):
+                if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
+                    pairs[key] = found
+        yield from pairs.values()
+        shared_seen: set[tuple[str, str]] = set()
+        for member in closures:
             outcome = settled[member].outcome
             bindings = self.bindings(situation, member, outcome.closure)
             for shared in duplicates(outcome.closure, self.tables, bindings):

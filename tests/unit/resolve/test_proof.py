@@ -284,6 +284,29 @@ class TestTwice:
         assert item.level == "warning"
         assert "libblas.so.1 → libplugin.so.1 → libhip.so.6" in item.message
 
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    @pytest.mark.parametrize("by_dlopen", ["found", "not found"])
+    def test_a_warning_of_one_member_hides_no_error_of_another(
+        self, scene: Scene, order: tuple[int, int], by_dlopen: str
+    ) -> None:
+        """The order of the archive's members does not decide what two versions of one library are."""
+        scene.provide("lib/libhip.so.6", source=define("six"))
+        scene.provide("lib/libhip.so.7", source=define("seven"))
+        origin = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]
+        plugin_path = origin if by_dlopen == "found" else []
+        scene.provide("lib/libplugin.so.1", ["libhip.so.6"], define("plugin"), plugin_path)
+        scene.provide("lib/libopens.so.1", [], opens("libplugin.so.1") + define("opens"), origin)
+        scene.provide("lib/libblas.so.1", ["libhip.so.6"], define("blas"), origin)
+        members = [
+            ("demo/warned.so", ["libhip.so.7", "libopens.so.1"], call("seven", "opens")),
+            ("demo/wrong.so", ["libhip.so.7", "libblas.so.1"], call("seven", "blas")),
+        ]
+        for place in order:
+            scene.member(*members[place])
+        twice = [item for item in scene.decide().findings if item.code == "RLK130"]
+        assert [item.level for item in twice] == ["error"]
+        assert "wrong.so → libblas.so.1 → libhip.so.6" in twice[0].message
+
     def test_the_same_symbols_in_two_libraries(self, scene: Scene) -> None:
         same = define("llvm_a", "llvm_b", "llvm_c", "llvm_d")
         scene.provide("lib/libvanilla.so.1", source=same + define("vanilla"))
