@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from relink.options import Options
 from relink.pipeline import carry_out
 from relink.planning import PlannedWheel, situation_of
 from relink.plans.basis import changes_since
+from relink.plans.embedded import ANY_PYTHON
 from relink.plans.model import Plan
 from relink.progress import Clock
 from relink.reading import read_wheel
@@ -25,14 +27,14 @@ __all__ = ["apply", "target_of"]
 
 
 def target_of(plan: Plan) -> Target:
-    """Return the target that a plan was made for.
+    """Return the target that a plan was made for; the plan in a wheel names no Python, so it is this one then.
 
     :raises UsageError: it is not on this machine.
     """
     facts = plan.target
     try:
         return find_target(
-            python=facts.python,
+            python=sys.executable if facts.python == ANY_PYTHON else facts.python,
             interpreter=facts.interpreter,
             sysroot=facts.sysroot if facts.sysroot != "/" else None,
         )

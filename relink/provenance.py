@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from relink.nix.roots import store_paths
+from relink.plans.embedded import embedded
 from relink.plans.model import Plan, to_json
 from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
@@ -22,11 +22,9 @@ STORE_MEMBER = "relink-store-paths"
 
 def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, Addition]:
     """Return what is added to the output `name`, by path."""
-    dist_info = renamed_directory(archive.dist_info, name)
+    dist_info, plan = renamed_directory(archive.dist_info, name), embedded(plan)
     added = {
-        PLAN_MEMBER: Addition(
-            json_bytes(to_json(replace(plan, basis=None)))
-        ),  # which names places of this machine
+        PLAN_MEMBER: Addition(json_bytes(to_json(plan))),
         SBOM_MEMBER: Addition(json_bytes(bill_of_materials(plan, str(name.version)))),
     }
     if paths := store_paths(plan):

@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from relink import __version__
+from relink.plans.embedded import BASE_PREFIX
 from relink.plans.model import Plan
 
 __all__ = ["bill_of_materials"]
@@ -28,7 +29,9 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     serial = uuid.uuid5(_NAMESPACE, f"{wheel.sha256} {plan.output} {__version__}")
     libraries = sorted((path, soname) for file in plan.files if file.changed for soname, path in file.closure)
     # The wheel's own files are shown as $WHEEL/… and $PREFIX/…; a file may have been asked for under two names.
-    outside = {path: soname for path, soname in reversed(libraries) if path.startswith("/")}
+    outside = {
+        path: soname for path, soname in reversed(libraries) if path.startswith(("/", f"{BASE_PREFIX}/"))
+    }
     outside = dict(sorted(outside.items()))
     return {
         "bomFormat": "CycloneDX",

@@ -155,7 +155,10 @@ def _file_plan(situation: Situation, member: str, settled: Settled, *, served: b
         needed=tuple(needed),
         rpath=RpathChange(before.search_path, after.search_path, before.search_kind, after.search_kind),
         interpreter=InterpreterChange(before.interpreter, after.interpreter),
-        closure=tuple((item.image.soname or item.name, situation.layout.shown(item.path)) for item in scope),
+        closure=tuple(
+            (situation.layout.shown(item.image.soname or item.name), situation.layout.shown(item.path))
+            for item in scope
+        ),
         served=served,
     )
 

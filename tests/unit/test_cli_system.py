@@ -265,7 +265,7 @@ def test_the_largest_source_date_epoch(
 @pytest.mark.parametrize("digits", [19, 5000, 50_000])
 def test_an_integer_without_end_in_a_profile(works: Works, run: Run, tmp_path: Path, digits: int) -> None:
     profile = tmp_path / "p.toml"
-    profile.write_text(f'name = "x"\ndistributions = ["demo"]\nsource = {"9" * digits}\n')
+    profile.write_text(f"schema = {'9' * digits}\n")
     code, _, err = run(
         works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out", "--profile", profile
     )

@@ -1,0 +1,79 @@
+"""The plan as it lies in the wheel: without what is true of the maker's machine alone.
+
+What stays is about the result: the target's loader and its directories, the providers, search paths, and the libraries that were
+found. A report (``relink WHEEL --json``) keeps everything.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from relink.plans.model import FilePlan, Plan
+
+__all__ = ["ANY_PYTHON", "BASE_PREFIX", "embedded"]
+
+ANY_PYTHON: Final = "$PYTHON"
+"""Stands for the path of the Python that the plan was made for."""
+BASE_PREFIX: Final = "$BASE_PREFIX"
+"""Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
+_SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})  # these say nothing of the maker
+
+
+def embedded(plan: Plan) -> Plan:
+    """Return the plan for the wheel: no path of a Python, and no directory that stands for the root.
+
+    Edits stay as they are to the byte.
+    """
+    target, python = plan.target, plan.target.python
+    plan = replace(
+        plan, target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"), basis=None
+    )
+    base = posixpath.dirname(posixpath.dirname(python)) if python else ""
+    if base in _SHARED:
+        return plan
+    # A provider may lie in there, or around it: its paths are the point of the plan.
+    kept = "|".join(re.escape(provider.path) for provider in plan.providers)
+    pattern = re.compile(rf"(?:{kept or '(?!)'})(?![^/\s:;,])|(?P<base>{re.escape(base)})(?=/)")
+
+    def shown(text: str) -> str:
+        return pattern.sub(lambda match: BASE_PREFIX if match["base"] else match[0], text)
+
+    return replace(
+        plan,
+        files=tuple(_file(file, shown) for file in plan.files),
+        findings=tuple(
+            replace(
+                found,
+                subject=shown(found.subject),
+                message=shown(found.message),
+                remedy=found.remedy and shown(found.remedy),
+            )
+            for found in plan.findings
+        ),
+        loads=tuple(
+            replace(
+                load,
+                requester=shown(load.requester),
+                resolved=load.resolved and shown(load.resolved),
+                found_by=load.found_by and shown(load.found_by),
+            )
+            for load in plan.loads
+        ),
+    )
+
+
+def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
+    needed = tuple(
+        replace(
+            entry,
+            resolved=entry.resolved and shown(entry.resolved),
+            found_by=entry.found_by and shown(entry.found_by),
+            evidence=tuple(shown(text) for text in entry.evidence),
+        )
+        for entry in file.needed
+    )
+    return replace(file, needed=needed, closure=tuple((soname, shown(path)) for soname, path in file.closure))
