@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from relink import laid_out
+from relink.library import relink
 from relink.loader.dryrun import LoaderMap, dry_run
 from relink.loader.target import Target
-from relink.pipeline import Options, relink
+from relink.options import Options
 from relink.queries import verify_wheel
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 from tests.support.works import Works

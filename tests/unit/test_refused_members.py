@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from relink.findings.model import Finding
+from relink.library import relink
 from relink.loader import dryrun
-from relink.pipeline import Options, relink
+from relink.options import Options
 from relink.queries import explain, verify_wheel
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import DF_1_PIE, SUPPORTED, WHY_NOT, Library

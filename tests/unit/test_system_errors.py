@@ -17,8 +17,8 @@ import pytest
 
 from relink.elf.source import FileSource
 from relink.errors import MachineError, ProviderError
+from relink.library import relink
 from relink.loader.target import find_target
-from relink.pipeline import relink
 from relink.providers.prefix import open_prefix
 from relink.system_errors import is_trouble, raise_trouble, trouble_in
 from tests.support.command import Run

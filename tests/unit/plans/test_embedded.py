@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from relink.findings.model import finding
-from relink.pipeline import Options, relink
+from relink.library import relink
+from relink.options import Options
 from relink.plans.embedded import ANY_PYTHON, embedded
 from relink.plans.model import (
     FilePlan,
