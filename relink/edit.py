@@ -20,6 +20,7 @@ from relink.findings.model import Finding, finding
 from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_code
 from relink.plans.model import FilePlan
 from relink.progress import OnProgress
+from relink.sandbox import Sandbox
 from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.packing import Replacement
@@ -49,6 +50,7 @@ def edit_files(
     *,
     check: bool = True,
     on_progress: OnProgress = lambda _: None,
+    sandbox: Sandbox | None = None,
 ) -> Iterator[EditedFile]:
     """Edit files, one each time that the next is asked for.
 
@@ -58,12 +60,13 @@ def edit_files(
     :param directory: for what patchelf works on; must exist as long as the content is read.
     :param check: compare the original contents with the vendor's RECORD.
     :param on_progress: called with the number of bytes of new content that have been read; on any thread.
+    :param sandbox: what patchelf runs in; None: the best kind that works here.
     :raises PatchelfError: an edit failed, or its result does not hold up.
     :raises WheelError: a file is not the one that RECORD lists; raised when the new content is read.
     """
     for number, file in enumerate(files):
         name = file.path
-        edited, found = _edited(contents, file, images[name], directory / f"{number}.elf")
+        edited, found = _edited(contents, file, images[name], directory / f"{number}.elf", sandbox)
         if before := codes.get(name):
             after = read_device_code(BufferSource(edited.view), name)
             found += changed_code(name, same_device_code(before, after))
@@ -72,19 +75,21 @@ def edit_files(
         yield EditedFile(name, edited, replacement, tuple(found))
 
 
-def _edited(contents: Contents, file: FilePlan, image: Image, path: Path) -> tuple[Edited, list[Finding]]:
+def _edited(
+    contents: Contents, file: FilePlan, image: Image, path: Path, sandbox: Sandbox | None
+) -> tuple[Edited, list[Finding]]:
     """Edit one file: without its gaps if that can be done, as a whole otherwise."""
     reason = "none of its large sections can be left out"
     loaded = contents.loaded.get(file.path)
     if loaded is not None:
         try:
-            return edit_hollow(path, file.edit, image, loaded.view, loaded.gaps, loaded.stay), []
+            return edit_hollow(path, file.edit, image, loaded.view, loaded.gaps, loaded.stay, sandbox), []
         except PatchelfError as error:
             reason = "; ".join([error.message, *error.issues])
     content = contents.archive.read_into(file.path)
     try:
         path.write_bytes(content)
-        after = apply_edit(path, file.edit, image, content)
+        after = apply_edit(path, file.edit, image, content, sandbox)
     finally:
         content.release()
     more = (

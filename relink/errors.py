@@ -14,6 +14,7 @@ __all__ = [
     "PatchelfError",
     "ProviderError",
     "RelinkError",
+    "SandboxError",
     "TargetError",
     "UsageError",
     "WheelError",
@@ -65,3 +66,7 @@ class TargetError(RelinkError):
 
 class ProviderError(RelinkError):
     """A prefix that was named cannot be used as a place libraries come from."""
+
+
+class SandboxError(RelinkError):
+    """Nothing here confines the loader and patchelf, and they are not to run without."""

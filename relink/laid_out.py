@@ -24,6 +24,7 @@ from relink.loader.dryrun import Refusal, dry_run, refusal
 from relink.loader.files import resolve_inside
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import Situation, own_libc
+from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
 from relink.wheel.atomic import working_directory
 
@@ -43,6 +44,7 @@ class Place:
     """The temporary directory, and whether the loader maps anything from there: seen with a library that is known to be good."""
 
     situation: Situation
+    sandbox: Sandbox | None = None
     good: bool | None = None
 
     def check(self, refused: Refusal) -> None:
@@ -73,7 +75,7 @@ class Place:
         host = Path(resolve_inside(situation.target.sysroot, path))
         host.parent.mkdir(exist_ok=True)
         shutil.copyfile(situation.files.host(libc), host)
-        refused = refusal(dry_run(situation.target, path))
+        refused = refusal(dry_run(situation.target, path, sandbox=self.sandbox))
         if refused is None:
             return True
         directory = posixpath.dirname(situation.layout.root)

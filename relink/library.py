@@ -41,7 +41,8 @@ def relink(
     :param on_stage: called with the name of each stage when it begins.
     :param on_bytes: called, while files are read and while they are written, with the bytes that are done and those that
         there are in all, unpacked.
-    :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, or patchelf fails.
+    :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, patchelf fails, or there is no sandbox
+        although `options` requires one.
     """
     from relink.contents import Contents
 

@@ -27,6 +27,7 @@ class Options:
     :ivar max_memory: bytes that several members may take that are deflated at once; None: the writer's own.
     :ivar verify_record: hold the files against the vendor's RECORD.
     :ivar limits: what the wheel may ask of this machine.
+    :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.sandbox.MODES`.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.
     :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
@@ -61,3 +62,4 @@ class Options:
     epoch: int | None = None
     command: Sequence[str] = ()
     limits: Limits | None = None
+    sandbox: str = "auto"

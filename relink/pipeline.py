@@ -22,6 +22,7 @@ from relink.provenance import added_members, removed_members
 from relink.reading import Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
+from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.staging import Staging
 from relink.verification import verify
 from relink.wheel.writer import output_path
@@ -58,6 +59,7 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
 def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Clock) -> Report:
     """Edit, write, verify and publish what was planned."""
     contents, plan = wheel.contents, planned.plan
+    sandbox = find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     changed = sorted((file for file in plan.files if file.changed), key=lambda file: -sizes[file.path])
     # A changed member is counted twice: it is written, and read back.
@@ -73,6 +75,7 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
                 staging.directory,
                 check=options.verify_record,
                 on_progress=staging.on_progress,
+                sandbox=sandbox,
             ):
                 staging.add(edited.name, edited.replacement)
                 edits[edited.name] = edited
@@ -86,8 +89,9 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
             findings = [found for file in plan.files if file.changed for found in edits[file.path].findings]
             edited_files = {name: file.edited for name, file in edits.items()}
             findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
+            findings += sandbox_findings(sandbox) if changed else ()
             if options.verify and not plan.empty:
-                findings += _verified(wheel, planned, edits)
+                findings += _verified(wheel, planned, edits, sandbox)
         with clock.stage("publish"):
             findings += staging.finish()
             refused = has_errors(select(findings, (), options.ignore)) and not options.force
@@ -98,7 +102,9 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
     return _report(planned, options, clock, output, findings)
 
 
-def _verified(wheel: Wheel, planned: PlannedWheel, edits: Mapping[str, EditedFile]) -> tuple[Finding, ...]:
+def _verified(
+    wheel: Wheel, planned: PlannedWheel, edits: Mapping[str, EditedFile], sandbox: Sandbox
+) -> tuple[Finding, ...]:
     """Ask the loader about the members that change, as they will be.
 
     They have their names in the output: a new version renames the directory X-VERSION.data.
@@ -124,6 +130,7 @@ def _verified(wheel: Wheel, planned: PlannedWheel, edits: Mapping[str, EditedFil
         replace(situation, images={names[name]: image for name, image in situation.images.items()}),
         {names[name]: found for name, found in gaps.items()},
         planned.tables,
+        sandbox,
     ).findings
 
 

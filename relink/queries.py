@@ -32,6 +32,7 @@ from relink.report.tree import Explained
 from relink.resolve.decide import decide
 from relink.resolve.strategy import Situation
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
+from relink.sandbox import find_sandbox, sandbox_findings
 from relink.starting_profile import starting_profile
 from relink.verification import Verification, verify
 from relink.wheel.archive import WheelArchive
@@ -65,6 +66,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
 
     Where no target is given and the wheel was relinked, the target is the one that it was relinked for.
     """
+    sandbox = find_sandbox(options.sandbox)
     with ExitStack() as stack:
         archive = stack.enter_context(WheelArchive(path))
         plan = read_plan(archive)
@@ -78,9 +80,13 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         wheel = open_wheel(path, stack, target)
         situation = situation_of(wheel, target, (), options)
         cuts = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
-        result = verify(archive.path.name, archive.chunks, list(wheel.images), situation, cuts)
+        result = verify(
+            archive.path.name, archive.chunks, list(wheel.images), situation, cuts, sandbox=sandbox
+        )
         missing = _missing(result, situation, plan)
-        told = with_hints((*wheel.findings, *missing, *result.findings), situation.profile)
+        told = with_hints(
+            (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), situation.profile
+        )
         findings = select(tuple(told), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
 

@@ -22,7 +22,6 @@ from relink.options import LEVELS, Options
 from relink.progress import OnProgress
 from relink.rereading import reread_wheel
 from relink.system_errors import raise_trouble
-from relink.wheel.archive import WheelArchive
 from relink.wheel.atomic import working_directory
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Addition, Packing, Replacement

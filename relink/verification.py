@@ -20,6 +20,7 @@ from relink.loader.files import Files
 from relink.loader.search import Environment
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import Situation, own_libc
+from relink.sandbox import Sandbox
 from relink.system_errors import raise_trouble
 from relink.text import some
 
@@ -54,6 +55,7 @@ def verify(
     situation: Situation,
     cuts: Mapping[str, Sequence[Cut]] | None = None,
     known: Tables | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
@@ -69,6 +71,7 @@ def verify(
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
+    :param sandbox: what the loader runs in; None: the best kind that works here.
     :raises MachineError: this machine has run out of something, so the answers would say nothing about the wheel.
     """
     findings: list[Finding] = []
@@ -85,8 +88,8 @@ def verify(
             symbols = _symbols(situation)
             tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
             scenarios = [_scenario(situation, member) for member in members]
-            answers = stack.enter_context(dry_runs(situation.target, scenarios))
-            place = Place(situation)
+            answers = stack.enter_context(dry_runs(situation.target, scenarios, sandbox))
+            place = Place(situation, sandbox)
             for member, scenario in zip(members, scenarios, strict=True):
                 expected = _expected(situation, scenario)
                 bindings = bind(expected, tables) if isinstance(expected, Closure) else None

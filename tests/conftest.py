@@ -11,6 +11,7 @@ import pytest
 import relink
 from relink.findings import model as findings
 from relink.findings.model import RULES, Finding
+from relink.sandbox import OFF
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
 # A module that is imported while a test runs would keep what stands in for the class of findings there.
@@ -37,3 +38,9 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         assert any(same_words(RULES[code].example, one) for one in shown), (
             f"the example of {code} is not what relink prints; take this:\n" + "\n".join(shown)
         )
+
+
+@pytest.fixture
+def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sandbox, although none is asked for: a shell script that stands for patchelf starts others, which no sandbox allows."""
+    monkeypatch.setattr("relink.sandbox._best", lambda: OFF)

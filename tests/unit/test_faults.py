@@ -168,6 +168,7 @@ def put(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         ("exit 0", "does not hold up"),
     ],
 )
+@pytest.mark.usefixtures("unconfined")
 def test_patchelf_goes_astray(
     works: Works, vendor: Path, tmp_path: Path, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_patchelf_does_not_say_its_version(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_patience_goes_by_the_size_of_the_file(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -363,6 +363,7 @@ def test_an_empty_plan_in_place_leaves_the_file_itself(works: Works, tmp_path: P
         ("exit 0", "does not hold up"),
     ],
 )
+@pytest.mark.usefixtures("unconfined")
 def test_patchelf_fails(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
 ) -> None:

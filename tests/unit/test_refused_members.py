@@ -138,13 +138,13 @@ def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest
     started = dryrun._started
     calls: list[str] = []
 
-    def slow(target: object, program: str, preloads: object) -> subprocess.Popen[str]:
-        calls.append(program)
+    def slow(*arguments: object) -> subprocess.Popen[str]:
+        calls.append(str(arguments[2]))
         if len(calls) == 1:
             return subprocess.Popen(
                 ["sleep", "99"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
-        return started(target, program, preloads)  # type: ignore[arg-type]
+        return started(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(dryrun, "_started", slow)
     monkeypatch.setattr(dryrun, "_TIMEOUT", 0.5)

@@ -424,6 +424,7 @@ def test_a_library_with_version_records_cannot_be_removed(
         ),
     ],
 )
+@pytest.mark.usefixtures("unconfined")
 def test_a_patchelf_that_fails(
     instead: Path, libraries: dict[str, bytes], tmp_path: Path, text: str, reason: str
 ) -> None:
@@ -434,6 +435,7 @@ def test_a_patchelf_that_fails(
         edited(path, ElfEdit("/p", "rpath"))
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_a_patchelf_that_does_not_end_is_ended_with_all_it_started(
     instead: Path, libraries: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -460,6 +462,7 @@ def test_a_patchelf_that_does_not_end_is_ended_with_all_it_started(
         pytest.fail("what patchelf had started is still running")
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_a_patchelf_that_cannot_be_run(instead: Path, libraries: dict[str, bytes], tmp_path: Path) -> None:
     script = fake(instead, "echo patchelf 0.19.3")
     find_patchelf()

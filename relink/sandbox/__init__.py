@@ -1,0 +1,337 @@
+"""A program that reads untrusted files, run so that it can do nothing else: the loader in its dry run, and patchelf.
+
+Whatever such a file makes them do, they cannot write a file but the one that they are given, reach a network or another process,
+execute anything, or gain a privilege; their memory and time have limits. The kernel enforces it in one of three ways
+(:data:`KINDS`), whichever works here, each together with a filter of system calls (:mod:`relink.sandbox.filter`). docs/sandbox.md
+has what each kind refuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import marshal
+import os
+import resource
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from relink.errors import SandboxError
+from relink.findings.model import Finding, Level, finding
+from relink.sandbox.filter import filter_for
+from relink.sandbox.inside import FAILED, REFUSED
+
+__all__ = [
+    "KINDS",
+    "MODES",
+    "OFF",
+    "Limits",
+    "Sandbox",
+    "failure",
+    "find_sandbox",
+    "sandbox_findings",
+    "status_of",
+    "stop",
+    "why_not",
+]
+
+MODES: Final = ("auto", "require", "off")
+"""What a user can ask for: the best kind that works here; one that the kernel enforces, or nothing runs; none."""
+
+KINDS: Final = ("bubblewrap", "namespaces", "landlock", "filter", "limits")
+"""What there is, best first. The kernel enforces the first three in full; with ``filter`` a program that may write one file may
+write any, and ``limits`` leaves everything open but for resources."""
+
+_ENFORCED: Final = KINDS[:3]
+_TIMEOUT = 20.0  # seconds for a probe; it takes 0.03
+_MIB = 1 << 20
+# The child reads its own code and the request from a descriptor: arguments have a length that a request may exceed.
+_BEGIN = (
+    "import marshal,sys\n"
+    "file=open(int(sys.argv[1]),'rb')\n"
+    "code=marshal.load(file)\n"
+    "request=marshal.load(file)\n"
+    "file.close()\n"
+    "names={'__name__':'inside'}\n"
+    "exec(code,names)\n"
+    "names['main'](request)\n"
+)
+
+
+_probing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one program may use.
+
+    :ivar seconds: of processor time.
+    :ivar data: bytes of memory that it can write (RLIMIT_DATA). Libraries that it maps count with their data segments.
+    :ivar addresses: bytes of address space (RLIMIT_AS): the libraries of one closure take some 10 GiB.
+    :ivar file: bytes of a file that it writes.
+    """
+
+    seconds: int
+    data: int = 4096 * _MIB
+    addresses: int = 65536 * _MIB
+    file: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One way of running a program.
+
+    :ivar kind: one of :data:`KINDS`, or ``off``.
+    :ivar without: why better kinds do not work here, each with its name.
+    """
+
+    kind: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def enforced(self) -> bool:
+        """Whether the kernel keeps a program from everything that it is not to do."""
+        return self.kind in _ENFORCED
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        limits: Limits,
+        *,
+        writable: str | None = None,
+        root: str | None = None,
+        native: bool = True,
+    ) -> subprocess.Popen[str]:
+        """Start a program in / with nothing on standard input; its output and errors are read from the process.
+
+        It is in a session of its own and does not outlive the thread that starts it: wait for it there, and end it by
+        :func:`stop`. What kept it from being started is :func:`failure`.
+
+        :param command: absolute path and arguments.
+        :param environment: all that it has.
+        :param writable: the one file that it may write; must exist.
+        :param root: the directory that is ``/`` to it.
+        :param native: whether it is for this machine. An emulator needs more system calls: no filter then.
+        :raises OSError: no process can be started.
+        """
+        if self.kind == "off" and root is None:
+            return _popen(command, environment)
+        return _begin(self, command, environment, limits, writable=writable, root=root, native=native)
+
+
+OFF: Final = Sandbox("off")
+"""No sandbox: the program runs as the user, with all that the user may do."""
+
+
+def _amounts(limits: Limits) -> list[tuple[int, int]]:
+    # RLIMIT_CORE of 1 and not 0: it also keeps the kernel from starting a program of the system's (fs/coredump.c).
+    return [
+        (resource.RLIMIT_CORE, 1),
+        (resource.RLIMIT_CPU, limits.seconds),
+        (resource.RLIMIT_DATA, limits.data),
+        (resource.RLIMIT_AS, limits.addresses),
+        (resource.RLIMIT_FSIZE, limits.file),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_NPROC, 0),
+    ]
+
+
+def _begin(
+    sandbox: Sandbox,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    limits: Limits,
+    *,
+    writable: str | None,
+    root: str | None = None,
+    native: bool = True,
+    probe: str | None = None,
+) -> subprocess.Popen[str]:
+    key = secrets.randbits(64)
+    filtered = native and sandbox.kind not in ("limits", "off")
+    place = os.fsencode(os.path.realpath(writable)) if writable else None
+    request = {
+        "kind": sandbox.kind,
+        "command": [os.fsencode(item) for item in command],
+        "environment": [os.fsencode(f"{name}={value}") for name, value in environment.items()],
+        "limits": [item for item in _amounts(limits) if native or item[0] != resource.RLIMIT_NPROC],
+        "writable": place,
+        "root": os.fsencode(root) if root else None,
+        # bubblewrap has its own way, and its own process ids.
+        "parent": None if sandbox.kind == "bubblewrap" else os.getpid(),
+        "filter": filter_for(os.uname().machine, key, writes=bool(writable)) if filtered else None,
+        "key": key,
+        "probe": os.fsencode(probe) if probe else None,
+    }
+    end, begin = os.pipe()
+    with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
+        start = [sys.executable, "-I", "-S", "-c", _BEGIN, str(end)]
+        if sandbox.kind == "bubblewrap":
+            start = [*_bubblewrap(place, chroot=root is not None), "--", *start]
+        process = _popen(start, os.environ, end)
+        reading.close()
+        with suppress(BrokenPipeError):  # it has ended; why is what it says
+            writing.write(_code() + marshal.dumps(request))
+    return process
+
+
+def _popen(
+    command: Sequence[str], environment: Mapping[str, str], *descriptors: int
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        start_new_session=True,
+        pass_fds=descriptors,
+    )
+
+
+@functools.cache
+def _code() -> bytes:
+    """Return the compiled module that runs in the child, from Python's own cache where it has been kept."""
+    name = "relink.sandbox.inside"
+    spec = importlib.util.find_spec(name)
+    code = spec.loader.get_code(name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
+    return marshal.dumps(code)
+
+
+def _bubblewrap(writable: bytes | None, *, chroot: bool) -> list[str]:
+    program = shutil.which("bwrap")
+    if program is None:
+        raise FileNotFoundError(2, "there is no bwrap")
+    bind = ["--bind", os.fsdecode(writable), os.fsdecode(writable)] if writable else []
+    capability = ["--cap-add", "CAP_SYS_CHROOT"] if chroot else []
+    return [
+        *(program, "--unshare-all", "--ro-bind", "/", "/", *bind),
+        *("--die-with-parent", "--new-session", "--cap-drop", "ALL", *capability),
+    ]
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Kill a program that was started here, with all that belongs to it, and wait until it has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def failure(status: int, errors: str) -> str | None:
+    """Return why a sandbox did not start its program, or None where it did.
+
+    :param status: how the process ended; `errors`: what it wrote there.
+    """
+    said = errors.strip()
+    if said.startswith("bwrap: "):
+        return said.removeprefix("bwrap: ")[:400]
+    return said.removeprefix(REFUSED)[:400] if status == FAILED and said.startswith(REFUSED) else None
+
+
+def status_of(sandbox: Sandbox, status: int) -> int:
+    """Return how a program ended, negative for a signal, from how its process ended: bubblewrap adds 128 to a signal's number."""
+    return 128 - status if sandbox.kind == "bubblewrap" and status > 128 else status
+
+
+def find_sandbox(mode: str = "auto") -> Sandbox:
+    """Return the best kind that works here. Each is tried once in a process, by running a program in it.
+
+    :param mode: one of :data:`MODES`.
+    :raises SandboxError: the kernel must enforce it (``require``), and none of its kinds works.
+    """
+    if mode == "off":
+        return OFF
+    found = _best()
+    if mode == "require" and not found.enforced:
+        raise SandboxError(
+            "--sandbox require: nothing here confines the loader and patchelf; install bubblewrap, or allow user namespaces or "
+            "Landlock",
+            found.without,
+        )
+    return found
+
+
+def _best() -> Sandbox:
+    with _probing:  # who asks meanwhile waits for the answer
+        return _tried()
+
+
+@functools.cache
+def _tried() -> Sandbox:
+    without: list[str] = []
+    for kind in KINDS:
+        reason = why_not(kind)
+        if reason is None:
+            return Sandbox(kind, tuple(without))
+        without.append(f"{kind}: {reason}")
+    return Sandbox("off", tuple(without))
+
+
+def why_not(kind: str) -> str | None:
+    """Return why a kind does not work here, or None where it does: it is tried with a Python that says its version."""
+    if kind != "limits" and filter_for(os.uname().machine, 0, writes=False) is None:
+        return f"no system call filter for {os.uname().machine}"
+    try:
+        with tempfile.TemporaryDirectory(prefix="relink-") as directory:
+            process, output, errors = _probe(kind, directory)
+    except OSError as error:
+        return str(error.strerror)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {_TIMEOUT:.0f} s"
+    if process.returncode == 0 and output.startswith("Python "):
+        return None
+    return failure(process.returncode, errors) or f"status {process.returncode}: {errors.strip()[:200]}"
+
+
+def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:
+    """Run a program in a kind of sandbox; return its process, what it has put out, and its errors."""
+    inside, outside = (os.path.join(directory, name) for name in ("inside", "outside"))
+    for name in (inside, outside):
+        with open(name, "wb"):
+            pass
+    process = _begin(
+        Sandbox(kind),
+        [sys.executable, "-I", "-S", "-V"],
+        {},
+        Limits(seconds=10),
+        writable=inside if kind in _ENFORCED else None,
+        probe=None if kind == "limits" else outside,
+    )
+    try:
+        return process, *process.communicate(timeout=_TIMEOUT)
+    except BaseException:
+        stop(process)
+        raise
+
+
+def sandbox_findings(sandbox: Sandbox) -> tuple[Finding, ...]:
+    """Say where the loader and patchelf were not confined in full."""
+    if sandbox.enforced:
+        return ()
+    if sandbox.kind == "off" and not sandbox.without:
+        return (finding("RLK603", "sandbox", "the loader and patchelf run with all that you may do"),)
+    what = {
+        "filter": "only a filter of system calls confines the loader and patchelf, and patchelf may write any file that you may",
+        "limits": "only memory and time of the loader and patchelf are limited",
+        "off": "nothing confines the loader and patchelf",
+    }[sandbox.kind]
+    level: Level | None = "info" if _in_nix_build() else None
+    return (finding("RLK604", "sandbox", f"{what} ({'; '.join(sandbox.without)})", level=level),)
+
+
+def _in_nix_build() -> bool:
+    """Whether this is a build of Nix, which has a sandbox of its own; a shell of Nix sets the same variable, and another."""
+    return "NIX_BUILD_TOP" in os.environ and "IN_NIX_SHELL" not in os.environ
