@@ -6,16 +6,28 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: test check demo docs fuzz bench format clean
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
+STAGE := @scripts/stage
+APART := slow or network or real or nix or browser or examples or fuzz
 
+.PHONY: ready test test-all check demo docs fuzz bench format clean
+
+# What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
 test: check
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	$(STAGE) pytest $(PYTEST) -m "not ($(APART))"
+
+# Every test but the long generated ones, and more generated inputs. Nix, chromium and the package indexes where they can be had.
+test-all: check
+	$(STAGE) pytest-all env RELINK_TESTS=all $(PYTEST) -m "not fuzz"
 
 check: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(STAGE) ruff $(BIN)/ruff check .
+	$(STAGE) format $(BIN)/ruff format --check .
+	$(STAGE) mypy $(BIN)/mypy
+	$(STAGE) layers $(BIN)/lint-imports --no-cache
+
+# Set up .venv and nothing else.
+ready: $(READY)
 
 demo: $(READY)
 	$(BIN)/python examples/demo/demo.py
@@ -24,7 +36,7 @@ docs: $(READY)
 	$(BIN)/python scripts/make_docs.py
 
 fuzz: $(READY)
-	$(BIN)/pytest -m fuzz -n $(JOBS) --dist worksteal tests/fuzz
+	RELINK_TESTS=fuzz $(PYTEST) -m "fuzz or hypothesis" tests/fuzz tests/unit
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

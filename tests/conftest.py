@@ -1,10 +1,14 @@
-"""For every test: findings are whole sentences with a next step, and a test that is said to trigger a code does."""
+"""For every test: its group, the number of generated inputs, no network in `make test`, and findings that are complete.
+
+A finding is a whole sentence with a next step, and a test that tests/support/triggers.py names for a code emits it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +16,43 @@ import relink
 from relink.findings import model as findings
 from relink.findings.model import RULES, Finding
 from relink.sandbox import OFF
+from tests.support.amount import load_profile
+from tests.support.outside import OFFLINE, inside
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
+
+HERE = Path(__file__).parent
+GROUPS = ("browser", "examples", "nix", "real")
+"""Directories whose tests carry a marker of the same name, and which `make test` leaves to `make test-all`."""
+MAY_LEAVE = (*GROUPS, "network", "slow")
+"""Markers of tests that may use the network and programs that a contributor need not have."""
+
+
+def pytest_configure() -> None:
+    load_profile()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        group = item.path.relative_to(HERE).parts[0]
+        if group in GROUPS:
+            item.add_marker(group)
+        for mark in item.iter_markers("slow"):
+            if not mark.kwargs.get("reason"):
+                raise pytest.UsageError(f"{item.nodeid}: slow needs a reason: @pytest.mark.slow(reason=...)")
+
+
+@pytest.fixture(autouse=True)
+def _offline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Refuse network, Nix and browsers to every test that has no marker for them."""
+    if any(request.node.get_closest_marker(name) for name in MAY_LEAVE):
+        yield
+        return
+    for name, value in OFFLINE.items():
+        monkeypatch.setenv(name, value)
+    with inside() as refused:
+        yield
+    assert refused == []
+
 
 # A module that is imported while a test runs would keep what stands in for the class of findings there.
 for _module in pkgutil.walk_packages(relink.__path__, "relink."):

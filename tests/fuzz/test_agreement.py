@@ -22,6 +22,7 @@ from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.graphs import Graph, fill, graphs, write
+from tests.support.amount import amount
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.real_loader import (
     Answer,
@@ -34,7 +35,7 @@ from tests.support.real_loader import (
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 SHARDS = 4
-ORDINARY = 560  # graphs of an ordinary run, over all shards
+ORDINARY = amount(560)  # graphs of an ordinary run, over all shards
 OTHER_LOADER = os.environ.get("RELINK_FUZZ_LOADER")
 
 

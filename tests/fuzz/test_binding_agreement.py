@@ -30,11 +30,12 @@ from tests.fuzz.real_binding import (
     simulated_bind,
     simulated_open,
 )
+from tests.support.amount import amount
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 SHARDS = 2
-ORDINARY = {"traced": 400, "opened": 300}  # graphs of an ordinary run, over all shards
+ORDINARY = {"traced": amount(400), "opened": amount(300)}  # graphs of an ordinary run, over all shards
 OTHER_LOADER = os.environ.get("RELINK_FUZZ_LOADER")
 Compare = Callable[[Graph, Path], Counter[str]]
 

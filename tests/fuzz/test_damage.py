@@ -15,6 +15,7 @@ from relink.loader.closure import trace
 from relink.loader.files import Files
 from relink.loader.search import Environment, reject
 from relink.loader.target import find_target
+from tests.support.amount import amount
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 
@@ -65,7 +66,7 @@ def read(data: bytes) -> Image | None:
     return image
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=amount(800), deadline=None)
 @given(st.sampled_from((BUILT, FOREIGN)), damages(6))
 def test_built_libraries(data: bytes, damage: Damage) -> None:
     read(damaged(data, damage))
@@ -78,7 +79,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_a_compiled_library(compiled: bytes) -> None:
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=amount(500), deadline=None)
     @given(damages(6))
     def run(damage: Damage) -> None:
         read(damaged(compiled, damage))
@@ -86,7 +87,7 @@ def test_a_compiled_library(compiled: bytes) -> None:
     run()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount(300), deadline=None)
 @given(st.binary(max_size=300))
 @example(b"\x7fELF\x02\x01\x01" + bytes(57))
 def test_noise(data: bytes) -> None:
@@ -100,7 +101,7 @@ def test_the_simulation_takes_damage_for_a_fact(tmp_path: Path) -> None:
     target = dataclasses.replace(find_target(), cache=None)
     program = Library(needed=("libx.so",), runpath="$ORIGIN").write(here / "prog")
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=amount(200), deadline=None)
     @given(damages(3))
     def run(damage: Damage) -> None:
         (here / "libx.so").write_bytes(damaged(BUILT, damage))

@@ -1,8 +1,8 @@
 """Damaged and made-up wheels, ELF files, bundles, RECORDs, plans…: an answer or a RelinkError, soon, in bounded memory, and no
 file outside of the temporary directory.
 
-2,000 inputs in the ordinary run, RELINK_FUZZ_EXAMPLES (100,000) in ``pytest -m fuzz``. What once found something lies in
-``seeds/KIND/`` and is tried every time.
+2,000 inputs in `make test-all`, a quarter of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in `make fuzz`.
+What once found something lies in ``seeds/KIND/`` and is tried every time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import pytest
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.hostile import KINDS, attempt, scene_of
 from tests.fuzz.watch import watched
+from tests.support.amount import amount
 from tests.support.works import Works
 
-ORDINARY = 2_000
+ORDINARY = amount(2_000)
 LONG = int(os.environ.get("RELINK_FUZZ_EXAMPLES", "100000"))
 SEEDS = Path(__file__).parent / "seeds"
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,21 +109,29 @@ sys.exit(hostile.run(scene, "trial", 0, 1))
     return ended.stdout + ended.stderr
 
 
+ALIKE = pytest.mark.slow(reason="a process each; of every kind of sight one is tried always")
+
+
 @pytest.mark.parametrize(
     ("check", "said"),
     [
         ("while True: pass", "Hang: more than 1 s"),
-        ("time.sleep(60)", "Hang: more than 1 s"),
-        ("bytearray(1 << 40)", "MemoryError"),
-        ("b'x' * (300 << 20)", "MiB were held at once"),
+        pytest.param("time.sleep(60)", "Hang: more than 1 s", marks=ALIKE),
+        pytest.param("bytearray(1 << 40)", "MemoryError", marks=ALIKE),
+        pytest.param("b'x' * (300 << 20)", "MiB were held at once", marks=ALIKE),
         ("{}[1]", "KeyError"),
-        ("os.abort()", ""),
+        pytest.param("os.abort()", "", marks=ALIKE),
         ("Path('../elsewhere').write_bytes(b'')", "outside of the temporary directory"),
-        (
+        pytest.param(
             "os.mkdir('/tmp/relink-hostile-trial'); os.rmdir('/tmp/relink-hostile-trial')",
             "outside of the temp",
+            marks=ALIKE,
         ),
-        ("os.symlink('x', scene.scratch.parent.parent / 'link')", "outside of the temporary directory"),
+        pytest.param(
+            "os.symlink('x', scene.scratch.parent.parent / 'link')",
+            "outside of the temporary directory",
+            marks=ALIKE,
+        ),
     ],
 )
 def test_the_hunt_sees(

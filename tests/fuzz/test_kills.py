@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.conftest import COUNTED
+from tests.support.amount import amount
 from tests.support.works import Works
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +41,7 @@ def kill(works: Works, scratch: Path, count: int, record_property: Property) -> 
 
 
 def test_some_kills(works: Works, tmp_path: Path, record_property: Property) -> None:
-    kill(works, tmp_path / "scratch", 20, record_property)
+    kill(works, tmp_path / "scratch", amount(20), record_property)
 
 
 @pytest.mark.fuzz

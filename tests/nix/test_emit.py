@@ -17,6 +17,7 @@ from relink.nix.emit import package_nix, write_package
 from relink.nix.model import About, File, Index, Package, PathEntry, Replaced, RunPath, Source, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_string
 from tests.nix.conftest import ROOT, Nix
+from tests.support.amount import amount
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = [
@@ -44,7 +45,7 @@ WORDS = st.one_of(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12),
 )
 SETTINGS = settings(
-    max_examples=25,
+    max_examples=amount(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

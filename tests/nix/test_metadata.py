@@ -15,6 +15,7 @@ from relink.nix.model import About, Index
 from relink.nix.subject import _literal
 from relink.wheel.archive import WheelArchive
 from tests.nix.conftest import ROOT
+from tests.support.amount import amount
 from tests.support.wheels import make_wheel
 
 
@@ -109,7 +110,7 @@ def test_imports() -> None:
     assert imports(members) == ("a", "b")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=amount(30), deadline=None)
 @given(
     st.text(st.sampled_from("ab*?[]\\!-^{}()|+@ '\"$"), min_size=1, max_size=8),
     st.text(st.sampled_from("ab*"), max_size=4),

@@ -1,14 +1,23 @@
-"""A C compiler for tests: ``cc`` if there is one, else the one inside the ``ziglang`` package."""
+"""A C compiler for tests: ``cc`` if there is one, else the one inside the ``ziglang`` package.
+
+What was compiled once is taken from ``.cache/cc`` afterwards: a test run asks for the same few libraries hundreds of times.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "cc"
+LARGEST = 8 << 20  # bytes of a result that is kept
 
 
 @functools.cache
@@ -22,16 +31,63 @@ def compiler() -> tuple[str, ...]:
     raise RuntimeError("no C compiler: install gcc, or run the tests through `make test`, which brings one")
 
 
+@functools.cache
+def _versions() -> bytes:
+    """Return what tells this compiler and linker from another; both are part of every key."""
+    asked = [
+        subprocess.run([*compiler(), flag], capture_output=True, check=False).stdout
+        for flag in ("--version", "-dumpmachine", "-Wl,--version")
+    ]
+    return repr((compiler(), asked)).encode()
+
+
+def _key(source: str, flags: Sequence[str], needed: Sequence[Path | str]) -> str | None:
+    """Return a name for the result, or None where it depends on files that only the flags name."""
+    if any(
+        tempfile.gettempdir() in word
+        for word in (*flags, *(word for word in needed if isinstance(word, str)))
+    ):
+        return None
+    digest = hashlib.sha256(_versions())
+    digest.update(repr((source, flags, len(needed))).encode())
+    for item in needed:
+        digest.update(hashlib.sha256(item.read_bytes() if isinstance(item, Path) else item.encode()).digest())
+    return digest.hexdigest()
+
+
+def _keep(result: Path, name: str, needed: Sequence[Path | str]) -> None:
+    """Put a result into the cache, unless a path is in it: a library without DT_SONAME is needed by its path."""
+    data = result.read_bytes()
+    if len(data) > LARGEST or any(os.fsencode(item) in data for item in needed if isinstance(item, Path)):
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=CACHE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    os.replace(temporary, CACHE / name)
+
+
 def cc(source: str, output: Path, *flags: str, needed: Sequence[Path | str] = ()) -> Path:
-    """Compile C `source` into `output`.
+    """Compile C `source` into `output`, or copy what the same compiler made of the same before.
 
     `flags` go before the source (``-shared``, ``-Wl,-soname,…``), `needed` (libraries, ``-lfoo``) after it.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
+    name = _key(source, flags, needed)
+    if name and (CACHE / name).exists():
+        # A copy, not a link: tests change what they compiled.
+        output.unlink(missing_ok=True)
+        shutil.copyfile(CACHE / name, output)
+        umask = os.umask(0)
+        os.umask(umask)
+        output.chmod(0o777 & ~umask)
+        return output
     command = [*compiler(), *flags, "-x", "c", "-", "-x", "none", *map(str, needed), "-o", str(output)]
     run = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
     if run.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{run.stderr}")
+    if name:
+        _keep(output, name, needed)
     return output
 
 

@@ -32,6 +32,9 @@ BIN = Path(sys.executable).parent
 UV = shutil.which("uv", path=str(BIN)) or shutil.which("uv")
 NAME = "demo_pkg-1.0-py3-none-any.whl"
 
+SERVED = pytest.mark.slow(
+    reason="uv downloads from a web server on the loopback interface; our own reader tries the same"
+)
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed; it is in the group dev")
 
 
@@ -117,7 +120,7 @@ def outputs(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     [
         by_pip,
         pytest.param(by_uv, marks=needs_uv),
-        pytest.param(by_uv_from_an_index, marks=needs_uv),
+        pytest.param(by_uv_from_an_index, marks=[needs_uv, SERVED]),
         by_wheel,
         by_installer,
         by_twine,
@@ -349,6 +352,7 @@ SOUND: dict[str, Edit] = {
 }
 
 
+@SERVED
 @pytest.mark.parametrize("case", SOUND)
 def test_what_is_written_of_sound_wheels_is_accepted(tmp_path: Path, case: str) -> None:
     """Whatever of these the input has: the output has no more than uv takes."""
@@ -393,6 +397,7 @@ OURS_ALONE = {
 
 
 @needs_uv
+@SERVED
 @pytest.mark.parametrize("defect", sorted({*DEFECTS} - OURS_ALONE))
 def test_uv_rejects(tmp_path: Path, defect: str) -> None:
     """That the list is one of real defects, not one of our own inventions."""

@@ -402,6 +402,7 @@ def test_both_contents_are_whole_whatever_pieces_they_come_in(
     assert ranges.differing == len(range(100, len(after), 50_001))
 
 
+@pytest.mark.slow(reason="deflates and reads 320 MB")
 def test_memory_is_that_of_one_file(tmp_path: Path) -> None:
     """Two wheels of 24 x 16 MB of libraries: less than 3 of them at once, and those of other kinds in pieces."""
     library = shared(tmp_path / "big.so", "char big[1 << 24] = {1};").read_bytes()

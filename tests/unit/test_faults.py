@@ -23,6 +23,8 @@ from relink.errors import PatchelfError
 from relink.library import relink
 from tests.support.works import OUTPUT, Works
 
+BETWEEN = pytest.mark.slow(reason="between two sizes of which the smaller and the larger are tried always")
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -94,7 +96,14 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("disk", [f"size={size}k" for size in (4, 8, 16, 24, 64, 128, 260)], indirect=True)
+@pytest.mark.parametrize(
+    "disk",
+    [
+        f"size={size}k" if size in (4, 64, 260) else pytest.param(f"size={size}k", marks=BETWEEN)
+        for size in (4, 8, 16, 24, 64, 128, 260)
+    ],
+    indirect=True,
+)
 def test_a_full_disk(works: Works, vendor: Path, disk: Path) -> None:
     said = refused(run(works, vendor, disk))
     assert "No space left on device" in said or "patchelf" in said, said
@@ -117,7 +126,9 @@ def test_an_old_output_on_a_full_disk_stays(works: Works, vendor: Path, disk: Pa
     assert (disk / OUTPUT).read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("size", [0, 1000, 8 << 10, 40 << 10, 200 << 10])
+@pytest.mark.parametrize(
+    "size", [pytest.param(0, marks=BETWEEN), 1000, pytest.param(8 << 10, marks=BETWEEN), 40 << 10, 200 << 10]
+)
 def test_files_that_cannot_grow(works: Works, vendor: Path, tmp_path: Path, size: int) -> None:
     """As a full disk, and on any machine: RLIMIT_FSIZE (setrlimit(2))."""
     refused(run(works, vendor, tmp_path / "out", size))
@@ -224,6 +235,7 @@ def test_patchelf_is_missing(
 # Memory
 
 
+@pytest.mark.slow(reason="three runs that fill 500 MiB")
 def test_a_file_larger_than_memory(works: Works, tmp_path: Path) -> None:
     """RLIMIT_AS as a small machine: what is held whole does not fit."""
     huge = tmp_path / "huge.so"

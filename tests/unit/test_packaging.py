@@ -17,6 +17,7 @@ import pytest
 from tests.support.built import ROOT, Built, build, own_python_first, skip_without_index
 from tests.support.works import Works
 
+pytestmark = pytest.mark.network  # pip and build fetch the build backend and what relink depends on
 DATA = {"profiles": "relink/_profiles", "nix": "relink/_nix", "examples/demo": "relink/_demo"}
 
 

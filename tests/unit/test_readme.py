@@ -25,6 +25,7 @@ _BROUGHT = re.compile(r"pip download|fetch-rocm-prefix|pip install|pip wheel|rel
 
 
 @pytest.mark.real
+@pytest.mark.network
 def test_a_newcomers_walk(tmp_path_factory: pytest.TempPathFactory) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler: relink demo makes a stand-in for ROCm with it")

@@ -48,7 +48,23 @@ WAYS: dict[str, Way] = {
     "without a home": Way(environment={"HOME": "/nonexistent", "USER": "somebody"}),
     "a wide terminal": Way(environment={"COLUMNS": "300", "FORCE_COLOR": "1"}),
     "not verified": Way(("--no-verify-record", "--no-verify")),
+    "all of it": Way(
+        ("--jobs", "7", "--max-memory", "1"),
+        {
+            "TZ": "<-12>12",
+            "LC_ALL": "C",
+            "PYTHONUTF8": "0",
+            "PYTHONHASHSEED": "1",
+            "HOME": "/nonexistent",
+            "COLUMNS": "300",
+        },
+        umask=0o077,
+        relative=True,
+        touch=1_000_000_000,
+    ),
 }
+ALWAYS = ("as it comes", "one thread", "all of it")
+ONE_BY_ONE = pytest.mark.slow(reason="'all of it' has them together; apart they tell which it was")
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +112,14 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in ALWAYS else ONE_BY_ONE) for way in WAYS]
+)
 def test_same_bytes(works: Works, wheel: bytes, right: str, tmp_path: Path, way: str) -> None:
     assert digest(done(works, wheel, tmp_path / "another" / "directory", WAYS[way])) == right
 
 
+@pytest.mark.slow(reason="three processes; test_pipeline and test_cli try SOURCE_DATE_EPOCH in one")
 def test_the_date_is_asked_for_in_utc(works: Works, wheel: bytes, right: str, tmp_path: Path) -> None:
     """SOURCE_DATE_EPOCH is the time of what is new; the zone does not count."""
     made: set[str] = set()

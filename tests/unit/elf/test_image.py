@@ -32,6 +32,7 @@ from relink.elf.image import (
 from relink.elf.symbols import read_symbols
 from relink.errors import ElfError
 from relink.loader.target import find_target
+from tests.support.amount import amount
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Export, Library, build
 
@@ -646,7 +647,7 @@ def test_fields_with_extreme_values(compiled: bytes) -> None:
     fields += range(where.offset, where.offset + where.file_size, 8)
     edges = st.sampled_from([*EDGES, len(compiled), len(compiled) - 1, where.offset, where.address])
 
-    @settings(max_examples=400, deadline=5000)
+    @settings(max_examples=amount(400), deadline=5000)
     @given(
         st.lists(st.tuples(st.sampled_from(fields), st.sampled_from("BHIQ"), edges), min_size=1, max_size=4)
     )
@@ -660,7 +661,7 @@ def test_fields_with_extreme_values(compiled: bytes) -> None:
     run()
 
 
-@settings(max_examples=300, deadline=5000)
+@settings(max_examples=amount(300), deadline=5000)
 @given(
     st.sampled_from((Layout(), Layout(64, ">"), NARROW, Layout(32, ">"))),
     st.lists(st.tuples(st.integers(0, 250), st.integers(0, 255)), min_size=1, max_size=5),

@@ -20,6 +20,7 @@ from relink.elf.image import Image, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf, result_of
 from relink.elf.symbols import read_symbols
 from relink.errors import PatchelfError
+from tests.support.amount import amount
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Library, build
 
@@ -176,7 +177,7 @@ EDITS = st.builds(
 def test_what_is_planned_is_what_is_written(libraries: dict[str, bytes], tmp_path: Path) -> None:
     """apply_edit compares the whole image with result_of; here its facts are read a second time, by other code."""
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=amount(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(sorted(libraries)), EDITS)
     def run(kind: str, edit: ElfEdit) -> None:
         path = tmp_path / "libuser.so"

@@ -28,6 +28,7 @@ from relink.elf.symbols import (
     match,
 )
 from relink.errors import ElfError
+from tests.support.amount import amount
 from tests.support.cc import cc, shared
 
 SYMTAB, STRTAB, STRSZ, SYMENT, HASH, GNU_HASH = 6, 5, 10, 11, 4, 0x6FFFFEF5
@@ -628,7 +629,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return shared(directory / "libsmall.so", SOURCE, flags=flags).read_bytes()
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=amount(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=12),
     st.sampled_from(

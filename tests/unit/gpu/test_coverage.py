@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from relink.elf.source import BufferSource
 from relink.gpu._data import table
 from relink.gpu.coverage import FileCoverage, LibraryCoverage, coverage_of, intersect, isa_block
@@ -223,6 +225,7 @@ def test_generic_code_comes_before_the_override_where_the_runtime_is_too_old() -
     assert [r.to_json()["workaround"] for r in old] == [False, True, False]
 
 
+@pytest.mark.slow(reason="80,000 entries, for six seconds")
 def test_a_file_made_to_cost_time_costs_little() -> None:
     rows = [
         raw({hip(f"gfx{number}{i:03x}0", "hip"): b"x" for i in range(2000)}, align=1) for number in range(40)

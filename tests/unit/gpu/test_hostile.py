@@ -15,6 +15,7 @@ from relink.gpu.coverage import coverage_of
 from relink.gpu.device_code import read_device_code
 from relink.gpu.kpack import parse_archive
 from relink.gpu.target_id import TargetId, match, parse_bundle_id
+from tests.support.amount import amount
 from tests.unit.gpu.build import ccob, code_object, entries_of, kpack_archive, library, raw
 
 SEEDS = (
@@ -29,7 +30,8 @@ SEEDS = (
     kpack_archive({"a#0": ["gfx1100"]}),
     code_object(),
 )
-EXAMPLES = 250
+EXAMPLES = amount(250)
+LARGE = pytest.mark.slow(reason="eight times what is tried always")
 NUMBERS = st.sampled_from(
     (0, 1, 2, 24, 255, 4095, 4096, 65535, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1)
 )
@@ -130,7 +132,7 @@ def test_a_file_full_of_tiny_bundles_is_given_up() -> None:
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("size", [1 << 20, 8 << 20])
+@pytest.mark.parametrize("size", [1 << 20, pytest.param(8 << 20, marks=LARGE)])
 def test_a_search_through_magics_only_is_bounded(size: int) -> None:
     from tests.unit.gpu.build import Piece  # noqa: PLC0415
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from relink.errors import TargetError
 from relink.loader.cache import lookup, parse_cache
+from tests.support.amount import amount
 
 Entry = tuple[str, str, int, int]  # soname, path, flags, hwcap
 X86_64, I386, ELF, AARCH64 = 0x0303, 0x0003, 0x0001, 0x0A03
@@ -146,7 +147,7 @@ SAMPLE = build_cache(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=amount(500), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=8),
     st.integers(0, len(SAMPLE)),

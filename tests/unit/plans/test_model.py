@@ -28,12 +28,13 @@ from relink.plans.model import (
     plain,
     to_json,
 )
+from tests.support.amount import amount
 
 # Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
 TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=amount(80), deadline=None)
 @given(st.builds(Plan))
 def test_a_plan_survives_json(plan: Plan) -> None:
     as_data = to_json(plan)
@@ -43,7 +44,7 @@ def test_a_plan_survives_json(plan: Plan) -> None:
     assert json.dumps(to_json(from_json(text)), sort_keys=True) == text
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(50), deadline=None)
 @given(TEXT)
 def test_names_that_are_not_utf_8_survive(text: str) -> None:
     plan = replace(PLAN, output=text)

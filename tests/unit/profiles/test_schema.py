@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from relink.profiles import load_schema, profile_directory
 from relink.profiles.lines import Path
 from relink.profiles.schema import problems
+from tests.support.amount import amount
 
 DOCUMENTS = [
     ("profile", tomllib.loads(path.read_text()))
@@ -142,7 +143,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, Any]:
     return name, data
 
 
-@settings(max_examples=500)
+@settings(max_examples=amount(500))
 @given(damaged())
 @example(("profile", {"schema": "relink.profile/1", "variants": [1, True]}))
 def test_relink_and_jsonschema_never_disagree(found: tuple[str, Any]) -> None:

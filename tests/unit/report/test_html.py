@@ -22,6 +22,7 @@ from relink.plans.model import RpathChange
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, joined, shown, tag
 from relink.report.model import from_json, to_json
+from tests.support.amount import amount
 from tests.support.reports import Element, Page, isa_block, sample_report
 
 PAGE = html_page(sample_report())
@@ -275,7 +276,7 @@ names = st.text(max_size=40) | st.sampled_from(HOSTILE)
 
 
 @given(names, names)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(60), deadline=None)
 def test_any_name_stays_text(first: str, second: str) -> None:
     page = html_page(sample_report(lambda text: f"{first}{text}{second}"))
     root = Page(page).root

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relink.report.html.layered import Layout, _crossings, _rising, lay_out, passing, reduced
+from tests.support.amount import amount
 
 Edges = list[tuple[int, int]]
 
@@ -80,7 +81,7 @@ def check(layout: Layout, edges: Edges) -> None:
 
 
 @given(EDGES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(150), deadline=None)
 def test_any_graph(graph: tuple[int, Edges]) -> None:
     count, edges = graph
     check(lay_out(sizes_of(count), edges), edges)
@@ -133,7 +134,7 @@ def test_circles_are_drawn_too() -> None:
 
 
 @given(EDGES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(150), deadline=None)
 def test_reduction_keeps_who_reaches_whom(graph: tuple[int, Edges]) -> None:
     count, edges = graph
     kept = reduced(count, edges)

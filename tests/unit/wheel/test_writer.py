@@ -30,6 +30,7 @@ from relink.wheel.packing import Addition, Replacement
 from relink.wheel.record import RecordEntry, check_record, hashed, read_record
 from relink.wheel.writer import WrittenWheel, output_path, write_wheel
 from relink.wheel.zipwriter import pack
+from tests.support.amount import amount
 from tests.unit.wheel.build import (
     DIST_INFO,
     FILENAME,
@@ -484,7 +485,7 @@ FILES = st.dictionaries(NAMES, st.tuples(CONTENT, st.booleans()), max_size=8).fi
 
 
 @settings(
-    max_examples=60,
+    max_examples=amount(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -121,6 +121,7 @@ def test_a_directory_that_begins_at_the_limit(monkeypatch: pytest.MonkeyPatch, l
     assert start > offset
 
 
+@pytest.mark.slow(reason="65,600 members; test_acceptance lowers the limit instead")
 def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
     with (tmp_path / FILENAME).open("wb") as file:
         writer = ZipWriter(file, 1)

@@ -1,0 +1,31 @@
+"""How many generated inputs a test tries: few in `make test`, more in `make test-all`, many in `make fuzz`.
+
+The environment variable RELINK_TESTS chooses the profile. ``all`` is the number that the test names, ``fast`` a quarter
+of it, ``fuzz`` twenty times as much.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+__all__ = ["FACTORS", "PROFILE", "amount", "load_profile"]
+
+FACTORS = {"fast": 0.25, "all": 1.0, "fuzz": 20.0}
+DEFAULT_EXAMPLES = 100  # what Hypothesis itself takes for a test that names no number
+PROFILE = os.environ.get("RELINK_TESTS") or "fast"
+
+
+def amount(count: int) -> int:
+    """Return how many of the `count` inputs of a whole run this run tries; at least one."""
+    return max(1, round(count * FACTORS[PROFILE]))
+
+
+def load_profile() -> None:
+    """Register the profiles with Hypothesis and load the chosen one; for tests that name no number of examples."""
+    if PROFILE not in FACTORS:
+        raise ValueError(f"RELINK_TESTS is {PROFILE!r}; the profiles are {', '.join(FACTORS)}")
+    for name, factor in FACTORS.items():
+        settings.register_profile(name, max_examples=round(DEFAULT_EXAMPLES * factor), deadline=None)
+    settings.load_profile(PROFILE)
