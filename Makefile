@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
+# Many tests start relink, which would be compiled anew each time where the environment forbids to keep bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
 APART := slow or network or real or nix or browser or examples or fuzz

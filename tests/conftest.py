@@ -6,7 +6,9 @@ A finding is a whole sentence with a next step, and a test that tests/support/tr
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,10 @@ from relink.sandbox import OFF
 from tests.support.amount import load_profile
 from tests.support.outside import OFFLINE, inside
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
+
+# Many tests start relink, which would be compiled anew each time; so would the tests themselves, in each worker.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 GROUPS = ("browser", "examples", "nix", "real")

@@ -45,11 +45,14 @@ def watched(allowed: Path) -> Iterator[list[str]]:
             if absolute != os.devnull and not relative and f"{absolute}/".find(f"{inside}/") != 0:
                 outside.append(f"{event} {absolute}")
 
+    keeps = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # a module that is imported now is no output
     sys.addaudithook(hook)
     try:
         yield outside
     finally:
         active = False
+        sys.dont_write_bytecode = keeps
 
 
 def remember(scratch: Path) -> None:

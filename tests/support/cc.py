@@ -42,11 +42,9 @@ def _versions() -> bytes:
 
 
 def _key(source: str, flags: Sequence[str], needed: Sequence[Path | str]) -> str | None:
-    """Return a name for the result, or None where it depends on files that only the flags name."""
-    if any(
-        tempfile.gettempdir() in word
-        for word in (*flags, *(word for word in needed if isinstance(word, str)))
-    ):
+    """Return a name for the result, or None where it depends on files that only the source or a flag names."""
+    words = (source, *flags, *(word for word in needed if isinstance(word, str)))
+    if any(tempfile.gettempdir() in word for word in words):
         return None
     digest = hashlib.sha256(_versions())
     digest.update(repr((source, flags, len(needed))).encode())

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import zstandard
+from isal import isal_zlib
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 PAGE = 4096
@@ -79,7 +80,10 @@ def raw(entries: Mapping[str, bytes], *, align: int = PAGE, host: bool = True) -
 
 
 def ccob(content: bytes, version: int = 3, method: str = "zstd", *, size: int | None = None) -> bytes:
-    payload = zstandard.compress(content) if method == "zstd" else zlib.compress(content)
+    if method == "zstd":
+        payload = zstandard.compress(content)
+    else:  # isal takes a twentieth of the time for hundreds of megabytes
+        payload = zlib.compress(content) if len(content) < 1 << 20 else isal_zlib.compress(content, 1)
     digest = int.from_bytes(hashlib.md5(content).digest()[:8], "little")  # noqa: S324 - what the format uses
     header = {1: 20, 2: 24, 3: 32}[version]
     total = header + len(payload) if size is None else size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import zlib
 
@@ -11,6 +12,7 @@ from relink.wheel.zipformat import DEFLATED, Member
 KIB = 1 << 10
 
 
+@functools.lru_cache(maxsize=8)
 def made(seed: int, size: int) -> bytes:
     """Content like a program's: repetitive, with stretches that do not compress and others of zeros."""
     rng = random.Random(seed)
@@ -27,6 +29,7 @@ def made(seed: int, size: int) -> bytes:
     return bytes(content[:size])
 
 
+@functools.lru_cache(maxsize=16)
 def deflate(content: bytes, level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY, memory: int = 8) -> bytes:
     deflater = zlib.compressobj(level, zlib.DEFLATED, -15, memory, strategy)
     return deflater.compress(content) + deflater.flush()
