@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from pathlib import Path
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "cc"
 LARGEST = 8 << 20  # bytes of a result that is kept
+_PATH = re.compile(r"/[^\s,:;=()\"'\\]+")
+_SYSTEM = ("/usr/", "/lib", "/etc/", "/dev/", "/proc/")
 
 
 @functools.cache
@@ -41,10 +44,20 @@ def _versions() -> bytes:
     return repr((compiler(), asked)).encode()
 
 
+def _names_a_file(word: str) -> bool:
+    """Whether a file or directory that a test made is named in `word`: what is compiled may depend on what is in it."""
+    paths = [path for path in _PATH.findall(word) if not path.startswith(_SYSTEM)]
+    return any(
+        os.path.exists(path) or (os.path.dirname(path) != "/" and os.path.exists(os.path.dirname(path)))
+        for path in paths
+    )
+
+
 def _key(source: str, flags: Sequence[str], needed: Sequence[Path | str]) -> str | None:
     """Return a name for the result, or None where it depends on files that only the source or a flag names."""
-    words = (source, *flags, *(word for word in needed if isinstance(word, str)))
-    if any(tempfile.gettempdir() in word for word in words):
+    if any(
+        _names_a_file(word) for word in (source, *flags, *(word for word in needed if isinstance(word, str)))
+    ):
         return None
     digest = hashlib.sha256(_versions())
     digest.update(repr((source, flags, len(needed))).encode())

@@ -33,6 +33,7 @@ _PROGRAMS = frozenset(
 )
 _SOCKETS = frozenset({"socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg"})
 _NAMES = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
+_TEMPORARY = os.path.join(os.path.realpath(tempfile.gettempdir()), "")  # now: some tests set another
 _active: list[list[str]] = []
 
 
@@ -47,9 +48,7 @@ def _used(event: str, arguments: tuple[Any, ...]) -> str | None:
         program, environment = os.fsdecode(arguments[0]), arguments[3]
         if os.path.basename(program) in _PROGRAMS:
             found = shutil.which(program, path=(environment or os.environ).get("PATH"))
-            stand_in = found is not None and os.path.realpath(found).startswith(
-                tempfile.gettempdir() + os.sep
-            )
+            stand_in = found is not None and os.path.realpath(found).startswith(_TEMPORARY)
             return None if stand_in else f"the program {program}"
     return None
 

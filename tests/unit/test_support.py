@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,10 @@ def test_what_has_a_path_in_it_is_not_kept(calls: list[Path], tmp_path: Path) ->
     assert all(os.fsencode(path) in result.read_bytes() for path, result in zip(libraries, made, strict=True))
 
 
-def test_files_that_flags_name_are_read_anew(calls: list[Path], tmp_path: Path) -> None:
+def test_files_that_flags_name_are_read_anew(
+    calls: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/elsewhere")  # as some tests set it
     script = tmp_path / "script"
     for version in ("V1", "V2"):
         script.write_text(f"{version} {{ f; }};")
