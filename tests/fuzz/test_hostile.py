@@ -109,7 +109,7 @@ sys.exit(hostile.run(scene, "trial", 0, 1))
     return ended.stdout + ended.stderr
 
 
-ALIKE = pytest.mark.slow(reason="a process each; of every kind of sight one is tried always")
+ALIKE = pytest.mark.slow(reason="a process each; a hang, an error and a file outside are tried always")
 
 
 @pytest.mark.parametrize(
