@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relink.errors import UsageError
 from relink.wheel.limits import Limits
 
-__all__ = ["LEVELS", "Options"]
+__all__ = ["LEVELS", "Options", "trusted"]
 
 LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
@@ -31,6 +32,7 @@ class Options:
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.
     :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
+    :ivar trust: globs of files that the real loader gets although the static scan refuses them; only with `sandbox` "require".
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -63,3 +65,14 @@ class Options:
     command: Sequence[str] = ()
     limits: Limits | None = None
     sandbox: str = "auto"
+    trust: Sequence[str] = ()
+
+
+def trusted(options: Options) -> Sequence[str]:
+    """Return the globs of files that the loader gets although the static scan refuses them.
+
+    :raises UsageError: the loader would not be confined.
+    """
+    if options.trust and options.sandbox != "require":
+        raise UsageError("--trust lets the loader run code of a file; give --sandbox require with it")
+    return options.trust

@@ -15,7 +15,7 @@ from relink.findings.model import Finding, has_errors, select
 from relink.gpu.wanted import wanted_gpus
 from relink.loader.target import find_target
 from relink.nix.roots import register_roots
-from relink.options import Options
+from relink.options import Options, trusted
 from relink.planning import PlannedWheel, open_providers, plan_wheel
 from relink.progress import Clock, Count, OnBytes
 from relink.provenance import added_members, removed_members
@@ -91,7 +91,7 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
             findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
             findings += sandbox_findings(sandbox) if changed else ()
             if options.verify and not plan.empty:
-                findings += _verified(wheel, planned, edits, sandbox)
+                findings += _verified(wheel, planned, edits, options, sandbox)
         with clock.stage("publish"):
             findings += staging.finish()
             refused = has_errors(select(findings, (), options.ignore)) and not options.force
@@ -103,7 +103,7 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
 
 
 def _verified(
-    wheel: Wheel, planned: PlannedWheel, edits: Mapping[str, EditedFile], sandbox: Sandbox
+    wheel: Wheel, planned: PlannedWheel, edits: Mapping[str, EditedFile], options: Options, sandbox: Sandbox
 ) -> tuple[Finding, ...]:
     """Ask the loader about the members that change, as they will be.
 
@@ -131,6 +131,7 @@ def _verified(
         {names[name]: found for name, found in gaps.items()},
         planned.tables,
         sandbox,
+        trusted(options),
     ).findings
 
 

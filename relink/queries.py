@@ -20,7 +20,7 @@ from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
-from relink.options import Options
+from relink.options import Options, trusted
 from relink.planning import open_providers, plan_wheel, situation_of, target_facts
 from relink.plans.model import Plan, TargetFacts, from_json
 from relink.profiles import Profile
@@ -81,7 +81,13 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         situation = situation_of(wheel, target, (), options)
         cuts = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(
-            archive.path.name, archive.chunks, list(wheel.images), situation, cuts, sandbox=sandbox
+            archive.path.name,
+            archive.chunks,
+            list(wheel.images),
+            situation,
+            cuts,
+            sandbox=sandbox,
+            trust=trusted(options),
         )
         missing = _missing(result, situation, plan)
         told = with_hints(

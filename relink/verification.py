@@ -21,6 +21,7 @@ from relink.loader.search import Environment
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import Situation, own_libc
 from relink.sandbox import Sandbox
+from relink.screening import screen
 from relink.system_errors import raise_trouble
 from relink.text import some
 
@@ -56,6 +57,7 @@ def verify(
     cuts: Mapping[str, Sequence[Cut]] | None = None,
     known: Tables | None = None,
     sandbox: Sandbox | None = None,
+    trust: Sequence[str] = (),
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
@@ -72,6 +74,7 @@ def verify(
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
+    :param trust: globs of files that the loader gets although the static scan refuses them.
     :raises MachineError: this machine has run out of something, so the answers would say nothing about the wheel.
     """
     findings: list[Finding] = []
@@ -87,10 +90,13 @@ def verify(
             situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
             symbols = _symbols(situation)
             tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
-            scenarios = [_scenario(situation, member) for member in members]
-            answers = stack.enter_context(dry_runs(situation.target, scenarios, sandbox))
+            scenarios = {member: _scenario(situation, member) for member in members}
+            screened = screen(situation, scenarios, trust)
+            findings += screened.findings
+            asked = [scenarios[member] for member in screened.members]
+            answers = stack.enter_context(dry_runs(situation.target, asked, sandbox))
             place = Place(situation, sandbox)
-            for member, scenario in zip(members, scenarios, strict=True):
+            for member, scenario in zip(screened.members, asked, strict=True):
                 expected = _expected(situation, scenario)
                 bindings = bind(expected, tables) if isinstance(expected, Closure) else None
                 found = next(answers)

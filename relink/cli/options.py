@@ -36,6 +36,7 @@ __all__ = [
     "Select",
     "Substitute",
     "Sysroot",
+    "Trust",
     "Verbose",
 ]
 
@@ -129,6 +130,15 @@ Preload = Annotated[
         "--preload",
         metavar="SONAME",
         help="A library that others dlopen: load it before; repeatable.",
+        rich_help_panel=KNOWN,
+    ),
+]
+Trust = Annotated[
+    list[str],
+    typer.Option(
+        "--trust",
+        metavar="GLOB",
+        help="Give the loader a file that the static scan refuses; only with --sandbox require; repeatable.",
         rich_help_panel=KNOWN,
     ),
 ]

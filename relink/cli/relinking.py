@@ -36,6 +36,7 @@ from relink.cli.options import (
     Select,
     Substitute,
     Sysroot,
+    Trust,
     Verbose,
 )
 from relink.cli.pages import page_for, write_page
@@ -64,6 +65,7 @@ def run(
     substitute: Substitute = [],
     assume_symbols: AssumeSymbols = [],
     preload: Preload = [],
+    trust: Trust = [],
     profile: ProfileName = None,
     gpu: Gpus = [],
     allow_isa_gap: Annotated[
@@ -160,6 +162,7 @@ def run(
         substitute=tuple(substitute),
         assume_symbols=tuple(assume_symbols),
         preload=tuple(preload),
+        trust=tuple(trust),
         profile=profile,
         select=tuple(select),
         ignore=tuple(ignore),
@@ -225,13 +228,15 @@ def verify(
     python: Python = None,
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
+    trust: Trust = [],
     profile: ProfileName = None,
     sandbox: SandboxOption = SandboxMode.auto,
     as_json: Json = False,
 ) -> None:
-    """Ask the real loader what it makes of every ELF file of a wheel, in a dry run, which calls no code of it, and in a sandbox.
+    """Ask the real loader what it makes of every ELF file of a wheel, in a dry run and in a sandbox.
 
-    The loader reads files that nobody vouches for. It can write nothing, reach no network and execute nothing there.
+    No initialiser runs. A file that could run code in a dry run all the same is refused before the loader sees it (RLK605).
+    In the sandbox the loader can write nothing, reach no network and execute nothing else.
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
@@ -243,7 +248,12 @@ def verify(
     from relink.report.text import verification_text
 
     options = Options(
-        python=python, interpreter=interpreter, sysroot=sysroot, profile=profile, sandbox=sandbox.value
+        python=python,
+        interpreter=interpreter,
+        sysroot=sysroot,
+        trust=tuple(trust),
+        profile=profile,
+        sandbox=sandbox.value,
     )
     result = queries.verify_wheel(wheel, options)
     if as_json:

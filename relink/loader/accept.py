@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from relink.elf.image import Header, machine_name
 from relink.loader.files import Candidate
 
-__all__ = ["Rejected", "reject"]
+__all__ = ["Rejected", "reject", "reject_header"]
 
 _PT_LOAD, _PT_DYNAMIC, _ET_EXEC, _ET_DYN = 1, 2, 2, 3
 _DF_1_PIE = 0x08000000
@@ -35,7 +35,7 @@ def reject(candidate: Candidate, wanted: Header, *, program: bool = False) -> Re
     :param program: it is to be the program itself, which may be ET_EXEC or position-independent executable.
     """
     if candidate.head is not None:
-        refused = _reject_header(candidate.head, wanted)
+        refused = reject_header(candidate.head, wanted)
         if refused:
             return refused
     image = candidate.image
@@ -60,7 +60,7 @@ def reject(candidate: Candidate, wanted: Header, *, program: bool = False) -> Re
     return None
 
 
-def _reject_header(head: bytes, wanted: Header) -> Rejected | None:
+def reject_header(head: bytes, wanted: Header) -> Rejected | None:
     """Check the raw ELF header in the order of open_verify, where a foreign class comes before all other damage."""
     if len(head) < 64:  # sizeof (Elf64_Ehdr); every 64 bit loader reads as much
         return Rejected("file too short", fatal=True)

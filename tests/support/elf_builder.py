@@ -21,12 +21,13 @@ DF_1_NODEFLIB, DF_1_NOOPEN, DF_1_PIE = 0x800, 0x40, 0x08000000
 GLOBAL, WEAK = 1, 2
 
 _EXIT = b"\x31\xff\xb8\xe7\x00\x00\x00\x0f\x05"  # xor %edi,%edi; mov $231,%eax (exit_group); syscall
+_ALL = (1 << 64) - 1
 _R_X86_64_64, _R_X86_64_GLOB_DAT = 1, 6
 _DT = {
     "NEEDED": 1, "HASH": 4, "STRTAB": 5, "SYMTAB": 6, "RELA": 7, "RELASZ": 8, "RELAENT": 9, "STRSZ": 10, "SYMENT": 11,
     "SONAME": 14, "RPATH": 15, "RUNPATH": 29, "GNU_HASH": 0x6FFFFEF5, "VERSYM": 0x6FFFFFF0, "FLAGS_1": 0x6FFFFFFB,
     "VERDEF": 0x6FFFFFFC, "VERDEFNUM": 0x6FFFFFFD, "VERNEED": 0x6FFFFFFE, "VERNEEDNUM": 0x6FFFFFFF,
-    "AUXILIARY": 0x7FFFFFFD, "FILTER": 0x7FFFFFFF,
+    "RELRSZ": 35, "RELR": 36, "RELRENT": 37, "AUXILIARY": 0x7FFFFFFD, "FILTER": 0x7FFFFFFF,
 }  # fmt: skip
 
 
@@ -58,6 +59,9 @@ class Library:
     :ivar interpreter: makes it a program, which exits with 0 when it is run.
     :ivar versions: version nodes to define besides those of the exports.
     :ivar weak_versions: needed version nodes that carry VER_FLG_WEAK, as (file, version).
+    :ivar entries: more dynamic entries, as (tag, value); a text is put into the string table.
+    :ivar relocations: more of them behind those of the imports, as (target, type, symbol, addend).
+    :ivar relr: the words of DT_RELR.
     :ivar hash: ``gnu``, ``sysv``, ``both`` or ``none``.
     :ivar memory: p_memsz of the PT_LOAD, in bytes, if it is not the file's size; `align` is its p_align.
     :ivar skew: how much higher addresses are than file offsets, in bytes.
@@ -85,6 +89,9 @@ class Library:
     memory: int | None = None
     align: int = 0x1000
     skew: int = 0
+    entries: tuple[tuple[int, int | str], ...] = ()
+    relocations: tuple[tuple[int, int, int, int], ...] = ()
+    relr: tuple[int, ...] = ()
 
     def write(self, path: Path | str) -> Path:
         """Write it to `path`, whose directory is made if it is not there."""
@@ -171,15 +178,21 @@ def build(library: Library) -> bytes:
         put("GNU_HASH", _gnu_table(names, first_export, buckets))
     if library.hash in ("sysv", "both") and len(names) > 1:
         put("HASH", _sysv_table(names))
-    if library.imports:
+    raw = [(tag, strings.add(value) if isinstance(value, str) else value) for tag, value in library.entries]
+    if library.imports or library.relocations:
         rela = b"".join(
             struct.pack(
                 "<QQq", places["slots"] + 8 * index + library.skew, (index + 1) << 32 | symbol.relocation, 0
             )
             for index, symbol in enumerate(library.imports)
         )
+        for target, kind, number, addend in library.relocations:
+            rela += struct.pack("<QIIQ", target & _ALL, kind, number, addend & _ALL)
         put("RELA", rela)
         entries += [("RELASZ", len(rela)), ("RELAENT", 24)]
+    if library.relr:
+        put("RELR", struct.pack(f"<{len(library.relr)}Q", *(word & _ALL for word in library.relr)))
+        entries += [("RELRSZ", 8 * len(library.relr)), ("RELRENT", 8)]
     if versions.any:
         put("VERSYM", versions.table())
         if versions.defined:
@@ -191,7 +204,8 @@ def build(library: Library) -> bytes:
     put("STRTAB", bytes(strings.data))
     entries += [(name, places[name] + library.skew) for name in places if name in _DT]
     entries += [("STRSZ", len(strings.data)), ("SYMENT", 24)]
-    dynamic = b"".join(struct.pack("<QQ", _DT[tag], value) for tag, value in entries) + bytes(16)
+    numbers = [*((_DT[tag], value) for tag, value in entries), *raw]
+    dynamic = b"".join(struct.pack("<QQ", tag, value & _ALL) for tag, value in numbers) + bytes(16)
     put("dynamic", dynamic)
 
     return _headers(library, places, program_headers, position, len(dynamic)) + b"".join(

@@ -1,0 +1,393 @@
+"""The static scan: what a file must not have before the real loader maps it, even for a dry run (:mod:`relink.loader.dryrun`).
+
+With LD_TRACE_LOADED_OBJECTS, LD_WARN and LD_BIND_NOW no initialiser and no IFUNC resolver runs (glibc since 2.15: elf/rtld.c
+passes __RTLD_NOIFUNC), but the loader still maps the file, reads its tables and applies its relocations, and it checks no
+address of these: a hostile file can name an audit library, whose code runs, or overwrite the loader's own memory. The scan
+refuses what could do either. docs/scan.md is the table of tags and verdicts.
+
+Three rules:
+
+- nothing names code that the loader would run in a dry run;
+- every write of the loader stays inside of the object's own segments, and does not change what later writes depend on;
+- every table lies in the part of a segment that comes from the file, so that what is scanned here is what the loader reads.
+
+What only makes the loader read elsewhere (a chain of version records, a symbol's index, a hash bucket) is not looked at: the
+loader may die of it, which is then said of that file.
+
+Sources: glibc elf/dl-load.c (_dl_map_object_from_fd), elf/dl-map-segments.h, elf/get-dynamic-info.h, elf/dynamic-link.h,
+elf/do-rel.h, elf/rtld.c (rtld_setup_main_map, dl_main), elf/dl-reloc.c, sysdeps/x86_64 and sysdeps/aarch64 dl-machine.h.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from relink.elf.dynamic import Buffer
+from relink.errors import ElfError
+from relink.loader.scan_relocations import MACHINES, Memory, Refusal, Span, Table, refused_writes
+
+__all__ = ["Refusal", "scan"]
+
+MOST_REFUSALS = 8  # of one file: the first ones say enough
+_MAX_HEADERS = 4096
+_MAX_DYNAMIC = 1 << 16  # entries
+_HIGHEST = 1 << 47  # the end of a process's addresses
+_HIGHEST_FIXED = (
+    1 << 36
+)  # below this no kernel maps a loader, whatever the layout (a third of 39 bits is higher)
+_LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_PHDR, _PT_TLS, _PT_GNU_RELRO = 1, 2, 3, 6, 7, 0x6474E552
+_ONCE = {_PT_DYNAMIC: "PT_DYNAMIC", _PT_INTERP: "PT_INTERP", _PT_PHDR: "PT_PHDR", _PT_TLS: "PT_TLS"}
+_X, _W = 1, 2
+_ET_EXEC, _ET_DYN = 2, 3
+_HEADER = struct.Struct("<16sHHIQQQIHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+
+_CODE = {
+    0x6FFFFEFA: ("DT_CONFIG", "names a configuration file for the loader"),
+    0x6FFFFEFB: ("DT_DEPAUDIT", "names a library whose code the loader runs at once, even in a dry run"),
+    0x6FFFFEFC: ("DT_AUDIT", "names a library whose code the loader runs at once, even in a dry run"),
+    0x6FFFFEF8: ("DT_GNU_CONFLICT", "is a table of writes to other objects (prelink)"),
+    0x7FFFFFFD: ("DT_AUXILIARY", "names a library that the loader maps before any that relink knows of"),
+    0x7FFFFFFF: ("DT_FILTER", "names a library that the loader maps before any that relink knows of"),
+}
+"""Tags that are refused, whatever their value is."""
+_TABLES = {  # tag: name, tag of its size in bytes, size of an entry, tag of that size
+    7: ("DT_RELA", 8, 24, 9),
+    17: ("DT_REL", 18, 16, 19),
+    23: ("DT_JMPREL", 2, 24, None),
+    36: ("DT_RELR", 35, 8, 37),
+    5: ("DT_STRTAB", 10, 1, None),
+    25: ("DT_INIT_ARRAY", 27, 8, None),
+    26: ("DT_FINI_ARRAY", 28, 8, None),
+    32: ("DT_PREINIT_ARRAY", 33, 8, None),
+}
+_SIZED = {8: "DT_RELASZ", 18: "DT_RELSZ", 2: "DT_PLTRELSZ", 35: "DT_RELRSZ", 10: "DT_STRSZ", 27: "DT_INIT_ARRAYSZ",
+          28: "DT_FINI_ARRAYSZ", 33: "DT_PREINIT_ARRAYSZ"}  # fmt: skip
+_RELOCATIONS = (7, 23, 36)
+_READ = {  # tag: name, bytes that the loader reads at least
+    6: ("DT_SYMTAB", 24),
+    4: ("DT_HASH", 8),
+    0x6FFFFEF5: ("DT_GNU_HASH", 16),
+    0x6FFFFFF0: ("DT_VERSYM", 2),
+    0x6FFFFFFC: ("DT_VERDEF", 20),
+    0x6FFFFFFE: ("DT_VERNEED", 16),
+}
+_WRITTEN = {  # tag: name, bytes that the loader writes there when it binds lazily
+    3: ("DT_PLTGOT", 24),
+    0x6FFFFEF7: ("DT_TLSDESC_GOT", 8),
+}
+_RUN = {12: "DT_INIT", 13: "DT_FINI", 0x6FFFFEF6: "DT_TLSDESC_PLT"}
+_COUNTS = {  # tag: name, tag of the table, size of an entry
+    0x6FFFFFF9: ("DT_RELACOUNT", 7, 24),
+    0x6FFFFFFA: ("DT_RELCOUNT", 17, 16),
+    0x6FFFFFFD: ("DT_VERDEFNUM", 0x6FFFFFFC, 20),
+    0x6FFFFFFF: ("DT_VERNEEDNUM", 0x6FFFFFFE, 16),
+}
+_DT_STRTAB, _DT_SYMTAB, _DT_HASH, _DT_GNU_HASH, _DT_RELA, _DT_REL = 5, 6, 4, 0x6FFFFEF5, 7, 17
+_DT_PLTREL, _DT_JMPREL, _DT_TEXTREL, _DT_FLAGS, _DT_SYMENT, _DT_RELACOUNT = 20, 23, 22, 30, 11, 0x6FFFFFF9
+_DF_TEXTREL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """One program header: its number, and its fields in bytes."""
+
+    number: int
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+    memory_size: int
+    align: int
+
+    @property
+    def span(self) -> Span:
+        return self.address, self.address + self.memory_size
+
+
+def scan(buffer: Buffer) -> tuple[Refusal, ...]:
+    """Return why a file must not be given to the real loader, at most eight reasons; nothing where it may.
+
+    Takes a time that is linear in the size of the relocation tables, some 70 ms for a million relocations.
+
+    :param buffer: the whole file, as the loader will map it: a 64-bit little-endian one for x86-64 or AArch64.
+    """
+    try:
+        with memoryview(buffer) as raw, raw.cast("B") as view:
+            found = []
+            for refusal in _refusals(view):
+                found.append(refusal)
+                if len(found) == MOST_REFUSALS:
+                    break
+            return tuple(found)
+    except ElfError as error:
+        return (Refusal("the ELF header", error.message),)
+
+
+def _refusals(view: memoryview) -> Iterator[Refusal]:
+    header = _header(view)
+    segments = _segments(view, header)
+    wrong = [*_wrong_segments(segments, header.kind, len(view))]
+    yield from wrong
+    if wrong:
+        return  # no address means anything then
+    loads = [segment for segment in segments if segment.type == _PT_LOAD]
+    memory = Memory(
+        view,
+        tuple((load.address, load.address + load.file_size, load.offset) for load in loads),
+        tuple(load.span for load in loads if load.flags & _W),
+        tuple(load.span for load in loads if load.flags & _X),
+        tuple(load.span for load in loads),
+    )
+    wrong = [*_wrong_places(segments, header, memory)]
+    yield from wrong
+    dynamic = next((item for item in segments if item.type == _PT_DYNAMIC and item.file_size), None)
+    if wrong or dynamic is None:
+        return
+    entries, count = _dynamic(memory, dynamic)
+    if entries is None:
+        yield Refusal("PT_DYNAMIC", "has no end inside of the file's part of its segment")
+        return
+    wrong = [*_wrong_entries(entries, memory)]
+    yield from wrong
+    if not wrong:
+        array = dynamic.address, dynamic.address + 16 * count
+        yield from _wrong_relocations(entries, memory, header, segments, array)
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    kind: int
+    machine: int
+    start: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        return self.count * _PROGRAM_HEADER.size
+
+
+def _header(view: memoryview) -> _Header:
+    if len(view) < 64 or bytes(view[:4]) != b"\x7fELF":
+        raise ElfError("this is not an ELF file")
+    ident, kind, machine, _, _, start, _, _, _, size, count = _HEADER.unpack_from(view)
+    if ident[4:6] != b"\x02\x01" or machine not in MACHINES:
+        raise ElfError(
+            f"what the loader writes for machine {machine} is not known: 64-bit x86-64 and AArch64 are"
+        )
+    if kind not in (_ET_EXEC, _ET_DYN):
+        raise ElfError(f"a file of type {kind} is neither a program nor a library")
+    if size != _PROGRAM_HEADER.size or not 0 < count <= _MAX_HEADERS or start + count * size > len(view):
+        raise ElfError(f"the {count} program headers of {size} bytes at {start:#x} do not lie in the file")
+    return _Header(kind, machine, start, count)
+
+
+def _segments(view: memoryview, header: _Header) -> list[_Segment]:
+    rows = _PROGRAM_HEADER.iter_unpack(view[header.start : header.start + header.size])
+    return [
+        _Segment(number, kind, flags, offset, address, file_size, memory_size, align)
+        for number, (kind, flags, offset, address, _, file_size, memory_size, align) in enumerate(rows)
+    ]
+
+
+def _wrong_segments(segments: list[_Segment], kind: int, size: int) -> Iterator[Refusal]:
+    """Look at the segments that are mapped, and at what there may be only one of.
+
+    All but the first are mapped with MAP_FIXED, in a place that is as large as the last one's end says
+    (elf/dl-map-segments.h): one that is out of order or larger in the file than in memory replaces other memory. Two on one
+    page would leave the first with the second one's content.
+    """
+    page = mmap.PAGESIZE
+    loads = [segment for segment in segments if segment.type == _PT_LOAD]
+    if not loads:
+        yield Refusal("the program headers", "have no PT_LOAD")
+    for kind_once, name in _ONCE.items():
+        if sum(segment.type == kind_once for segment in segments) > 1:
+            yield Refusal(name, "is there more than once")
+    for load in loads:
+        where = f"PT_LOAD {load.number}"
+        if load.offset + load.file_size > size:
+            yield Refusal(where, "ends past the end of the file")
+        if load.file_size > load.memory_size:
+            yield Refusal(where, "is larger in the file than in memory")
+        if (load.address - load.offset) % page:
+            yield Refusal(where, "has an address and an offset that differ by a part of a page")
+        highest = _HIGHEST_FIXED if kind == _ET_EXEC else _HIGHEST
+        if load.span[1] > highest:
+            yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")
+    for before, after in pairwise(loads):
+        if after.address // page * page < -(-before.span[1] // page) * page:
+            yield Refusal(f"PT_LOAD {after.number}", "begins before the page on which the one before it ends")
+
+
+def _wrong_places(segments: list[_Segment], header: _Header, memory: Memory) -> Iterator[Refusal]:
+    """Look at the other segments: each must lie in what PT_LOAD maps."""
+    page = mmap.PAGESIZE
+    for segment in segments:
+        start, end = segment.span
+        match segment.type:
+            case 2 | 3 if segment.file_size:
+                name = _ONCE[segment.type]
+                if memory.offset(start, max(segment.file_size, 1)) is None:
+                    yield Refusal(name, f"{start:#x} is not in the file's part of a segment")
+            case 6:
+                if memory.offset(start, header.size) != header.start:
+                    yield Refusal("PT_PHDR", f"{start:#x} is not where the program headers are mapped")
+            case 7 if segment.memory_size:
+                if segment.memory_size > _LARGEST_TLS or segment.file_size > segment.memory_size:
+                    yield Refusal(
+                        "PT_TLS",
+                        f"has {segment.file_size} bytes in the file, {segment.memory_size} in memory",
+                    )
+                elif segment.file_size and memory.offset(start, segment.file_size) is None:
+                    yield Refusal("PT_TLS", f"{start:#x} is not in the file's part of a segment")
+                if segment.align & (segment.align - 1) or not 0 < segment.align <= _LARGEST_TLS_ALIGN:
+                    yield Refusal("PT_TLS", f"has the alignment {segment.align:#x}")
+            case 0x6474E552:
+                # The loader takes write access from whole pages (elf/dl-reloc.c, _dl_protect_relro).
+                low, high = start // page * page, end // page * page
+                pages = ((first // page * page, -(-last // page) * page) for first, last in memory.loads)
+                if low < high and not any(first <= low and high <= last for first, last in pages):
+                    yield Refusal("PT_GNU_RELRO", f"{start:#x} to {end:#x} is not inside of a segment")
+    if not any(segment.type == _PT_PHDR for segment in segments):
+        yield from _wrong_headers(segments, header)
+
+
+def _wrong_headers(segments: list[_Segment], header: _Header) -> Iterator[Refusal]:
+    """Without PT_PHDR the loader reads them in the first segment whose pages have them (elf/dl-load.c): not where it clears."""
+    page = mmap.PAGESIZE
+    end = header.start + header.size
+    for load in segments:
+        first, last = load.offset // page * page, -(-(load.offset + load.file_size) // page) * page
+        if load.type == _PT_LOAD and first <= header.start and end <= last:
+            cleared = load.memory_size > load.file_size and end > load.offset + load.file_size
+            if cleared:
+                yield Refusal(f"PT_LOAD {load.number}", "clears the memory in which the program headers lie")
+            return
+
+
+def _dynamic(memory: Memory, segment: _Segment) -> tuple[dict[int, int] | None, int]:
+    """Return of each tag the last value (elf/get-dynamic-info.h), and the number of entries with the DT_NULL."""
+    entries: dict[int, int] = {}
+    data = memory.read(segment.address, 16 * _MAX_DYNAMIC)
+    for count, (tag, value) in enumerate(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]), 1):
+        if tag == 0:
+            return entries, count
+        entries[tag] = value
+    return None, 0
+
+
+def _wrong_entries(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]:
+    """Look at the dynamic entries, each by itself."""
+    for tag, (name, reason) in _CODE.items():
+        if tag in entries:
+            yield Refusal(name, reason)
+    for tag, (name, size_tag, entry, entry_tag) in _TABLES.items():
+        yield from _wrong_table(entries, memory, tag, name, size_tag, entry, entry_tag)
+    for tag, (name, least) in _READ.items():
+        if tag in entries and memory.offset(entries[tag], least) is None:
+            yield Refusal(name, f"{entries[tag]:#x} is not in the file's part of a segment")
+    for tag, (name, least) in _WRITTEN.items():
+        if tag in entries and not _within(memory.loads, entries[tag], least):
+            yield Refusal(name, f"{entries[tag]:#x} is not inside of a segment")
+    for tag, name in _RUN.items():
+        if entries.get(tag, 0) and not _within(memory.executable, entries[tag], 1):
+            yield Refusal(name, f"{entries[tag]:#x} is not in an executable segment")
+    for tag, (name, table, size) in _COUNTS.items():
+        if tag not in entries:
+            continue
+        room = memory.room(entries.get(table, 0))
+        if table in _TABLES:
+            room = entries.get(_TABLES[table][1], 0)
+        if entries[tag] * size > room:
+            yield Refusal(name, f"{entries[tag]} entries are more than the table has room for")
+    if entries.get(_DT_SYMENT, 24) != 24:
+        yield Refusal("DT_SYMENT", f"is {entries[_DT_SYMENT]}, not 24")
+    if _DT_JMPREL in entries and entries.get(_DT_PLTREL) != _DT_RELA:
+        yield Refusal("DT_PLTREL", "is not DT_RELA, the only kind of this machine")
+    if _DT_PLTREL in entries and _DT_JMPREL not in entries:
+        yield Refusal("DT_PLTREL", "there is no DT_JMPREL to it")
+    if entries.get(18, 0):
+        yield Refusal("DT_REL", "is not a kind of relocation of this machine")
+    yield from _wrong_hashes(entries, memory)
+
+
+def _wrong_table(
+    entries: dict[int, int],
+    memory: Memory,
+    tag: int,
+    name: str,
+    size_tag: int,
+    entry: int,
+    entry_tag: int | None,
+) -> Iterator[Refusal]:
+    address, size = entries.get(tag, 0), entries.get(size_tag)
+    if tag not in entries or (tag != _DT_STRTAB and not address and not size):
+        return
+    if size is None:
+        yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
+    elif size % entry:
+        yield Refusal(_SIZED[size_tag], f"{size} is not a multiple of {entry}")
+    elif size and tag in (25, 26, 32):
+        if not _within(memory.loads, address, size):
+            yield Refusal(name, f"its {size} bytes at {address:#x} are not inside of a segment")
+    elif size and memory.offset(address, size) is None:
+        yield Refusal(name, f"its {size} bytes at {address:#x} are not in the file's part of a segment")
+    if size and entry_tag is not None and entries.get(entry_tag) != entry:
+        yield Refusal(name, f"has entries of {entries.get(entry_tag, 0)} bytes instead of {entry}")
+
+
+def _wrong_hashes(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]:
+    """The sizes that the hash tables give themselves must not lead outside of the segment."""
+    at = entries.get(_DT_HASH)
+    if at is not None and (data := memory.read(at, 8)):
+        buckets, chains = struct.unpack("<II", data)
+        if memory.offset(at, 8 + 4 * (buckets + chains)) is None:
+            yield Refusal("DT_HASH", f"its {buckets} buckets and {chains} symbols are not in the segment")
+    at = entries.get(_DT_GNU_HASH)
+    if at is not None and len(data := memory.read(at, 16)) == 16:
+        buckets, _, bloom, _ = struct.unpack("<4I", data)
+        if memory.offset(at, 16 + 8 * bloom + 4 * buckets) is None:
+            yield Refusal(
+                "DT_GNU_HASH", f"its {bloom} filter words and {buckets} buckets are not in the segment"
+            )
+
+
+def _wrong_relocations(
+    entries: dict[int, int], memory: Memory, header: _Header, segments: list[_Segment], dynamic: Span
+) -> Iterator[Refusal]:
+    """Look at where the relocations write: not outside of the object, and not on what the loader has yet to read."""
+    tables = [
+        Table(_TABLES[tag][0], entries[tag], entries[tag] + size)
+        for tag in _RELOCATIONS
+        if tag in entries and (size := entries[_TABLES[tag][1]])
+    ]
+    kept: list[Span] = [dynamic, *((table.start, table.end) for table in tables)]
+    for table in tables:
+        # The loader adds the load address to some of the dynamic entries (elf/get-dynamic-info.h).
+        if table.start < dynamic[1] and dynamic[0] < table.end:
+            yield Refusal(table.name, "overlaps the dynamic array, which the loader changes")
+            return
+    headers = next((item.address for item in segments if item.type == _PT_PHDR), memory.address(header.start))
+    if headers is not None:
+        kept.append((headers, headers + header.size))
+    textrel = _DT_TEXTREL in entries or entries.get(_DT_FLAGS, 0) & _DF_TEXTREL
+    yield from refused_writes(
+        memory,
+        MACHINES[header.machine],
+        tables,
+        entries.get(_DT_RELACOUNT, 0) if _DT_RELA in entries else 0,
+        memory.loads if textrel else memory.writable,
+        kept,
+        entries.get(_DT_SYMTAB),
+    )
+
+
+def _within(spans: tuple[Span, ...], address: int, size: int) -> bool:
+    return any(start <= address and address + size <= end for start, end in spans)

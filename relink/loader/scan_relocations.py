@@ -1,0 +1,323 @@
+"""Where the relocations of one object make the loader write (see :mod:`relink.loader.scan`).
+
+The widths are those of elf_machine_rela in glibc's sysdeps/x86_64/dl-machine.h and sysdeps/aarch64/dl-machine.h. A table of a
+million relocations is gone through by columns: one sort for each part of it, and a search for the ends of the segments.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, TypeAlias
+
+__all__ = ["MACHINES", "Machine", "Memory", "Refusal", "Span", "Table", "refused_writes"]
+
+Span: TypeAlias = tuple[int, int]
+"""Virtual addresses: the first, and the one behind the last."""
+
+_RELA = struct.Struct("<QIIQ")  # r_offset, type, symbol, r_addend (here without its sign: addresses wrap)
+_PART: Final = 1 << 16  # relocations that are looked at together
+_MOST_LOOKED_AT: Final = 1 << 20  # relocations that are looked at one by one: 2 s
+_WORD: Final = 8
+_BITS: Final = 63  # words that one bitmap of DT_RELR stands for
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a file must not be given to the real loader.
+
+    :ivar where: the tag, the segment or the relocation.
+    :ivar reason: what is wrong with it.
+    """
+
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The types of relocations that need a look of their own; every other writes a word or less, or nothing."""
+
+    copy: int
+    irelative: int
+    tlsdesc: int
+
+
+MACHINES: Final = {62: Machine(5, 37, 36), 183: Machine(1024, 1032, 1031)}
+"""By e_machine: x86-64 and AArch64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The file as it is mapped.
+
+    :ivar held: of each PT_LOAD the first address, the one behind the last byte that comes from the file, and the offset.
+    :ivar loads: the addresses of each PT_LOAD; `writable` and `executable` of some of them.
+    """
+
+    view: memoryview
+    held: tuple[tuple[int, int, int], ...]
+    writable: tuple[Span, ...]
+    executable: tuple[Span, ...]
+    loads: tuple[Span, ...]
+
+    def offset(self, address: int, size: int) -> int | None:
+        """Return the file offset of `size` bytes at `address`; None if the file does not have all of them in one segment."""
+        for start, end, offset in self.held:
+            if start <= address and address + size <= end:
+                return offset + address - start
+        return None
+
+    def address(self, offset: int) -> int | None:
+        """Return the first address at which a file offset is mapped."""
+        for start, end, at in self.held:
+            if at <= offset < at + end - start:
+                return start + offset - at
+        return None
+
+    def room(self, address: int) -> int:
+        """Return how many bytes the file has from `address` to the end of its segment."""
+        return next((end - address for start, end, _ in self.held if start <= address < end), 0)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return `size` bytes at `address`, or as many as there are."""
+        size = min(size, self.room(address))
+        at = self.offset(address, size)
+        return b"" if at is None else bytes(self.view[at : at + size])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of relocations, which lies in the file's part of a segment."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Special:
+    """A relocation that does not write a word: where it is in its table, and its fields."""
+
+    table: str
+    number: int
+    target: int
+    type: int
+    symbol: int
+    addend: int
+
+
+def refused_writes(
+    memory: Memory,
+    machine: Machine,
+    tables: Sequence[Table],
+    relative: int,
+    own: Sequence[Span],
+    kept: Sequence[Span],
+    symbols: int | None,
+) -> Iterator[Refusal]:
+    """Yield what the relocations must not do.
+
+    :param relative: the first relocations of DT_RELA that are taken for relative ones whatever their type is (DT_RELACOUNT).
+    :param own: where the object may write.
+    :param kept: where it may not, since the loader has yet to read what is there.
+    :param symbols: the address of DT_SYMTAB.
+    """
+    specials: list[_Special] = []
+    for table in tables:
+        if table.name != "DT_RELR":
+            skipped = relative if table.name == "DT_RELA" else 0
+            specials += _specials(memory, machine, table, skipped, _MOST_LOOKED_AT - len(specials))
+    if len(specials) >= _MOST_LOOKED_AT:
+        yield Refusal("the relocations", f"{_MOST_LOOKED_AT} or more are of an unusual type")
+        return
+    copies = {item.symbol for item in specials if item.type == machine.copy}
+    if copies and symbols is None:
+        yield Refusal("DT_SYMTAB", "is missing, and a relocation copies a symbol")
+        return
+    sizes: dict[int, int] = {}
+    kept = [*kept]
+    for symbol in copies:
+        at = (symbols or 0) + 24 * symbol
+        data = memory.read(at, 24)
+        if len(data) < 24:
+            yield Refusal(
+                "DT_SYMTAB", f"symbol {symbol}, which is copied, is not in the file's part of a segment"
+            )
+            return
+        sizes[symbol] = struct.unpack_from("<Q", data, 16)[0]
+        kept.append((at, at + 24))
+    writable = _without(own, kept)
+    starts = [start for start, _ in writable]
+    for item in specials:
+        yield from _wrong_special(item, machine, memory, writable, starts, sizes)
+    for table in tables:
+        if table.name == "DT_RELR":
+            yield from _wrong_relr(memory, table, writable, starts)
+        else:
+            skipped = relative if table.name == "DT_RELA" else 0
+            yield from _wrong_rela(memory, machine, table, skipped, writable, starts)
+
+
+def _without(own: Iterable[Span], kept: Iterable[Span]) -> list[Span]:
+    """Return what is left of `own` without `kept`, in order. Neither overlaps itself in a way that matters."""
+    left = []
+    kept = sorted(kept)
+    for start, end in sorted(own):
+        for first, last in kept:
+            if last <= start or first >= end:
+                continue
+            if first > start:
+                left.append((start, first))
+            start = max(start, last)  # noqa: PLW2901
+        if start < end:
+            left.append((start, end))
+    return left
+
+
+def _inside(writable: Sequence[Span], starts: Sequence[int], target: int, size: int) -> bool:
+    at = bisect_right(starts, target) - 1
+    return at >= 0 and target + size <= writable[at][1]
+
+
+def _parts(memory: Memory, table: Table) -> Iterator[tuple[int, bytes]]:
+    """Yield a table in parts: the number of the first relocation, and the bytes."""
+    at = memory.offset(table.start, table.end - table.start)
+    if at is None:
+        return
+    end, step = at + table.end - table.start, _PART * _RELA.size
+    for number, start in enumerate(range(at, end, step)):
+        yield number * _PART, bytes(memory.view[start : min(end, start + step)])
+
+
+def _specials(memory: Memory, machine: Machine, table: Table, skipped: int, most: int) -> list[_Special]:
+    """Return the relocations of a table that do not write a word, `most` at most."""
+    types = (machine.copy, machine.irelative, machine.tlsdesc)
+    found: list[_Special] = []
+    for first, data in _parts(memory, table):
+        low = data[8 :: _RELA.size]  # the lowest byte of each type
+        for kind in types:
+            byte = kind & 0xFF
+            at = low.find(byte, max(0, skipped - first))
+            while at >= 0:
+                target, real, symbol, addend = _RELA.unpack_from(data, at * _RELA.size)
+                if real == kind:
+                    found.append(_Special(table.name, first + at, target, real, symbol, addend))
+                    if len(found) >= most:
+                        return found
+                at = low.find(byte, at + 1)
+    return found
+
+
+def _wrong_special(
+    item: _Special,
+    machine: Machine,
+    memory: Memory,
+    writable: Sequence[Span],
+    starts: Sequence[int],
+    sizes: dict[int, int],
+) -> Iterator[Refusal]:
+    where = f"relocation {item.number} of {item.table}"
+    size = _WORD
+    if item.type == machine.copy:
+        size = sizes[item.symbol]
+    elif item.type == machine.tlsdesc:
+        size = 2 * _WORD
+    elif not any(start <= item.addend < end for start, end in memory.executable):
+        yield Refusal(where, f"IRELATIVE: its resolver at {item.addend:#x} is not in an executable segment")
+    if size and not _inside(writable, starts, item.target, size):
+        yield _refused(where, item.target, size)
+
+
+def _refused(where: str, target: int, size: int) -> Refusal:
+    return Refusal(
+        where,
+        f"writes {size} bytes at {target:#x}, which is not inside of the object's own writable segments, or is what the "
+        "loader has yet to read",
+    )
+
+
+def _wrong_rela(
+    memory: Memory,
+    machine: Machine,
+    table: Table,
+    skipped: int,
+    writable: Sequence[Span],
+    starts: Sequence[int],
+) -> Iterator[Refusal]:
+    """Look at all relocations of a table as if they wrote a word; those that do not have been looked at."""
+    looked = 0
+    own = {machine.copy, 0}  # size of its own, and R_*_NONE
+    for first, data in _parts(memory, table):
+        targets = _words(data)[::3]
+        ordered = sorted(targets)
+        inside = sum(
+            bisect_right(ordered, end - _WORD) - bisect_left(ordered, start)
+            for start, end in writable
+            if end - start >= _WORD
+        )
+        if inside == len(ordered):
+            continue
+        looked += len(ordered)
+        if looked > _MOST_LOOKED_AT:
+            yield Refusal(table.name, "too many relocations are of an unusual type")
+            return
+        for at, target in enumerate(targets):
+            if not _inside(writable, starts, target, _WORD):
+                kind = _RELA.unpack_from(data, at * _RELA.size)[1]
+                if kind not in own or first + at < skipped:
+                    yield _refused(f"relocation {first + at} of {table.name}", target, _WORD)
+                    return
+
+
+def _wrong_relr(
+    memory: Memory, table: Table, writable: Sequence[Span], starts: Sequence[int]
+) -> Iterator[Refusal]:
+    """Look at DT_RELR: an address is written, and the words after it that the bitmaps behind it name (elf/dynamic-link.h)."""
+    at: int | None = None
+    low, high = 0, 0  # the piece of `writable` that the last write was in
+    numbers = count()
+    for _, data in _parts(memory, table):
+        for word in _words(data):
+            where = f"entry {next(numbers)} of {table.name}"
+            if not word & 1:
+                first = last = word
+                at = word + _WORD
+            elif at is None:
+                yield Refusal(where, "is a bitmap with no address before it")
+                return
+            else:
+                bits, base = word >> 1, at
+                at += _BITS * _WORD
+                if not bits:
+                    continue
+                first = base + ((bits & -bits).bit_length() - 1) * _WORD
+                last = base + (bits.bit_length() - 1) * _WORD
+            if low <= first and last + _WORD <= high:
+                continue
+            piece = bisect_right(starts, first) - 1
+            low, high = writable[piece] if piece >= 0 else (0, 0)
+            if low <= first and last + _WORD <= high:
+                continue
+            targets = [first]
+            if word & 1:
+                targets = [base + bit * _WORD for bit in range(_BITS) if bits >> bit & 1]
+            for target in targets:
+                if not _inside(writable, starts, target, _WORD):
+                    yield _refused(where, target, _WORD)
+                    return
+
+
+def _words(data: bytes) -> array[int]:
+    numbers = array("Q", data[: len(data) // _WORD * _WORD])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
