@@ -30,7 +30,7 @@ from relink.elf.dynamic import Buffer
 from relink.errors import ElfError
 from relink.loader.scan_relocations import MACHINES, Memory, Refusal, Span, Table, refused_writes
 
-__all__ = ["Refusal", "scan"]
+__all__ = ["MOST_REFUSALS", "Refusal", "scan"]
 
 MOST_REFUSALS = 8  # of one file: the first ones say enough
 _MAX_HEADERS = 4096

@@ -38,6 +38,7 @@ from relink.errors import RelinkError
 from relink.gpu import BufferSource, coverage_of, read_device_code
 from relink.gpu.survey import survey
 from relink.loader.cache import parse_cache
+from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
 from relink.plans.model import from_json, to_json
 from relink.profiles import read_profile
@@ -191,6 +192,12 @@ def check_elf(_: Scene, data: bytes) -> None:
         raise errors[0]
 
 
+def check_scan(_: Scene, data: bytes) -> None:
+    refusals = scan(data)
+    assert len(refusals) <= MOST_REFUSALS
+    assert all(item.where and item.reason and str(item).isprintable() for item in refusals)
+
+
 def check_prefix(scene: Scene, data: bytes) -> None:
     """The input is a library of the prefix."""
     prefix = scene.scratch / "rocm"
@@ -269,13 +276,14 @@ class Kind:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "wheel": Kind(inputs.make_bytes, check_wheel, 0.16),
+    "wheel": Kind(inputs.make_bytes, check_wheel, 0.12),
     "zip-fields": Kind(inputs.make_fields, check_wheel, 0.2),
     "member": Kind(inputs.make_member, around("demo/a.so"), 0.13),
     "prefix": Kind(inputs.make_prefix, check_prefix, 0.05),
     "record": Kind(inputs.make_record, around("RECORD", info=True), 0.06),
     "metadata": Kind(lambda _, rng: inputs.edited_text(METADATA, rng), around("METADATA", info=True), 0.05),
     "wheel-info": Kind(lambda _, rng: inputs.edited_text(WHEEL, rng), around("WHEEL", info=True), 0.05),
+    "scan": Kind(inputs.make_structured_elf, check_scan, 0.04),
     "elf": Kind(inputs.make_elf, check_elf, 0.1),
     "bundle": Kind(inputs.make_bundle, check_bundle, 0.08),
     "plan": Kind(inputs.make_plan, check_plan, 0.04),

@@ -180,6 +180,66 @@ def make_elf(scene: Scene, rng: random.Random) -> bytes:
     return damaged(rng.choice([built, *scene.seeds("library", "lost", "program")]), rng)
 
 
+_TAGS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 18, 20, 22, 23, 25, 27, 30, 35, 36, 37, 0x6FFFFEF5, 0x6FFFFEF7,
+    0x6FFFFEFA, 0x6FFFFEFB, 0x6FFFFEFC, 0x6FFFFFF0, 0x6FFFFFF9, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF)  # fmt: skip
+_RELOCATIONS: Final = (0, 1, 5, 6, 7, 8, 10, 16, 17, 18, 36, 37, 99)
+
+
+def make_structured_elf(scene: Scene, rng: random.Random) -> bytes:
+    """An ELF file in which program headers, dynamic entries, relocations and symbols say something else."""
+
+    def number() -> int:
+        near = rng.randrange(0x4000)
+        far = rng.choice(NUMBERS) + rng.choice((0, -8, 8, 24))
+        return rng.choice((near, near & ~7, far)) & ((1 << 64) - 1)
+
+    words = tuple(rng.choice((number() & ~1, number() | 1, 1, 3)) for _ in range(rng.randrange(5)))
+    rows = ((number(), rng.choice(_RELOCATIONS), rng.randrange(6), number()) for _ in range(rng.randrange(6)))
+    built = build(
+        Library(
+            "libx.so",
+            ("libhip.so.7",),
+            exports=(Export("f", "V1"), Export("g")),
+            imports=(Import("h", "V2", "libhip.so.7"),),
+            hash=rng.choice(("both", "gnu", "sysv")),
+            relocations=tuple(rows) if rng.random() < 0.5 else (),
+            relr=words if rng.random() < 0.3 else (),
+        )
+    )
+    data = bytearray(rng.choice([built, built, *scene.seeds("library", "lost", "program")]))
+    start, (count,) = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)
+    headers = [start + 56 * index for index in range(count)]
+    segments = {struct.unpack_from("<I", data, at)[0]: at for at in headers}
+    (dynamic,) = struct.unpack_from("<Q", data, segments[2] + 8)
+    (size,) = struct.unpack_from("<Q", data, segments[2] + 32)
+    entries = dict(struct.iter_unpack("<QQ", bytes(data[dynamic : dynamic + size])))
+    for _ in range(rng.choice((0, 1, 1, 2, 4))):
+        match rng.randrange(6):
+            case 0 | 1:
+                at = rng.choice(headers) + rng.choice((8, 16, 16, 32, 40, 48))
+                struct.pack_into("<Q", data, at, number())
+            case 2:
+                at = rng.choice(headers) + rng.choice((0, 4))
+                struct.pack_into("<I", data, at, rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 0x6474E551, 0x6474E552)))
+            case 3:
+                at = dynamic + 16 * rng.randrange(size // 16)
+                struct.pack_into("<Q", data, at, rng.choice(_TAGS))
+            case 4:
+                at = dynamic + 16 * rng.randrange(size // 16) + 8
+                struct.pack_into("<Q", data, at, number())
+            case _:
+                table = entries.get(rng.choice((4, 5, 6, 7, 36, 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE)), 0)
+                at = min(table + 4 * rng.randrange(24), len(data) - 8)
+                struct.pack_into(
+                    *(
+                        ("<Q", data, at, number())
+                        if rng.random() < 0.5
+                        else ("<I", data, at, number() & 0xFFFFFFFF)
+                    )
+                )
+    return bytes(data)
+
+
 def make_member(scene: Scene, rng: random.Random) -> bytes:
     return make_elf(scene, rng) if rng.random() < 0.8 else make_bundle(scene, rng)
 
