@@ -328,10 +328,11 @@ def _wrong_table(
     entry_tag: int | None,
 ) -> Iterator[Refusal]:
     address, size = entries.get(tag, 0), entries.get(size_tag)
-    if tag not in entries or (tag != _DT_STRTAB and not address and not size):
+    if tag not in entries or (tag != _DT_STRTAB and not address and size == 0):
         return
     if size is None:
-        yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
+        if address or tag != _DT_RELA:  # which is passed over where it is 0
+            yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
     elif size % entry:
         yield Refusal(_SIZED[size_tag], f"{size} is not a multiple of {entry}")
     elif size and tag in (25, 26, 32):
@@ -366,7 +367,7 @@ def _wrong_relocations(
     tables = [
         Table(_TABLES[tag][0], entries[tag], entries[tag] + size)
         for tag in _RELOCATIONS
-        if tag in entries and (size := entries[_TABLES[tag][1]])
+        if tag in entries and (size := entries.get(_TABLES[tag][1]))
     ]
     kept: list[Span] = [dynamic, *((table.start, table.end) for table in tables)]
     for table in tables:

@@ -220,6 +220,7 @@ def test_a_tag(tag: int, name: str) -> None:
         (((20, 7),), "DT_PLTREL"),
         (((23, 0x100), (20, 7)), "DT_JMPREL"),
         (((17, 0x100), (18, 16), (19, 16)), "DT_REL"),
+        (((36, 0),), "DT_RELR"),
         (((8, 25),), "DT_RELASZ"),
         (((8, (1 << 64) - 24),), "DT_RELASZ"),
         (((9, 8),), "DT_RELA"),
