@@ -20,32 +20,28 @@ elf/do-rel.h, elf/rtld.c (rtld_setup_main_map, dl_main), elf/dl-reloc.c, sysdeps
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 
 from relink.elf.dynamic import Buffer
 from relink.errors import ElfError
 from relink.loader.scan_relocations import MACHINES, Memory, Refusal, Span, Table, refused_writes
+from relink.loader.scan_segments import (
+    PT_DYNAMIC,
+    PT_LOAD,
+    PT_PHDR,
+    FileHeader,
+    Segment,
+    read_file_header,
+    read_segments,
+    wrong_places,
+    wrong_segments,
+)
 
 __all__ = ["MOST_REFUSALS", "Refusal", "scan"]
 
 MOST_REFUSALS = 8  # of one file: the first ones say enough
-_MAX_HEADERS = 4096
 _MAX_DYNAMIC = 1 << 16  # entries
-_HIGHEST = 1 << 47  # the end of a process's addresses
-_HIGHEST_FIXED = (
-    1 << 36
-)  # below this no kernel maps a loader, whatever the layout (a third of 39 bits is higher)
-_LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
-_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_PHDR, _PT_TLS, _PT_GNU_RELRO = 1, 2, 3, 6, 7, 0x6474E552
-_ONCE = {_PT_DYNAMIC: "PT_DYNAMIC", _PT_INTERP: "PT_INTERP", _PT_PHDR: "PT_PHDR", _PT_TLS: "PT_TLS"}
-_X, _W = 1, 2
-_ET_EXEC, _ET_DYN = 2, 3
-_HEADER = struct.Struct("<16sHHIQQQIHHH")
-_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
 _CODE = {
     0x6FFFFEFA: ("DT_CONFIG", "names a configuration file for the loader"),
@@ -93,24 +89,6 @@ _DT_PLTREL, _DT_JMPREL, _DT_TEXTREL, _DT_FLAGS, _DT_SYMENT, _DT_RELACOUNT = 20, 
 _DF_TEXTREL = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """One program header: its number, and its fields in bytes."""
-
-    number: int
-    type: int
-    flags: int
-    offset: int
-    address: int
-    file_size: int
-    memory_size: int
-    align: int
-
-    @property
-    def span(self) -> Span:
-        return self.address, self.address + self.memory_size
-
-
 def scan(buffer: Buffer) -> tuple[Refusal, ...]:
     """Return why a file must not be given to the real loader, at most eight reasons; nothing where it may.
 
@@ -131,23 +109,23 @@ def scan(buffer: Buffer) -> tuple[Refusal, ...]:
 
 
 def _refusals(view: memoryview) -> Iterator[Refusal]:
-    header = _header(view)
-    segments = _segments(view, header)
-    wrong = [*_wrong_segments(segments, header.kind, len(view))]
+    header = read_file_header(view)
+    segments = read_segments(view, header)
+    wrong = [*wrong_segments(segments, header.kind, len(view))]
     yield from wrong
     if wrong:
         return  # no address means anything then
-    loads = [segment for segment in segments if segment.type == _PT_LOAD]
+    loads = [segment for segment in segments if segment.type == PT_LOAD]
     memory = Memory(
         view,
         tuple((load.address, load.address + load.file_size, load.offset) for load in loads),
-        tuple(load.span for load in loads if load.flags & _W),
-        tuple(load.span for load in loads if load.flags & _X),
+        tuple(load.span for load in loads if load.flags & 2),
+        tuple(load.span for load in loads if load.flags & 1),
         tuple(load.span for load in loads),
     )
-    wrong = [*_wrong_places(segments, header, memory)]
+    wrong = [*wrong_places(segments, header, memory)]
     yield from wrong
-    dynamic = next((item for item in segments if item.type == _PT_DYNAMIC and item.file_size), None)
+    dynamic = next((item for item in segments if item.type == PT_DYNAMIC and item.file_size), None)
     if wrong or dynamic is None:
         return
     entries, count = _dynamic(memory, dynamic)
@@ -161,118 +139,7 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
         yield from _wrong_relocations(entries, memory, header, segments, array)
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    kind: int
-    machine: int
-    start: int
-    count: int
-
-    @property
-    def size(self) -> int:
-        return self.count * _PROGRAM_HEADER.size
-
-
-def _header(view: memoryview) -> _Header:
-    if len(view) < 64 or bytes(view[:4]) != b"\x7fELF":
-        raise ElfError("this is not an ELF file")
-    ident, kind, machine, _, _, start, _, _, _, size, count = _HEADER.unpack_from(view)
-    if ident[4:6] != b"\x02\x01" or machine not in MACHINES:
-        raise ElfError(
-            f"what the loader writes for machine {machine} is not known: 64-bit x86-64 and AArch64 are"
-        )
-    if kind not in (_ET_EXEC, _ET_DYN):
-        raise ElfError(f"a file of type {kind} is neither a program nor a library")
-    if size != _PROGRAM_HEADER.size or not 0 < count <= _MAX_HEADERS or start + count * size > len(view):
-        raise ElfError(f"the {count} program headers of {size} bytes at {start:#x} do not lie in the file")
-    return _Header(kind, machine, start, count)
-
-
-def _segments(view: memoryview, header: _Header) -> list[_Segment]:
-    rows = _PROGRAM_HEADER.iter_unpack(view[header.start : header.start + header.size])
-    return [
-        _Segment(number, kind, flags, offset, address, file_size, memory_size, align)
-        for number, (kind, flags, offset, address, _, file_size, memory_size, align) in enumerate(rows)
-    ]
-
-
-def _wrong_segments(segments: list[_Segment], kind: int, size: int) -> Iterator[Refusal]:
-    """Look at the segments that are mapped, and at what there may be only one of.
-
-    All but the first are mapped with MAP_FIXED, in a place that is as large as the last one's end says
-    (elf/dl-map-segments.h): one that is out of order or larger in the file than in memory replaces other memory. Two on one
-    page would leave the first with the second one's content.
-    """
-    page = mmap.PAGESIZE
-    loads = [segment for segment in segments if segment.type == _PT_LOAD]
-    if not loads:
-        yield Refusal("the program headers", "have no PT_LOAD")
-    for kind_once, name in _ONCE.items():
-        if sum(segment.type == kind_once for segment in segments) > 1:
-            yield Refusal(name, "is there more than once")
-    for load in loads:
-        where = f"PT_LOAD {load.number}"
-        if load.offset + load.file_size > size:
-            yield Refusal(where, "ends past the end of the file")
-        if load.file_size > load.memory_size:
-            yield Refusal(where, "is larger in the file than in memory")
-        if (load.address - load.offset) % page:
-            yield Refusal(where, "has an address and an offset that differ by a part of a page")
-        highest = _HIGHEST_FIXED if kind == _ET_EXEC else _HIGHEST
-        if load.span[1] > highest:
-            yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")
-    for before, after in pairwise(loads):
-        if after.address // page * page < -(-before.span[1] // page) * page:
-            yield Refusal(f"PT_LOAD {after.number}", "begins before the page on which the one before it ends")
-
-
-def _wrong_places(segments: list[_Segment], header: _Header, memory: Memory) -> Iterator[Refusal]:
-    """Look at the other segments: each must lie in what PT_LOAD maps."""
-    page = mmap.PAGESIZE
-    for segment in segments:
-        start, end = segment.span
-        match segment.type:
-            case 2 | 3 if segment.file_size:
-                name = _ONCE[segment.type]
-                if memory.offset(start, max(segment.file_size, 1)) is None:
-                    yield Refusal(name, f"{start:#x} is not in the file's part of a segment")
-            case 6:
-                if memory.offset(start, header.size) != header.start:
-                    yield Refusal("PT_PHDR", f"{start:#x} is not where the program headers are mapped")
-            case 7 if segment.memory_size:
-                if segment.memory_size > _LARGEST_TLS or segment.file_size > segment.memory_size:
-                    yield Refusal(
-                        "PT_TLS",
-                        f"has {segment.file_size} bytes in the file, {segment.memory_size} in memory",
-                    )
-                elif segment.file_size and memory.offset(start, segment.file_size) is None:
-                    yield Refusal("PT_TLS", f"{start:#x} is not in the file's part of a segment")
-                if segment.align & (segment.align - 1) or not 0 < segment.align <= _LARGEST_TLS_ALIGN:
-                    yield Refusal("PT_TLS", f"has the alignment {segment.align:#x}")
-            case 0x6474E552:
-                # The loader takes write access from whole pages (elf/dl-reloc.c, _dl_protect_relro).
-                low, high = start // page * page, end // page * page
-                pages = ((first // page * page, -(-last // page) * page) for first, last in memory.loads)
-                if low < high and not any(first <= low and high <= last for first, last in pages):
-                    yield Refusal("PT_GNU_RELRO", f"{start:#x} to {end:#x} is not inside of a segment")
-    if not any(segment.type == _PT_PHDR for segment in segments):
-        yield from _wrong_headers(segments, header)
-
-
-def _wrong_headers(segments: list[_Segment], header: _Header) -> Iterator[Refusal]:
-    """Without PT_PHDR the loader reads them in the first segment whose pages have them (elf/dl-load.c): not where it clears."""
-    page = mmap.PAGESIZE
-    end = header.start + header.size
-    for load in segments:
-        first, last = load.offset // page * page, -(-(load.offset + load.file_size) // page) * page
-        if load.type == _PT_LOAD and first <= header.start and end <= last:
-            cleared = load.memory_size > load.file_size and end > load.offset + load.file_size
-            if cleared:
-                yield Refusal(f"PT_LOAD {load.number}", "clears the memory in which the program headers lie")
-            return
-
-
-def _dynamic(memory: Memory, segment: _Segment) -> tuple[dict[int, int] | None, int]:
+def _dynamic(memory: Memory, segment: Segment) -> tuple[dict[int, int] | None, int]:
     """Return of each tag the last value (elf/get-dynamic-info.h), and the number of entries with the DT_NULL."""
     entries: dict[int, int] = {}
     data = memory.read(segment.address, 16 * _MAX_DYNAMIC)
@@ -361,7 +228,7 @@ def _wrong_hashes(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]:
 
 
 def _wrong_relocations(
-    entries: dict[int, int], memory: Memory, header: _Header, segments: list[_Segment], dynamic: Span
+    entries: dict[int, int], memory: Memory, header: FileHeader, segments: list[Segment], dynamic: Span
 ) -> Iterator[Refusal]:
     """Look at where the relocations write: not outside of the object, and not on what the loader has yet to read."""
     tables = [
@@ -375,7 +242,7 @@ def _wrong_relocations(
         if table.start < dynamic[1] and dynamic[0] < table.end:
             yield Refusal(table.name, "overlaps the dynamic array, which the loader changes")
             return
-    headers = next((item.address for item in segments if item.type == _PT_PHDR), memory.address(header.start))
+    headers = next((item.address for item in segments if item.type == PT_PHDR), memory.address(header.start))
     if headers is not None:
         kept.append((headers, headers + header.size))
     textrel = _DT_TEXTREL in entries or entries.get(_DT_FLAGS, 0) & _DF_TEXTREL

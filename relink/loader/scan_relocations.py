@@ -23,6 +23,7 @@ Span: TypeAlias = tuple[int, int]
 _RELA = struct.Struct("<QIIQ")  # r_offset, type, symbol, r_addend (here without its sign: addresses wrap)
 _PART: Final = 1 << 16  # relocations that are looked at together
 _MOST_LOOKED_AT: Final = 1 << 20  # relocations that are looked at one by one: 2 s
+_MOST_COPIES: Final = 1 << 12  # symbols that are copied; a large program copies hundreds
 _WORD: Final = 8
 _BITS: Final = 63  # words that one bitmap of DT_RELR stands for
 
@@ -60,7 +61,7 @@ class Memory:
     """The file as it is mapped.
 
     :ivar held: of each PT_LOAD the first address, the one behind the last byte that comes from the file, and the offset.
-    :ivar loads: the addresses of each PT_LOAD; `writable` and `executable` of some of them.
+    :ivar loads: the addresses of each PT_LOAD, in order; `writable` and `executable` those of some of them.
     """
 
     view: memoryview
@@ -140,6 +141,9 @@ def refused_writes(
         yield Refusal("the relocations", f"{_MOST_LOOKED_AT} or more are of an unusual type")
         return
     copies = {item.symbol for item in specials if item.type == machine.copy}
+    if len(copies) > _MOST_COPIES:
+        yield Refusal("the relocations", f"copy more than {_MOST_COPIES} symbols")
+        return
     if copies and symbols is None:
         yield Refusal("DT_SYMTAB", "is missing, and a relocation copies a symbol")
         return
@@ -157,8 +161,9 @@ def refused_writes(
         kept.append((at, at + 24))
     writable = _without(own, kept)
     starts = [start for start, _ in writable]
+    executable = [start for start, _ in memory.executable]
     for item in specials:
-        yield from _wrong_special(item, machine, memory, writable, starts, sizes)
+        yield from _wrong_special(item, machine, memory, writable, starts, sizes, executable)
     for table in tables:
         if table.name == "DT_RELR":
             yield from _wrong_relr(memory, table, writable, starts)
@@ -224,6 +229,7 @@ def _wrong_special(
     writable: Sequence[Span],
     starts: Sequence[int],
     sizes: dict[int, int],
+    executable: Sequence[int],
 ) -> Iterator[Refusal]:
     where = f"relocation {item.number} of {item.table}"
     size = _WORD
@@ -231,7 +237,7 @@ def _wrong_special(
         size = sizes[item.symbol]
     elif item.type == machine.tlsdesc:
         size = 2 * _WORD
-    elif not any(start <= item.addend < end for start, end in memory.executable):
+    elif not _inside(memory.executable, executable, item.addend, 1):
         yield Refusal(where, f"IRELATIVE: its resolver at {item.addend:#x} is not in an executable segment")
     if size and not _inside(writable, starts, item.target, size):
         yield _refused(where, item.target, size)

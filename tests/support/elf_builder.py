@@ -186,8 +186,10 @@ def build(library: Library) -> bytes:
             )
             for index, symbol in enumerate(library.imports)
         )
-        for target, kind, number, addend in library.relocations:
-            rela += struct.pack("<QIIQ", target & _ALL, kind, number, addend & _ALL)
+        rela += b"".join(
+            struct.pack("<QIIQ", target & _ALL, kind, number, addend & _ALL)
+            for target, kind, number, addend in library.relocations
+        )
         put("RELA", rela)
         entries += [("RELASZ", len(rela)), ("RELAENT", 24)]
     if library.relr:

@@ -11,9 +11,10 @@ import pytest
 
 from relink.errors import UsageError
 from relink.findings.model import Finding
+from relink.library import relink
 from relink.loader.scan import Refusal, scan
 from relink.loader.target import find_target
-from relink.pipeline import Options, relink
+from relink.options import Options
 from relink.queries import VerifiedWheel, verify_wheel
 from tests.support.cc import shared
 from tests.support.elf_attacks import FAR, audited, jumping, moved, rewritten

@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -334,3 +335,20 @@ def test_retagging_changes_what_it_says_it_does() -> None:
     data = rewritten()
     assert retagged(data, {}) == data
     assert 20 in {tag for _, tag, _ in dynamic_entries(retagged(data, {9: 20}))}
+
+
+def test_hostile_counts_take_no_long_time() -> None:
+    """As many copies, resolvers and segments as fit: refused, or gone through in about a second."""
+    copies = tuple((FAR, 5, number, 0) for number in range(1 << 13))
+    began = time.process_time()
+    assert "copy more than 4096 symbols" in said(rewritten(relocations=copies))
+    resolvers = ((own_slot(), 37, 0, 64),) * (1 << 17)
+    assert said(resegmented(rewritten(relocations=resolvers), 1, flags=7)) == ""
+    header = bytearray(64 + 56 * 4096)
+    header[:64] = rewritten()[:64]
+    struct.pack_into("<H", header, 56, 4096)
+    for number in range(4096):
+        place = 0x1000 * number
+        struct.pack_into("<IIQQQQQQ", header, 64 + 56 * number, 1, 7, 0, place, place, 8, 8, PAGE)
+    assert "more than 256 PT_LOAD" in said(bytes(header))
+    assert time.process_time() - began < 5
