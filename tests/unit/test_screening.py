@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import pytest
 from relink.errors import UsageError
 from relink.findings.model import Finding
 from relink.library import relink
+from relink.loader.dryrun import LoaderMap, dry_runs
 from relink.loader.scan import Refusal, scan
-from relink.loader.target import find_target
+from relink.loader.target import Target, find_target
 from relink.options import Options
 from relink.queries import VerifiedWheel, verify_wheel
 from tests.support.cc import shared
@@ -155,3 +158,23 @@ def test_each_file_is_scanned_once(works: Works, tmp_path: Path, monkeypatch: py
     files = [path for path in (works.prefix / "lib").iterdir() if path.is_file()]
     for path in (*files, Path(os.path.realpath(find_target().libc_directory)) / "libc.so.6"):
         assert scanned.count(path.read_bytes()) == 1, path
+
+
+def test_a_refused_member_lies_where_no_loader_finds_it(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the loader want a file that the simulation does not know of, it is not there."""
+    seen: list[str] = []
+
+    def noted(
+        target: Target, programs: Sequence[tuple[str, Sequence[str]]]
+    ) -> AbstractContextManager[Iterator[LoaderMap]]:
+        paths = [path for program, preloads in programs for path in (program, *preloads)]
+        (directory,) = {os.path.dirname(path) for path in paths if path.endswith("/demo/plain.so")}
+        seen.extend(os.listdir(directory))
+        return dry_runs(target, programs)
+
+    monkeypatch.setattr("relink.verification.dry_runs", noted)
+    members: dict[str, bytes | Path] = {"demo/jumping.so": hostile(tmp_path), "demo/plain.so": works.plain}
+    verify_wheel(works.wheel(tmp_path, members), Options())
+    assert seen == ["plain.so"]
