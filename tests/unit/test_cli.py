@@ -33,6 +33,9 @@ COMMANDS = tuple(
 SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
 
 
+ALSO = pytest.mark.slow(reason="a process or four for another command of which the same is tried")
+
+
 def process(*words: str | Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "relink", *words],
@@ -378,7 +381,9 @@ def test_lines_are_whole_in_a_pipe(works: Works, tmp_path: Path) -> None:
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1", "TERM": "xterm-256color"}])
+@pytest.mark.parametrize(
+    "environment", [{}, pytest.param({"NO_COLOR": "1", "TERM": "xterm-256color"}, marks=ALSO)]
+)
 def test_no_escape_codes_in_a_pipe(works: Works, tmp_path: Path, environment: dict[str, str]) -> None:
     vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
     plan: list[str | Path] = [vendor, "--prefix", works.prefix, "-v"]
@@ -484,7 +489,15 @@ def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["rules"], ["rules", "RLK101"], ["inspect"], ["inspect", "--json"], ["explain"], ["dry"], ["--json"]],
+    [
+        ["rules"],
+        pytest.param(["rules", "RLK101"], marks=ALSO),
+        ["inspect"],
+        pytest.param(["inspect", "--json"], marks=ALSO),
+        pytest.param(["explain"], marks=ALSO),
+        pytest.param(["dry"], marks=ALSO),
+        ["--json"],
+    ],
 )
 def test_a_reader_that_leaves(works: Works, tmp_path: Path, words: list[str]) -> None:
     vendor, prefix = works.wheel(tmp_path), works.prefix

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isal import isal_zlib
+
 FILENAME = "demo_pkg-1.0-cp312-cp312-manylinux_2_34_x86_64.whl"
 DIST_INFO = "demo_pkg-1.0.dist-info"
 METADATA = b"Metadata-Version: 2.1\nName: demo-pkg\nVersion: 1.0\nRequires-Dist: numpy>=1\n\nVersion: 9 in the text\n"
@@ -61,6 +63,9 @@ def make_wheel(
 
 
 def deflate(data: bytes) -> bytes:
+    if len(data) > 1 << 20:  # a bomb: isal takes a tenth of the time
+        fast = isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15)
+        return fast.compress(data) + fast.flush()
     deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
     return deflater.compress(data) + deflater.flush()
 

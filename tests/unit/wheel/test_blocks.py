@@ -386,6 +386,11 @@ def test_blocks_in_between_are_not_inflated(monkeypatch: pytest.MonkeyPatch) -> 
     assert inflate.call_count < len(every) / 3
 
 
+OTHERS = pytest.mark.slow(
+    reason="half a second each; other levels differ in the sizes of blocks, which `behind` varies, too"
+)
+
+
 def split_of(stream: bytes) -> int | None:
     return find_split(reader(stream), len(stream))
 
@@ -398,7 +403,7 @@ def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
     return start
 
 
-@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("level", [pytest.param(1, marks=OTHERS), 6, pytest.param(9, marks=OTHERS)])
 @pytest.mark.parametrize("inflated", [deflate, lambda content, level: isal(content, level // 3)])
 @pytest.mark.parametrize("behind", [3 << 20, 300 * KIB, 1])
 def test_a_split(

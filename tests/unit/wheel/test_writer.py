@@ -454,10 +454,10 @@ with WheelArchive(sys.argv[1]) as archive:
     before = peak()
     block = bytes(range(256)) * 4096
     write_wheel(archive, Path(sys.argv[2]), name=archive.name,
-                replacements={"demo_pkg/a": Replacement((block for _ in range(200)), 200 << 20)})
+                replacements={"demo_pkg/a": Replacement((block for _ in range(80)), 80 << 20)})
 print(json.dumps((peak() - before) >> 20))
 """
-    wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": bytes(150 << 20)})
+    wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": bytes(64 << 20)})
     (tmp_path / "out").mkdir()
     run = subprocess.run(
         [sys.executable, "-c", script, str(wheel), str(tmp_path / "out")],
@@ -529,9 +529,18 @@ def test_round_trip(
 
 # Several at once
 
+AT_ONCE = {(1, 1 << 30), (2, 2_600_000), (4, 1), (4, 1 << 30)}
+BETWEEN = pytest.mark.slow(reason="half a second each, between others of the same test")
 
-@pytest.mark.parametrize("jobs", [1, 2, 4])
-@pytest.mark.parametrize("memory", [1, 2_600_000, 1 << 30])
+
+@pytest.mark.parametrize(
+    ("jobs", "memory"),
+    [
+        (jobs, memory) if (jobs, memory) in AT_ONCE else pytest.param(jobs, memory, marks=BETWEEN)
+        for jobs in (1, 2, 4)
+        for memory in (1, 2_600_000, 1 << 30)
+    ],
+)
 def test_what_is_deflated_at_once_changes_nothing(tmp_path: Path, jobs: int, memory: int) -> None:
     wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(6)})
     changes = {f"demo_pkg/{number}.bin": Replacement(NOISE[number:]) for number in range(6)}
