@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.applying import target_of
+from relink.bounded_json import JSON_LIMIT
 from relink.elf.strings import library_names
 from relink.errors import UsageError
 from relink.findings.model import Finding, finding, select
@@ -135,7 +136,7 @@ def read_plan(archive: WheelArchive) -> Plan | None:
     name = f"{archive.dist_info}/{PLAN_MEMBER}"
     if name not in archive.members:
         return None
-    return from_json(archive.read(name).decode("utf-8", "replace"))
+    return from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"))
 
 
 def inspect(path: Path, limits: Limits | None = None) -> Inspection:

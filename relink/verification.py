@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from relink.elf.hollow import Cut
-from relink.elf.image import Buffer, map_file
+from relink.elf.image import Buffer
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
+from relink.files import map_file
 from relink.findings.model import Finding, finding
 from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
 from relink.loader.binding import Bindings, Tables, bind

@@ -30,9 +30,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relink.elf.image import Image, is_elf, map_file, read_image
+from relink.elf.image import Image, is_elf, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import RelinkError
+from relink.files import map_file
 from relink.loader.target import Target, find_target
 from relink.providers.prefix import default_prefixes, open_prefix
 from relink.wheel.archive import WheelArchive

@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.elf.image import Image, map_file
+from relink.elf.image import Image
 from relink.elf.symbols import Import, SymbolTable, read_symbols
 from relink.errors import RelinkError
+from relink.files import map_file
 from relink.loader.closure import load
 from relink.loader.files import Files
 from relink.loader.search import Environment

@@ -48,7 +48,9 @@ def show_profile(
     Example: relink profile show onnxruntime-rocm
     """
     from relink.cli.terminal import show
+    from relink.files import read_text
     from relink.profiles import NO_PROFILE, profile_directory, profile_named
+    from relink.profiles.document import DOCUMENT_LIMIT
     from relink.rocm.facts import ROCM
 
     if name == NO_PROFILE.name:
@@ -59,7 +61,7 @@ def show_profile(
     elif path is None:
         path = profile_directory() / "rocm.toml"
     try:
-        content = path.read_text(encoding="utf-8")
+        content = read_text(path, DOCUMENT_LIMIT)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: the profile cannot be read ({error})") from error
     show(content.rstrip("\n"))

@@ -44,6 +44,8 @@ def report(
 
 def _read(source: Path) -> tuple[Report, bool]:
     """Return the report in a file, and whether it is what a plan alone can tell."""
+    from relink.bounded_json import JSON_LIMIT
+    from relink.files import read_text
     from relink.report.saved import planned_report, read_saved
 
     if source.suffix == ".whl":
@@ -58,7 +60,7 @@ def _read(source: Path) -> tuple[Report, bool]:
             )
         return planned_report(plan), True
     try:
-        content = source.read_text(encoding="utf-8", errors="replace")
+        content = read_text(source, JSON_LIMIT, errors="replace")
     except OSError as error:
         raise UsageError(f"{source}: cannot be read ({error.strerror})") from error
     return read_saved(content, str(source))

@@ -7,7 +7,6 @@ relink writes are made again, too.
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from bisect import bisect_left
 from collections import deque
@@ -15,13 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.comparison.content import BLOCK, Ranges, chunked, compared
 from relink.comparison.elf import named
 from relink.elf.edit_checks import check_edit
 from relink.elf.hollow import Cut, find_cuts
-from relink.elf.image import Image, Section, map_file
+from relink.elf.image import Image, Section
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, find_patchelf, result_of
 from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
+from relink.files import map_file
 from relink.nix.roots import store_paths
 from relink.plans.model import Plan, from_json
 from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes
@@ -44,7 +45,7 @@ def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, st
     if name not in after.members or before.sha256() == after.sha256():
         return None, None
     try:
-        plan = from_json(after.read(name).decode("utf-8", "replace"))
+        plan = from_json(after.read(name, JSON_LIMIT).decode("utf-8", "replace"))
     except UsageError as error:
         return None, f"{name}: {error.message}"
     if plan.wheel.sha256 != before.sha256():
@@ -157,7 +158,7 @@ class Account:
         name = f"{info}/{PLAN_MEMBER}"
         made = {
             # Another relink may write more facts, but in the same form: nothing is there twice, or between the lines.
-            name: json_bytes(json.loads(self.after.read(name).decode("utf-8", "replace"))),
+            name: json_bytes(parse_json(self.after.read(name, JSON_LIMIT).decode("utf-8", "replace"))),
             f"{info}/{SBOM_MEMBER}": json_bytes(bill_of_materials(plan, str(self.after.name.version))),
         }
         if paths := store_paths(plan):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ __all__ = [
     "file_offset",
     "is_elf",
     "machine_name",
-    "map_file",
     "read_header",
     "read_image",
     "read_sections",
@@ -181,27 +179,6 @@ def machine_name(machine: int) -> str:
 def is_elf(head: bytes) -> bool:
     """Tell whether a file that starts with `head` (4 bytes are enough) claims to be ELF."""
     return head[:4] == b"\x7fELF"
-
-
-@contextlib.contextmanager
-def map_file(path: str) -> Iterator[Buffer]:
-    """Map a file read-only; an empty file gives ``b""``, since mmap refuses those.
-
-    :raises OSError: the file cannot be opened.
-    """
-    with open(path, "rb") as file:
-        try:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            yield b""
-            return
-    try:
-        yield mapped
-    finally:
-        with contextlib.suppress(
-            BufferError
-        ):  # a reader still holds a view: the map goes when that view goes
-            mapped.close()
 
 
 def read_header(head: bytes, path: str) -> Header:

@@ -25,9 +25,10 @@ from packaging.version import InvalidVersion, Version
 
 from relink.elf.edit_checks import check_edit
 from relink.elf.hollow import Cut, find_symbols, hollowed, restored
-from relink.elf.image import Buffer, Image, file_offset, map_file, read_image
+from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
 from relink.errors import ElfError, PatchelfError
+from relink.files import map_file
 from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from relink.files import open_regular
 from relink.system_errors import raise_trouble
 
 __all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
@@ -63,7 +64,7 @@ class FileSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = open_regular(self.path)
         try:
             self.size = os.fstat(self._fd).st_size
         except OSError:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from relink.files import read_start
 from relink.gpu._data import table
 from relink.gpu.target_id import TargetId
 
@@ -145,8 +146,7 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
         return Devices((), True, (f"{nodes} cannot be read: {error.strerror}",))
     for number in sorted(int(name) for name in names[:4096]):
         try:
-            with open(nodes / str(number) / "properties", "rb") as file:
-                text = file.read(65536).decode("ascii", "replace")
+            text = read_start(nodes / str(number) / "properties", 65536).decode("ascii", "replace")
         except OSError as error:  # nodes that a container may not see
             problems.append(f"KFD node {number} cannot be read: {error.strerror}")
             continue

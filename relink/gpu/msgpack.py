@@ -1,6 +1,6 @@
 """A bounded reader of MessagePack, as far as kpack archives and Tensile indexes use it (msgpack spec.md).
 
-No object costs more than the bytes it is read from; nesting ends at 32.
+An object may be one byte, so their number is bounded, as is how deep they nest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 __all__ = ["MsgpackError", "unpack"]
 
 _DEPTH = 32
+_ITEMS = 1_000_000  # a table of contents has some for each kernel
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
@@ -30,12 +31,15 @@ def unpack(data: bytes) -> tuple[Any, int]:
     :raises MsgpackError: see the class.
     """
     try:
-        return _value(data, 0, 0)
+        return _value(data, 0, 0, [_ITEMS])
     except (struct.error, IndexError, UnicodeDecodeError, TypeError) as error:
         raise MsgpackError(f"damaged MessagePack: {error}") from error
 
 
-def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes, at: int, depth: int, left: list[int]) -> tuple[Any, int]:
+    left[0] -= 1
+    if left[0] < 0:
+        raise MsgpackError(f"MessagePack of more than {_ITEMS} objects")
     if depth > _DEPTH:
         raise MsgpackError(f"MessagePack nested deeper than {_DEPTH}")
     tag = data[at]
@@ -43,9 +47,9 @@ def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     if tag < 0x80 or tag >= 0xE0:
         return (tag if tag < 0x80 else tag - 256), at
     if tag < 0x90:
-        return _map(data, at, tag & 15, depth)
+        return _map(data, at, tag & 15, depth, left)
     if tag < 0xA0:
-        return _array(data, at, tag & 15, depth)
+        return _array(data, at, tag & 15, depth, left)
     if tag < 0xC0:
         return _text(data, at, tag & 31)
     if tag in (0xC0, 0xC2, 0xC3):
@@ -63,9 +67,9 @@ def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         at, count = _length(data, at, tag - 0xC7)
         return _raw(data, at + 1, count)
     if tag in (0xDC, 0xDD):
-        return _array(data, *_length(data, at, tag - 0xDB), depth)
+        return _array(data, *_length(data, at, tag - 0xDB), depth, left)
     if tag in (0xDE, 0xDF):
-        return _map(data, *_length(data, at, tag - 0xDD), depth)
+        return _map(data, *_length(data, at, tag - 0xDD), depth, left)
     raise MsgpackError(f"MessagePack has no type 0x{tag:02x}")
 
 
@@ -85,21 +89,21 @@ def _text(data: bytes, at: int, count: int) -> tuple[str, int]:
     return raw.decode("utf-8"), at
 
 
-def _array(data: bytes, at: int, count: int, depth: int) -> tuple[list[Any], int]:
+def _array(data: bytes, at: int, count: int, depth: int, left: list[int]) -> tuple[list[Any], int]:
     if count > len(data) - at:
         raise MsgpackError(f"MessagePack array of {count} in {len(data) - at} bytes")
     items = []
     for _ in range(count):
-        item, at = _value(data, at, depth + 1)
+        item, at = _value(data, at, depth + 1, left)
         items.append(item)
     return items, at
 
 
-def _map(data: bytes, at: int, count: int, depth: int) -> tuple[dict[Any, Any], int]:
+def _map(data: bytes, at: int, count: int, depth: int, left: list[int]) -> tuple[dict[Any, Any], int]:
     if 2 * count > len(data) - at:
         raise MsgpackError(f"MessagePack map of {count} in {len(data) - at} bytes")
     items = {}
     for _ in range(count):
-        key, at = _value(data, at, depth + 1)
-        items[key], at = _value(data, at, depth + 1)
+        key, at = _value(data, at, depth + 1, left)
+        items[key], at = _value(data, at, depth + 1, left)
     return items, at

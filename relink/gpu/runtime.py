@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from relink.elf.host import HostElf, parse_host_elf, strings_at, version_definitions
 from relink.elf.source import ByteSource, FileSource
+from relink.files import read_start
 from relink.gpu._data import table
 from relink.gpu.device_code import DeviceCode, read_file
 from relink.gpu.target_id import SPIRV, TargetId, match, sort_key
@@ -387,15 +387,14 @@ def _rocm_version(prefix: str | None) -> str:
     if prefix is None:
         return ""
     try:
-        text = Path(prefix, ".info", "version").read_text(encoding="utf-8", errors="replace")[:64].strip()
+        text = read_start(os.path.join(prefix, ".info", "version"), 64).decode("utf-8", "replace").strip()
         if re.match(r"\d+\.\d+", text):
             return text
     except OSError as error:
         raise_trouble(error)
     try:
-        text = Path(prefix, "include", "hip", "hip_version.h").read_text(encoding="utf-8", errors="replace")[
-            :65536
-        ]
+        header = os.path.join(prefix, "include", "hip", "hip_version.h")
+        text = read_start(header, 65536).decode("utf-8", "replace")
     except OSError as error:
         raise_trouble(error)
         return ""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from relink.errors import UsageError
 from relink.gpu._data import table
@@ -283,29 +282,23 @@ def _miopen(directory: str) -> SideFiles:
 def _rocfft(directory: str, version: str) -> SideFiles:
     import sqlite3  # noqa: PLC0415 - only here, and slow to load
 
+    from relink.gpu.kernel_cache import count_architectures  # noqa: PLC0415 - loads it, too
+
     problems: list[str] = []
-    rows: Sequence[tuple[object, int]] = ()
+    counts: Mapping[str, int] = {}
     path = os.path.join(directory, "rocfft_kernel_cache.db")
     try:
-        connection = sqlite3.connect(
-            f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True, timeout=1
-        )
-        try:
-            steps = iter(range(2000))  # 2,000 times 10,000 steps of the engine, about a second
-            connection.set_progress_handler(lambda: next(steps, None) is None, 10_000)
-            rows = connection.execute(
-                "SELECT arch, COUNT(*) FROM cache_v1 GROUP BY arch LIMIT 1000"
-            ).fetchall()
-        finally:
-            connection.close()
+        counts = count_architectures(path)
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror}")
     except sqlite3.Error as error:
         problems.append(f"{path} cannot be read: {error}")
     targets = []
-    for arch, count in rows:
+    for arch, count in counts.items():
         try:
-            targets.append(SideTarget(parse_target_id(str(arch)), tuned=count))
+            targets.append(SideTarget(parse_target_id(arch), tuned=count))
         except UsageError:
-            problems.append(f"{path}: {str(arch)[:80]!r} is no architecture")
+            problems.append(f"{path}: {arch[:80]!r} is no architecture")
     ordered = tuple(sorted(targets, key=lambda t: sort_key(t.target)))
     return SideFiles("rocfft", directory, version, ordered, 1, problems=tuple(problems))
 

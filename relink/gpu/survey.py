@@ -29,12 +29,12 @@ from relink.gpu.kpack import ARCHIVE_MAGIC
 from relink.gpu.offload import OFFLOAD_MAGIC
 from relink.gpu.side_files import SideFiles, find_side_files
 from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, match, sort_key
+from relink.gpu.walk import walk
 from relink.system_errors import raise_trouble
 
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
-_MAX_FILES = 1_000_000
 _FEW = 4
 _DT_NEEDED, _DT_SONAME = 1, 14
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
@@ -255,7 +255,7 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
 
 def _directory(path: Path, scan_limit: int) -> Survey:
     found = _Found(str(path))
-    for file in _walk(path, found.problems):
+    for file in walk(path, found.problems):
         try:
             with FileSource(file) as source:
                 head = bytes(source.read_at(0, 64))
@@ -279,7 +279,7 @@ def _directory(path: Path, scan_limit: int) -> Survey:
     groups = [Group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [Group("", free)]
     side = tuple(s for s in every if os.path.realpath(s.directory) not in owned)
     plain = tuple(found.plain)
-    problems = tuple(found.problems)
+    problems = (*found.problems, *(text for s in known.values() for text in s.problems))
     return Survey(
         str(path), "directory", tuple(found.items), tuple(groups), side, plain, found.read, problems
     )
@@ -324,49 +324,6 @@ def _names_of(source: ByteSource) -> tuple[str | None, str]:
     soname = next(iter(strings_at(source, elf, _DT_SONAME)), None)
     hip = next((name for name in strings_at(source, elf, _DT_NEEDED) if _HIP.fullmatch(name)), "")
     return soname, hip
-
-
-def _walk(top: Path, problems: list[str]) -> Iterator[str]:
-    """Yield every regular file below `top` once; symbolic links are followed (a Nix prefix consists of them)."""
-    pending = [os.path.realpath(top)]
-    seen: set[tuple[int, int]] = set()
-    count = 0
-    while pending:
-        directory = pending.pop()
-        try:
-            info = os.stat(directory)
-            if (info.st_dev, info.st_ino) in seen:
-                continue
-            seen.add((info.st_dev, info.st_ino))
-            with os.scandir(directory) as entries:
-                # A file before the links to it, so that it goes by its own name.
-                ordered = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
-        except OSError as error:
-            raise_trouble(error, directory)
-            problems.append(f"{directory}: cannot be read ({error.strerror})")
-            continue
-        below = []
-        for entry in ordered:
-            try:
-                if entry.is_dir():
-                    below.append(entry.path)
-                    continue
-                if not entry.is_file():
-                    continue
-                info = entry.stat()
-            except OSError as error:
-                raise_trouble(error, entry.path)
-                continue  # a link that leads nowhere
-            key = (info.st_dev, info.st_ino)
-            if info.st_size < 64 or key in seen:
-                continue
-            seen.add(key)
-            count += 1
-            if count > _MAX_FILES:
-                problems.append(f"{top}: more than {_MAX_FILES} files; the rest was not looked at")
-                return
-            yield entry.path
-        pending += reversed(below)
 
 
 def _kernels(directory: str, codes: Sequence[DeviceCode]) -> Kernels:

@@ -19,6 +19,7 @@ _NEW_MAGIC = b"glibc-ld.so.cache1.1"
 _EXTENSION_MAGIC = 0xEAA42174
 _TAG_GLIBC_HWCAPS = 1
 _HWCAP_EXTENSION = 1 << 62  # DL_CACHE_HWCAP_EXTENSION: the low half is an index into the glibc-hwcaps names
+_MAX_STRING = 4096  # bytes with the NUL: Linux, PATH_MAX
 _ISA_LEVEL_MASK = ((1 << 10) - 1) << 32
 
 # sysdeps/generic/ldconfig.h: FLAG_ELF_LIBC6 (3) with the architecture's own flag, by (e_machine, class).
@@ -84,6 +85,7 @@ def _parse(data: bytes) -> LoaderCache:
     if 48 + count * table.size > len(data):
         raise ValueError(f"{count} entries do not fit")
     entries: dict[str, list[CacheEntry]] = {}
+    left = 2 * len(data)  # characters: ldconfig lets strings share their ends, and no more
     for flags, key, value, _osversion, hwcap in table.iter_unpack(data[48 : 48 + count * table.size]):
         subdirectory = None
         legacy = hwcap
@@ -91,9 +93,11 @@ def _parse(data: bytes) -> LoaderCache:
             subdirectory = names[hwcap & 0xFFFFFFFF]
             legacy = 0
         name = _string(data, key)
-        entries.setdefault(name, []).append(
-            CacheEntry(name, _string(data, value), flags, subdirectory, legacy)
-        )
+        path = _string(data, value)
+        left -= len(name) + len(path)
+        if left < 0:
+            raise ValueError("its strings overlap")
+        entries.setdefault(name, []).append(CacheEntry(name, path, flags, subdirectory, legacy))
     by_number: dict[str, list[CacheEntry]] = {}
     for name, listed in entries.items():
         if _ZEROS.search(name):
@@ -127,7 +131,9 @@ def _hwcaps_names(data: bytes, extension: int) -> tuple[str, ...]:
 
 
 def _string(data: bytes, offset: int) -> str:
-    end = data.index(b"\0", offset)
+    end = data.find(b"\0", offset, offset + _MAX_STRING)
+    if end < 0:
+        raise ValueError(f"the string at {offset} does not end")
     return data[offset:end].decode("utf-8", "surrogateescape")
 
 

@@ -15,8 +15,9 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relink.elf.image import Image, map_file, read_image
+from relink.elf.image import Image, read_image
 from relink.errors import ElfError
+from relink.files import map_file
 from relink.system_errors import raise_trouble
 
 __all__ = ["Candidate", "Files", "resolve_inside"]

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from relink.elf.image import Image, map_file
+from relink.elf.image import Image
 from relink.elf.strings import library_names
 from relink.elf.symbols import SymbolTable, match, read_symbols
 from relink.errors import ElfError
+from relink.files import map_file
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
 from relink.system_errors import raise_trouble

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from relink.elf.image import Header, read_header
 from relink.errors import ElfError, RelinkError, TargetError
+from relink.files import map_file, read_bytes, read_start
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.files import resolve_inside
 from relink.system_errors import raise_trouble
@@ -38,6 +39,7 @@ GLIBC_SONAMES = frozenset(
 """The sonames of glibc itself: built together, they must all come from where the loader comes from."""
 
 _TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
+_CACHE_LIMIT = 8 << 20  # bytes: of a system with 4,000 libraries it has a third of one MiB
 _PROBE = "/relink-probe-directory"
 _AFTER = "/relink-probe-after"
 _FILE = "proc/version"  # relative to /, in which the loader is run
@@ -165,7 +167,7 @@ def _python_file(python: str, root: str) -> str:
 
 
 def _interpreter_of(python: str | None, root: str) -> str:
-    from relink.elf.image import map_file, read_image  # noqa: PLC0415  (a Python is read only where one is named)
+    from relink.elf.image import read_image  # noqa: PLC0415  (a Python is read only where one is named)
 
     if python is not None:
         host = resolve_inside(root, python)
@@ -189,8 +191,7 @@ def _interpreter_of(python: str | None, root: str) -> str:
 
 def _header(host: str, shown: str) -> Header:
     try:
-        with open(host, "rb") as file:
-            return read_header(file.read(64), shown)
+        return read_header(read_start(host, 64), shown)
     except OSError as error:
         raise_trouble(error, shown)
         raise TargetError(
@@ -251,7 +252,7 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
         subdirectories=searched.subdirectories,
         lib=lib,
         platform=platform,
-        cache=_read_cache(resolve_inside(root, cache_path)),
+        cache=_read_cache(resolve_inside(root, cache_path), root),
         cache_path=cache_path,
         python=python,
         canonical_program=searched.canonical_program,
@@ -291,10 +292,9 @@ def _search_trace(host: str) -> _SearchTrace:
     )
 
 
-def _read_cache(host: str) -> LoaderCache | None:
+def _read_cache(host: str, root: str) -> LoaderCache | None:
     try:
-        with open(host, "rb") as file:
-            return parse_cache(file.read())
+        return parse_cache(read_bytes(host, _CACHE_LIMIT, root=root))
     except OSError as error:
         raise_trouble(error, host)
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import types
 import typing
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
+from relink.bounded_json import parse_json
 from relink.elf.patchelf import ElfEdit
 from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
@@ -257,8 +257,8 @@ def from_json(data: Mapping[str, Any] | str) -> Plan:
     :raises UsageError: it is not one; names the place.
     """
     try:
-        read = json.loads(data) if isinstance(data, str) else dict(data)
-    except (ValueError, TypeError, RecursionError) as error:
+        read = parse_json(data) if isinstance(data, str) else dict(data)
+    except (ValueError, TypeError) as error:
         raise UsageError(f"the plan is not JSON ({error})") from error
     if not isinstance(read, dict) or read.pop("schema", None) != PLAN_SCHEMA:
         raise UsageError(

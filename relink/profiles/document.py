@@ -6,15 +6,22 @@ import functools
 import json
 import re
 import tomllib
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from relink.errors import UsageError
+from relink.files import read_text
 from relink.profiles.lines import line_of, lines_of
+from relink.profiles.nesting import too_deep
 from relink.profiles.schema import problems
 from relink.system_errors import raise_trouble
 
-__all__ = ["load_schema", "profile_directory", "read_document"]
+__all__ = ["DOCUMENT_LIMIT", "load_schema", "profile_directory", "read_document"]
+
+DOCUMENT_LIMIT = 256 << 10
+"""Bytes of a TOML file. The largest that is shipped has 10 KiB."""
+_TELL_AT_MOST = 100  # problems; nobody reads more
 
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
 
@@ -40,11 +47,14 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
     :raises UsageError: it cannot be read, is not TOML, or is not what the schema asks for; names FILE:LINE of each problem.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError):
-            raise_trouble(error, f"{path}: the {what} cannot be read")
+        text = read_text(path, DOCUMENT_LIMIT)
+    except OSError as error:
+        raise_trouble(error, f"{path}: the {what} cannot be read")
+        raise UsageError(f"{path}: the {what} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error})") from error
+    if deep := too_deep(text):
+        raise UsageError(f"{path}:{deep[0]}: the {what} is nested too deep ({deep[1]})")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -54,9 +64,7 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
         raise UsageError(f"{path}:{line}: not TOML: {_AT.sub('', message)}") from error
     except ValueError as error:  # an integer of more digits than Python makes a number of
         raise UsageError(f"{path}: the {what} cannot be read ({error}); write a smaller number") from error
-    except RecursionError as error:
-        raise UsageError(f"{path}: the {what} cannot be read (nested too deep)") from error
-    found = list(problems(data, load_schema(schema)))
+    found = list(islice(problems(data, load_schema(schema)), _TELL_AT_MOST))
     if found:
         lines = lines_of(text)
         told = sorted((line_of(lines, item.path), item.where, item.message) for item in found)

@@ -17,6 +17,7 @@ __all__ = ["Problem", "problems"]
 
 Schema: TypeAlias = Mapping[str, Any]
 
+_KEY = 60  # characters of a key or value that are looked at, and shown
 _TYPES: Mapping[str, tuple[type, str]] = {
     "object": (dict, "a table"),
     "array": (list, "a list"),
@@ -77,12 +78,12 @@ def _check_list(value: list[Any], schema: Schema, root: Schema, path: Path) -> I
     if len(value) < schema.get("minItems", 0):
         yield Problem(path, f"{schema['minItems']} or more were expected, not {len(value)}")
     if schema.get("uniqueItems"):
-        kinds = [(isinstance(item, bool), item) for item in value]  # true is not 1, though Python has it so
-        yield from (
-            Problem(path, f"{_shown(item)} stands there twice")
-            for number, item in enumerate(value)
-            if kinds[number] in kinds[:number]
-        )
+        seen = set[str]()
+        for item in value:
+            text = repr(item)  # of a table, too; and true is not 1, though Python has it so
+            if text in seen:
+                yield Problem(path, f"{_shown(item)} stands there twice")
+            seen.add(text)
     for number, item in enumerate(value):
         yield from _check(item, schema.get("items", {}), root, (*path, number))
 
@@ -99,7 +100,7 @@ def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: Path
         if key in known:
             yield from _check(item, known[key], root, (*path, key))
         elif others is False:
-            near = difflib.get_close_matches(key, known, 1)
+            near = difflib.get_close_matches(key[:_KEY], known, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
             yield Problem((*path, key), f"no such key; {hint}")
         else:
@@ -109,9 +110,11 @@ def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: Path
 def _shown(value: Any) -> str:
     """A value as TOML would have it, as far as that is short."""
     if isinstance(value, str):
-        return f'"{value[:60]}"'
+        return f'"{value[:_KEY]}"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
         return "a table"
+    if isinstance(value, int) and abs(value) >> 64:  # Python writes no integer of more than 4,300 digits
+        return "a large number"
     return "a list" if isinstance(value, list) else str(value)

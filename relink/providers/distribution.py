@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from relink.files import read_text
 from relink.loader.files import resolve_inside
 from relink.system_errors import raise_trouble
 
@@ -14,6 +15,7 @@ FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
 
 _PLACES = ("/etc/os-release", "/usr/lib/os-release")  # in this order: os-release(5)
+_LIMIT = 64 << 10  # bytes; those of distributions have less than one KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,11 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
     """
     for place in _PLACES:
         try:
-            with open(resolve_inside(sysroot, place), encoding="utf-8", errors="replace") as file:
-                fields = _fields(file.read())
+            text = read_text(resolve_inside(sysroot, place), _LIMIT, errors="replace", root=sysroot)
         except OSError as error:
             raise_trouble(error)
             continue
+        fields = _fields(text)
         kinds = [fields.get("ID") or "linux", *fields.get("ID_LIKE", "").split()]
         family = next((kind for kind in kinds if kind in FAMILIES), None)
         return Distribution(fields.get("NAME") or kinds[0], family)

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from relink.elf.image import map_file, read_image
+from relink.elf.image import read_image
 from relink.errors import ElfError, ProviderError
+from relink.files import map_file
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, RocmVersion, open_prefix

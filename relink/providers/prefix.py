@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from relink.elf.image import Header, machine_name, read_header
 from relink.errors import ElfError, ProviderError
+from relink.files import read_start
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.system_errors import raise_trouble
@@ -169,26 +170,10 @@ class _Scan:
 
 
 def _library_header(host: str, shown: str) -> Header:
-    head = _start(host, _HEADER_SIZE)
-    if head is None:
-        raise ElfError("not a regular file")
+    head = read_start(host, _HEADER_SIZE)
     if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
         raise ElfError("a linker script, not a library")
     return read_header(head, shown)
-
-
-def _start(host: str, size: int) -> bytes | None:
-    """The first bytes of a file; None where it is no regular file: a FIFO would make us wait, a device may do anything.
-
-    :raises OSError: it cannot be opened or read.
-    """
-    if not stat.S_ISREG(os.stat(host).st_mode):
-        return None
-    descriptor = os.open(host, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO by now, perhaps
-    try:
-        return os.pread(descriptor, size, 0)
-    finally:
-        os.close(descriptor)
 
 
 def open_prefix(path: str, target: Target) -> Provider:
@@ -253,7 +238,7 @@ class _Root:
     def head(self, name: str) -> str:
         """The first 16 KiB of a text file in it; empty where there is none."""
         try:
-            raw = _start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536) or b""
+            raw = read_start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536)
             if name.endswith(".gz"):
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
         except OSError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from relink.bounded_json import parse_json
 from relink.errors import UsageError
 from relink.plans import model as plans
 from relink.plans.model import Plan
@@ -20,8 +20,8 @@ def read_saved(text: str, name: str) -> tuple[Report, bool]:
     :raises UsageError: it is neither; says why.
     """
     try:
-        data: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data: Any = parse_json(text)
+    except ValueError as error:
         raise UsageError(f"{name}: this is not JSON ({error})") from error
     if isinstance(data, list):
         raise UsageError(

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from relink.elf.image import map_file
 from relink.elf.patchelf import ElfEdit, result_of
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError
+from relink.files import map_file
 from relink.findings.model import Finding, Level, finding
 from relink.loader.binding import Bindings, Tables, Unbound, bind, differences
 from relink.loader.closest import Closest

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import mmap
 import os
-import stat
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.errors import RelinkError, WheelError
+from relink.files import open_regular
 from relink.progress import OnProgress
 from relink.system_errors import raise_trouble
 from relink.wheel.deflate.bits import Reader
@@ -75,19 +75,13 @@ class WheelArchive:
             raise
 
     def _open_file(self) -> int:
-        """Open the file and note its size; NONBLOCK, so that a pipe is refused instead of waited for."""
+        """Open the file and note its size."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError):
-                raise_trouble(error, f"{self.path} cannot be opened")
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise WheelError(f"{self.path} cannot be opened: {reason}") from error
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(fd)
-            raise WheelError(f"{self.path} is not a regular file")
-        self.size = status.st_size
+            fd = open_regular(self.path)
+        except OSError as error:
+            raise_trouble(error, f"{self.path} cannot be opened")
+            raise WheelError(f"{self.path} cannot be opened: {error.strerror}") from error
+        self.size = os.fstat(fd).st_size
         return fd
 
     def _read_structure(self, filename: str, limits: Limits) -> None:

@@ -28,6 +28,7 @@ _UNIX = frozenset({3, 19})  # 4.4.2: UNIX, OS X
 _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8
 _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
 _DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
+_NAME_SHOWN = 200  # characters
 _TELL_AT_MOST = 100  # a hostile wheel has room for millions of defects; nobody reads that many
 
 
@@ -52,7 +53,8 @@ class _Scan:
     def add(self, name: str, defect: str) -> None:
         """Note a defect, as long as anybody may read it."""
         if len(self.issues) < _TELL_AT_MOST:
-            self.issues.append(f"{name!r}: {defect}" if name else defect)
+            shown = name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}…"
+            self.issues.append(f"{shown!r}: {defect}" if name else defect)
         elif len(self.issues) == _TELL_AT_MOST:
             self.issues.append("and more")
 

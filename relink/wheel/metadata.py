@@ -31,6 +31,8 @@ __all__ = [
 _HEADER = re.compile(
     rb"(?P<name>[\x21-\x39\x3b-\x7e]+):(?P<space>[ \t]*)(?P<value>[^\r\n]*)(?P<end>\r\n|\r|\n|\Z)"
 )
+_MAX_SIZE = 16 << 20  # bytes; a long description has one MiB
+_MAX_FIELDS = 10_000  # a distribution with many extras has some hundreds
 _CONTINUATION = re.compile(rb"[ \t][^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
@@ -72,8 +74,10 @@ class _Field:
 def _header(data: bytes, file: str) -> list[_Field]:
     """Find the header fields of ``data``.
 
-    :raises WheelError: it is not UTF-8.
+    :raises WheelError: it is not UTF-8, is too large, or has too many fields.
     """
+    if len(data) > _MAX_SIZE:
+        raise WheelError(f"{file} has {len(data)} bytes; at most {_MAX_SIZE} are expected")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -86,6 +90,8 @@ def _header(data: bytes, file: str) -> list[_Field]:
         while position < len(data) and (more := _CONTINUATION.match(data, position)):
             position = more.end()
             folded = True
+        if len(fields) >= _MAX_FIELDS:
+            raise WheelError(f"{file} has more than {_MAX_FIELDS} fields")
         fields.append(_Field(line["name"].decode("ascii").lower(), line.start(), position, line, folded))
     return fields
 

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 __all__ = ["collisions", "name_defect"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MAX_PATH = 4095  # bytes: Linux, PATH_MAX without the NUL; what is longer cannot be opened
+_MAX_COMPONENT = 255  # bytes: Linux, NAME_MAX
+_MAX_DEPTH = 100  # directories; vendors' wheels have less than 20
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -17,6 +20,13 @@ def name_defect(name: str) -> str | None:
     """Say why ``name`` (a member's path, ``/`` at the end for a directory) is refused, or None."""
     if not name or name == "/":
         return "the name is empty"
+    size = len(name.encode("utf-8", "surrogateescape"))
+    if size > _MAX_PATH:
+        return f"the name has {size} bytes; a path has {_MAX_PATH} at most"
+    if size > _MAX_COMPONENT and any(
+        len(part.encode("utf-8", "surrogateescape")) > _MAX_COMPONENT for part in name.split("/")
+    ):
+        return f"a component of the name is longer than {_MAX_COMPONENT} bytes"
     if "\0" in name:
         return "the name holds a NUL: unpackers cut it there"
     if _CONTROL.search(name):
@@ -30,6 +40,8 @@ def name_defect(name: str) -> str | None:
     parts = name.removesuffix("/").split("/")
     if ".." in parts:
         return "the path leaves the wheel ('..')"
+    if len(parts) > _MAX_DEPTH:
+        return f"the path goes through {len(parts) - 1} directories; at most {_MAX_DEPTH - 1} are expected"
     if "" in parts or "." in parts:
         return "the path is not in its shortest form (empty or '.' component)"
     return None

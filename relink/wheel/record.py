@@ -67,6 +67,12 @@ class RecordKind(StrEnum):
 _WARNINGS: Final = frozenset({RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.SIGNATURE_LISTED})
 
 
+_LINES: Final = 1_000_000
+_MORE_LINES: Final = (
+    1000  # than two for each member: a line that names nothing is an issue, and a million of them no help
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
     """One line: ``algorithm`` (as :mod:`hashlib` calls it) and ``digest`` are None together."""
@@ -138,10 +144,11 @@ def _parse_row(row: list[str]) -> RecordEntry:
     return RecordEntry(path, algorithm, digest, int(size) if size else None)
 
 
-def parse_record(data: bytes) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
+def parse_record(data: bytes, most: int = _LINES) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
     """Parse RECORD; malformed lines become issues.
 
-    :raises WheelError: it is not UTF-8.
+    :param most: lines; a wheel has one for each member.
+    :raises WheelError: it is not UTF-8, or has more lines.
     """
     try:
         text = data.decode("utf-8")
@@ -154,6 +161,8 @@ def parse_record(data: bytes) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssu
         for row in rows:
             if not row:
                 continue
+            if len(entries) + len(issues) >= most:
+                raise WheelError(f"RECORD has more than {most} lines")
             try:
                 entries.append(_parse_row(row))
             except ValueError as error:
@@ -167,7 +176,7 @@ def parse_record(data: bytes) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssu
 
 def read_record(archive: WheelArchive) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
     """:func:`parse_record` of the wheel's own RECORD."""
-    return parse_record(archive.read(f"{archive.dist_info}/RECORD"))
+    return parse_record(archive.read(f"{archive.dist_info}/RECORD"), 2 * len(archive.members) + _MORE_LINES)
 
 
 def signatures(dist_info: str, members: Iterable[str]) -> tuple[str, ...]:

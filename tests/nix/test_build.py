@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from relink.cli import app
-from relink.elf.image import map_file, read_image
+from relink.elf.image import read_image
 from relink.elf.patchelf import find_patchelf
 from relink.errors import ProviderError, UsageError
+from relink.files import map_file
 from relink.loader.target import find_target
 from tests.nix.conftest import PYTHON, Nix
 from tests.support.cc import shared

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from relink.elf.image import map_file, read_image
+from relink.elf.image import read_image
+from relink.files import map_file
 from tests.nix.conftest import Nix
 from tests.nix.test_build import write
 from tests.real.conftest import fetch_prefix, fetch_wheel

@@ -20,8 +20,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from relink.elf.image import Image, map_file, read_image
+from relink.elf.image import Image, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
+from relink.files import map_file
 from relink.loader.target import GLIBC_SONAMES, find_target
 from relink.providers.prefix import open_prefix
 from relink.reading import open_wheel

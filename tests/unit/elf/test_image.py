@@ -24,13 +24,13 @@ from relink.elf.image import (
     Image,
     is_elf,
     machine_name,
-    map_file,
     read_header,
     read_image,
     read_sections,
 )
 from relink.elf.symbols import read_symbols
 from relink.errors import ElfError
+from relink.files import map_file
 from relink.loader.target import find_target
 from tests.support.amount import amount
 from tests.support.cc import cc, shared

@@ -5,7 +5,6 @@ from __future__ import annotations
 import grp
 import os
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -113,15 +112,14 @@ def test_an_override_that_the_runtime_refuses_is_a_problem(tmp_path: Path, value
 def test_nodes_that_may_not_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node(tmp_path, 1, gfx_target_version=100301)
     hidden = node(tmp_path, 2, gfx_target_version=110000)
-    (hidden / "properties").unlink()
-    real = open
+    real = os.open
 
-    def refuse(path: os.PathLike[str], mode: Literal["rb"]) -> object:
-        if os.fspath(path).endswith("2/properties"):
+    def refuse(path: os.PathLike[str], flags: int) -> int:
+        if Path(path) == hidden / "properties":
             raise PermissionError(1, "Operation not permitted")
-        return real(path, mode)
+        return real(path, flags)
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     found = find_gpus(tmp_path)
     assert [str(g.target) for g in found.gpus] == ["gfx1031"]
     assert found.problems == ("KFD node 2 cannot be read: Operation not permitted",)

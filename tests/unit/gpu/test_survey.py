@@ -142,10 +142,11 @@ def test_a_prefix(tmp_path: Path) -> None:
 
 
 def test_a_prefix_of_links_as_nix_makes_them(tmp_path: Path) -> None:
-    prefix(tmp_path / "store")
+    store = tmp_path / "store" / f"{'0' * 32}-rocm-7.2"
+    prefix(store)
     merged = tmp_path / "merged"
     (merged / "lib").mkdir(parents=True)
-    for entry in (tmp_path / "store" / "lib").iterdir():
+    for entry in (store / "lib").iterdir():
         (merged / "lib" / entry.name).symlink_to(entry)
     (merged / "lib" / "loop").symlink_to(merged)
     (merged / "lib" / "gone.so").symlink_to(tmp_path / "absent")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.image import map_file, read_image
+from relink.elf.image import read_image
 from relink.elf.symbols import Export as Definition
 from relink.elf.symbols import SymbolTable, match, read_symbols
+from relink.files import map_file
 from relink.loader.binding import (
     Bindings,
     Difference,

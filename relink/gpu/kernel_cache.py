@@ -1,0 +1,81 @@
+"""rocFFT's cache of compiled kernels: an SQLite database that anybody may have made.
+
+A view, a generated column or a damaged table can let a query run, or grow, without end. So the table must be a real one, no
+function of the schema's is trusted, values have a bound, and the engine stops after a number of steps (SQLite, "Defense Against
+The Dark Arts").
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from urllib.parse import quote
+
+from relink.files import StrPath, open_regular
+
+__all__ = ["MOST", "count_architectures"]
+
+MOST = 1000
+"""Architectures that are told apart. There are some dozens."""
+_LENGTH = 16 << 20  # bytes of one value or row: a compiled kernel has some hundred KiB
+_STEPS, _TURNS = (
+    10_000,
+    500,
+)  # steps of the engine between two looks, and how many of these: some 500,000 rows
+_SHOWN = 100  # characters of an architecture
+_ALLOWED = {
+    sqlite3.SQLITE_SELECT: None,
+    sqlite3.SQLITE_READ: ("cache_v1", "sqlite_master"),
+}
+
+
+def count_architectures(path: StrPath) -> Counter[str]:
+    """Return how many kernels the cache at `path` holds for each architecture, as it is spelled there.
+
+    :raises OSError: it is no regular file, or cannot be opened.
+    :raises sqlite3.Error: it is no such cache, or asks for too much.
+    """
+    os.close(open_regular(path))
+    name = quote(os.path.abspath(os.fspath(path)))
+    connection = sqlite3.connect(f"file:{name}?mode=ro&immutable=1", uri=True, timeout=1)
+    try:
+        for limit, value in (
+            (sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH),
+            (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+        ):
+            connection.setlimit(limit, value)
+        for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.set_authorizer(_allowed)
+        turns = iter(range(_TURNS))
+        connection.set_progress_handler(lambda: next(turns, None) is None, _STEPS)
+        connection.text_factory = _start
+        return _count(connection)
+    except MemoryError as error:  # what Python makes of SQLITE_NOMEM
+        raise sqlite3.DatabaseError("asks for too much memory") from error
+    finally:
+        connection.close()
+
+
+def _count(connection: sqlite3.Connection) -> Counter[str]:
+    master = "SELECT type, rootpage FROM sqlite_master WHERE name = 'cache_v1'"
+    if [(kind, page > 0) for kind, page in connection.execute(master).fetchmany(2)] != [("table", True)]:
+        raise sqlite3.DatabaseError("no table cache_v1 in it")
+    found = Counter[str]()
+    for (arch,) in connection.execute("SELECT arch FROM cache_v1"):
+        text = arch if isinstance(arch, str) else str(arch)[:_SHOWN]
+        if text not in found and len(found) >= MOST:
+            raise sqlite3.DatabaseError(f"more than {MOST} architectures in it")
+        found[text] += 1
+    return found
+
+
+def _allowed(action: int, first: str | None, *_: str | None) -> int:
+    """Let a query read the one table, and nothing else happen: no function, no other table, no recursion."""
+    tables = _ALLOWED.get(action, ())
+    return sqlite3.SQLITE_OK if tables is None or first in tables else sqlite3.SQLITE_DENY
+
+
+def _start(text: bytes) -> str:
+    return text[:_SHOWN].decode("utf-8", "replace")

@@ -1,0 +1,114 @@
+"""The files below a directory, as far as they are meant by it and there are not too many."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from relink.system_errors import raise_trouble
+from relink.text import some
+
+__all__ = ["walk"]
+
+_MAX_FILES = 1_000_000  # and directories
+_MAX_DEPTH = 100
+_MADE_UP = ("/proc/", "/sys/", "/dev/")
+_STORE_ITEM = re.compile(
+    r"/[0-9a-df-np-sv-z]{32}-[0-9a-zA-Z+\-._?=]+(?:/|\Z)"
+)  # Nix manual, "Store Path"; Guix has the same
+_FEW = 4
+
+
+class _Links:
+    """Which symbolic links are followed: those that stay below `top`, and to files elsewhere, but for what a kernel makes up.
+
+    A directory elsewhere may be any, ``/`` for one. Only into the items of a store does a link lead on purpose: a Nix or Guix
+    profile, or what symlinkJoin makes, consists of such links.
+
+    :ivar out: the first links that were not followed; `count` says how many.
+    """
+
+    def __init__(self, top: str) -> None:
+        self.top = top
+        self.out: list[str] = []
+        self.count = 0
+
+    def follows(self, entry: os.DirEntry[str], *, directory: bool) -> bool:
+        real = os.path.realpath(entry.path)
+        if real == self.top or real.startswith(self.top.rstrip("/") + "/"):
+            return True
+        if not real.startswith(_MADE_UP) and (not directory or _STORE_ITEM.search(real)):
+            return True
+        self.count += 1
+        if len(self.out) < _FEW:
+            self.out.append(f"{entry.path} to {real}")
+        return False
+
+
+def walk(top: Path, problems: list[str]) -> Iterator[str]:
+    """Yield every regular file below `top` once; what is not looked at is a problem."""
+    links = _Links(os.path.realpath(top))
+    unread: list[str] = []
+    yield from _files(links, problems, unread)
+    if links.count:
+        problems.append(
+            f"{top}: links that lead out of it are not followed: {some(links.out + [''] * (links.count - len(links.out)))}; "
+            "name their targets to look at them"
+        )
+    if unread:
+        problems.append(some(unread))
+
+
+def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[str]:
+    top = links.top
+    pending = [(top, 0)]
+    seen: set[tuple[int, int]] = set()
+    count = 0
+    while pending:
+        directory, depth = pending.pop()
+        try:
+            info = os.stat(directory)
+            if (info.st_dev, info.st_ino) in seen:
+                continue
+            seen.add((info.st_dev, info.st_ino))
+            with os.scandir(directory) as entries:
+                # A file before the links to it, so that it goes by its own name.
+                ordered = sorted(
+                    islice(entries, _MAX_FILES + 1 - count),
+                    key=lambda entry: (entry.is_symlink(), entry.name),
+                )
+        except OSError as error:
+            raise_trouble(error, directory)
+            unread.append(f"{directory}: cannot be read ({error.strerror})")
+            continue
+        below = []
+        for entry in ordered:
+            count += 1
+            if count > _MAX_FILES:
+                problems.append(f"{top}: more than {_MAX_FILES} files; the rest was not looked at")
+                return
+            try:
+                is_directory = entry.is_dir()
+                if not is_directory and not entry.is_file():
+                    continue
+                if entry.is_symlink() and not links.follows(entry, directory=is_directory):
+                    continue
+                if is_directory:
+                    if depth < _MAX_DEPTH:
+                        below.append((entry.path, depth + 1))
+                    else:
+                        unread.append(f"{entry.path}: more than {_MAX_DEPTH} directories deep, not looked at")
+                    continue
+                info = entry.stat()
+            except OSError as error:
+                raise_trouble(error, entry.path)
+                continue  # a link that leads nowhere
+            key = (info.st_dev, info.st_ino)
+            if info.st_size < 64 or key in seen:
+                continue
+            seen.add(key)
+            yield entry.path
+        pending += reversed(below)
