@@ -56,6 +56,8 @@ _ET_EXEC = 2
 _HEADER_SIZE = 64
 # More than these is damage, or meant to keep us busy: real files have some 300, 10 and 100.
 _MAX_NEEDED, _MAX_SEGMENTS, _MAX_SECTIONS = 4096, 4096, 1 << 16
+_MAX_LOOKUPS = 50_000  # NEEDED times directories of the search path; Nix has the most of these, some hundreds
+_MAX_NOTES = 1 << 20  # bytes in all PT_NOTE segments together: many may lie upon each other
 _MAX_NAME = 4096  # bytes of a soname: PATH_MAX, so ld.so could not open a longer one
 _MAX_PATH = 1 << 20  # bytes of a search path or an interpreter's name
 
@@ -223,6 +225,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
     segments = tuple(_segments(buffer, header))
     interpreter: str | None = None
     notes: list[DlopenNote] = []
+    left = _MAX_NOTES
     for segment in segments:
         inside = segment.offset + segment.file_size <= size
         if not inside and segment.type in (_PT_LOAD, _PT_DYNAMIC, _PT_INTERP):
@@ -232,7 +235,8 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
         elif segment.type == _PT_NOTE and inside:
-            notes.extend(_dlopen_notes(buffer, segment, header))
+            notes.extend(_dlopen_notes(buffer, segment, header, left))
+            left -= min(left, segment.file_size)
     return Image(
         path=path,
         size=size,
@@ -310,6 +314,12 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
         for key, (tag, longest) in _STRINGS.items()
         if tag in memory.dynamic
     }
+    entries = 1 + max(facts.get(kind, "").count(":") for kind in ("rpath", "runpath"))
+    if (len(needed) + len(filters)) * entries > _MAX_LOOKUPS:
+        raise ElfError(
+            f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed, "
+            f"each to be looked for in {entries} directories"
+        )
     return {
         **facts,
         "needed": tuple(text(offset, _MAX_NAME) for offset in needed),
@@ -318,10 +328,10 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
     }
 
 
-def _dlopen_notes(buffer: Buffer, segment: Segment, header: Header) -> Iterator[DlopenNote]:
-    """Walk one PT_NOTE segment for dlopen metadata; a damaged note ends the walk, since notes are advice."""
+def _dlopen_notes(buffer: Buffer, segment: Segment, header: Header, most: int) -> Iterator[DlopenNote]:
+    """Walk `most` bytes of a PT_NOTE segment for dlopen metadata; a damaged note ends the walk, since notes are advice."""
     order = "<" if header.little_endian else ">"
-    data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, 1 << 20)])
+    data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, most)])
     step = 8 if segment.align == 8 else 4
     position = 0
     while position + 12 <= len(data):

@@ -162,12 +162,15 @@ class Files:
 
     def canonical(self, path: str) -> str:
         """Return an absolute `path` without symbolic links, as the target sees it; what is not on disk has none."""
-        done = "/"
+        done, there = "/", True
         for part in path.split("/"):
             if part == "..":
-                done = posixpath.dirname(done)
+                done, there = posixpath.dirname(done), True
             elif part not in ("", "."):
-                done = self._follow(posixpath.join(done, part))
+                done = posixpath.join(done, part)
+                if there:  # below what is no directory there is no link, and nothing to remember
+                    done = self._follow(done)
+                    there = self._is_disk_directory(done)
         return done
 
     def _walk(self, directory: str) -> str:

@@ -11,6 +11,7 @@ from relink.errors import UsageError
 from relink.nix.attributes import EXTRA
 from relink.nix.model import Package, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
+from relink.wheel.atomic import atomic_file
 
 __all__ = ["SHIPPED", "package_nix", "shipped_directory", "write_package"]
 
@@ -84,8 +85,9 @@ def write_package(package: Package, directory: Path) -> tuple[Path, ...]:
     written = directory / "package.nix", directory / f"{package.pname}.json"
     try:
         (directory / "relink").mkdir(parents=True, exist_ok=True)
-        written[0].write_text(package_nix(package), encoding="utf-8")
-        written[1].write_text(plan_json(package), encoding="utf-8")
+        for path, content in zip(written, (package_nix(package), plan_json(package)), strict=True):
+            with atomic_file(path) as file:  # what lies there, a FIFO for one, is not opened
+                file.write(content.encode())
         for name in SHIPPED:
             shutil.copyfile(shipped_directory() / name, directory / "relink" / name)
     except OSError as error:

@@ -151,12 +151,13 @@ def parse_record(data: bytes, most: int = _LINES) -> tuple[tuple[RecordEntry, ..
     :raises WheelError: it is not UTF-8, or has more lines.
     """
     try:
-        text = data.decode("utf-8")
+        data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise WheelError(f"RECORD is not UTF-8: {error}") from error
     entries: list[RecordEntry] = []
     issues: list[RecordIssue] = []
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")  # not all of it at once as text
+    rows = csv.reader(text, strict=True)
     try:
         for row in rows:
             if not row:

@@ -102,3 +102,10 @@ def test_tags_where_there_were_none() -> None:
     assert rewrite_wheel_info(b"Wheel-Version: 1.0", ["p-q-r"]) == b"Wheel-Version: 1.0\nTag: p-q-r\n"
     assert rewrite_wheel_info(b"Tag: a-b-c", ["p-q-r"]) == b"Tag: p-q-r\n"
     assert rewrite_wheel_info(b"", ["p-q-r"]) == b"Tag: p-q-r\n"
+
+
+def test_there_may_be_too_many_fields_or_bytes() -> None:
+    with pytest.raises(WheelError, match="more than 10000 fields"):
+        read_wheel_info(b"a:\n" * 5_000_000)
+    with pytest.raises(WheelError, match="WHEEL has 20000000 bytes"):
+        read_wheel_info(b"a" * 20_000_000)

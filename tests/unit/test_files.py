@@ -1,0 +1,300 @@
+"""The one place that opens what a user, a wheel or a prefix names; and that there is no other."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import relink
+from relink.files import map_file, open_regular, read_bytes, read_start, read_text
+
+PACKAGE = Path(relink.__file__).parent
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def mapped(path: Path) -> None:
+    with map_file(path):
+        pass
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "open_regular": open_regular,
+    "read_bytes": lambda path: read_bytes(path, 10),
+    "read_start": lambda path: read_start(path, 10),
+    "read_text": lambda path: read_text(path, 10),
+    "map_file": mapped,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("make", [fifo, device, directory])
+def test_what_is_no_regular_file_is_refused(
+    tmp_path: Path, reader: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(OSError, match="not a regular file") as caught:
+        READERS[reader](tmp_path / "x")
+    assert caught.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_not_there(tmp_path: Path, reader: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        READERS[reader](tmp_path / "x")
+    with pytest.raises(OSError, match="null"):
+        READERS[reader](tmp_path / "x\0")
+
+
+def test_a_file_that_is_exchanged_for_a_fifo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the open: nothing waits, and no descriptor stays open."""
+    path = tmp_path / "x"
+    path.touch()
+    found = path.stat()
+    path.unlink()
+    fifo(path)
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "stat", lambda *_, **__: found)
+    with pytest.raises(OSError, match="not a regular file"):
+        open_regular(path)
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_limits(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"0123456789")
+    assert read_bytes(path, 10) == read_start(path, 20) == b"0123456789"
+    assert read_start(path, 4) == b"0123"
+    with pytest.raises(OSError, match="larger than") as caught:
+        read_bytes(path, 9)
+    assert caught.value.errno == errno.EFBIG
+    path.write_bytes(b"\xff")
+    assert read_text(path, 1, errors="replace") == "\ufffd"
+    with pytest.raises(UnicodeDecodeError):
+        read_text(path, 1)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_text(path, 1 << 20)
+
+
+def test_a_file_that_says_nothing_of_its_size() -> None:
+    """Those of /proc say 0; and what grows while it is read is the same."""
+    assert os.stat("/proc/self/status").st_size == 0
+    assert b"VmHWM" in read_bytes("/proc/self/status", 1 << 20)
+    with pytest.raises(OSError, match="larger than"):
+        read_bytes("/proc/self/status", 100)
+
+
+def test_a_file_that_grows(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.touch()
+    ended = threading.Event()
+
+    def grow() -> None:
+        with path.open("ab", buffering=0) as file:
+            while not ended.is_set() and file.tell() < 1 << 28:
+                file.write(bytes(1 << 16))
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        for _ in range(50):
+            try:
+                assert len(read_bytes(path, 1 << 20)) <= 1 << 20
+            except OSError as error:
+                assert error.errno == errno.EFBIG  # noqa: PT017 - both are right, by what came first
+    finally:
+        ended.set()
+        writer.join()
+
+
+def test_a_root_is_not_left(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "x").write_bytes(b"in")
+    (tmp_path / "y").write_bytes(b"out")
+    (tmp_path / "rooted").write_bytes(b"out")
+    (root / "in").symlink_to("x")
+    (tmp_path / "again").symlink_to(root)
+    for name in ("y", "rooted"):
+        (root / name).symlink_to(tmp_path / name)
+    assert read_bytes(root / "in", 10, root=str(root)) == b"in"
+    assert read_bytes(tmp_path / "again" / "in", 10, root=str(tmp_path / "again")) == b"in"
+    for path in (root / "y", root / "rooted", root / ".." / "y"):
+        assert read_bytes(path, 10) == b"out"
+        with pytest.raises(OSError, match="lies outside of") as caught:
+            read_bytes(path, 10, root=str(root))
+        assert caught.value.errno == errno.EXDEV
+
+
+def test_maps(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "x").write_bytes(b"0123")
+    with map_file(tmp_path / "empty") as view:
+        assert view == b""
+    with map_file(tmp_path / "x") as view:
+        assert view[:] == b"0123"
+
+
+# That nothing else opens a file
+
+OPENING = {
+    *(
+        "open",
+        "read_text",
+        "read_bytes",
+        "write_text",
+        "write_bytes",
+        "fdopen",
+        "mmap",
+        "copyfile",
+        "copy",
+        "copy2",
+    ),
+    *(
+        "copytree",
+        "move",
+        "connect",
+        "load",
+        "ZipFile",
+        "GzipFile",
+        "TarFile",
+        "FileIO",
+        "touch",
+        "mkfifo",
+        "truncate",
+    ),
+}
+"""Names of functions that open files, whatever they belong to."""
+MODULES = {"os", "io", "mmap", "shutil", "sqlite3", "tomllib", "json", "zipfile", "gzip", "tarfile", "codecs"}
+DOORS = {"read_text", "read_bytes", "read_start", "map_file", "open_regular"}
+
+OWN = "what relink itself has just written, in a directory that only it can enter"
+SHIPPED = "data that is shipped with relink"
+MEMORY = "memory, and no file"
+LOADER = "relink.loader.files, which goes through the door"
+NO_FILE = "opens no file: a look-up, or a member of a wheel that is open"
+ALLOWED: dict[tuple[str, str], str] = {
+    ("files.py", "os.open"): "the door itself",
+    ("files.py", "mmap.mmap"): "the door itself",
+    ("gpu/kernel_cache.py", "sqlite3.connect"): "behind open_regular; SQLite opens by name only",
+    (
+        "wheel/atomic.py",
+        "os.open",
+    ): "creates with O_EXCL, or opens directories and its own temporary files with O_NOFOLLOW",
+    ("wheel/atomic.py", "open"): "a descriptor of the above",
+    ("wheel/archive.py", "mmap.mmap"): MEMORY,
+    ("elf/hollow.py", "mmap.mmap"): MEMORY,
+    ("wheel/zipwriter.py", "content.open"): OWN,
+    ("verification.py", "path.open"): OWN,
+    ("comparison/content.py", "mmap.mmap"): OWN,
+    ("comparison/verdict.py", "path.write_bytes"): OWN,
+    ("edit.py", "path.open"): OWN,
+    ("edit.py", "path.write_bytes"): OWN,
+    ("edit.py", "mmap.mmap"): OWN,
+    ("elf/patchelf.py", "open"): OWN,
+    ("elf/patchelf.py", "mmap.mmap"): OWN,
+    ("elf/patchelf.py", "path.read_bytes"): OWN,
+    ("elf/patchelf.py", "path.write_bytes"): OWN,
+    ("pipeline.py", "shutil.copyfile"): "the wheel, which is open as a regular file; copyfile refuses a FIFO",
+    ("nix/emit.py", "shutil.copyfile"): "shipped data; copyfile refuses a FIFO",
+    ("cli/profile.py", "output.open"): "creates with O_EXCL",
+    ("cli/terminal.py", "os.open"): "/dev/null",
+    ("providers/platform.py", "path.read_text"): "auditwheel's own table",
+    ("profiles/document.py", "read_text"): SHIPPED,
+    ("findings/model.py", "read_text"): SHIPPED,
+    ("gpu/_data.py", "path.read_text"): SHIPPED,
+    ("report/html/page.py", "read_text"): SHIPPED,
+    ("loader/search.py", "self.environment.files.open"): LOADER,
+    ("loader/closure.py", "files.open"): LOADER,
+    ("loader/closure.py", "self.environment.files.open"): LOADER,
+    ("loader/early.py", "tables.files.open"): LOADER,
+    ("resolve/strategy.py", "self.files.open"): LOADER,
+    ("resolve/strategy.py", "situation.files.open"): LOADER,
+    ("resolve/proof.py", "situation.files.open"): LOADER,
+    ("resolve/reasons.py", "situation.files.open"): LOADER,
+    ("resolve/dlopen.py", "self.situation.files.open"): LOADER,
+    ("report/html/graph.py", "built.connect"): NO_FILE,
+    ("wheel/writer.py", "writer.copy"): NO_FILE,
+}
+"""Every call that opens a file and is none of the doors, by module, with the reason why it may."""
+
+
+def calls(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each call of a module that opens a file: the module and the function as it is written there."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    origin = {
+        alias.asname or alias.name: node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in OPENING:
+            yield str(path.relative_to(PACKAGE)), _written(function)
+        elif isinstance(function, ast.Name):
+            home = origin.get(function.id, "")
+            taken = function.id in OPENING and home in MODULES
+            if function.id == "open" or taken or (function.id in DOORS and home != "relink.files"):
+                yield str(path.relative_to(PACKAGE)), function.id
+
+
+def _written(node: ast.expr) -> str:
+    """`a.b.c` of a name, and the last name alone of anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else parts[0]
+
+
+def test_nothing_else_opens_a_file() -> None:
+    found = {call for path in sorted(PACKAGE.rglob("*.py")) for call in calls(path)}
+    found = {call for call in found if call[0] != "files.py" or call[1] not in DOORS}
+    unknown = found - set(ALLOWED)
+    assert not unknown, f"open these by relink.files, or say here why not: {sorted(unknown)}"
+    assert set(ALLOWED) <= found, f"not there any more: {sorted(set(ALLOWED) - found)}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open('x')",
+        "Path('x').open()",
+        "Path('x').read_text()",
+        "path.read_bytes()",
+        "os.open('x', 0)",
+        "io.open('x')",
+        "mmap.mmap(1, 0)",
+        "sqlite3.connect('x')",
+        "tomllib.load(file)",
+        "json.load(file)",
+        "zipfile.ZipFile('x')",
+        "read_text('x')",
+        "load(file)",
+    ],
+)
+def test_the_test_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr("tests.unit.test_files.PACKAGE", tmp_path)
+    (tmp_path / "x.py").write_text(f"from json import load\ndef f():\n    return {line}\n")
+    assert len(list(calls(tmp_path / "x.py"))) == 1
