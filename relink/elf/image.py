@@ -314,11 +314,11 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
         for key, (tag, longest) in _STRINGS.items()
         if tag in memory.dynamic
     }
-    entries = 1 + max(facts.get(kind, "").count(":") for kind in ("rpath", "runpath"))
-    if (len(needed) + len(filters)) * entries > _MAX_LOOKUPS:
+    places = 1 + max(facts.get(kind, "").count(":") for kind in ("rpath", "runpath"))
+    if (len(needed) + len(filters)) * places > _MAX_LOOKUPS:
         raise ElfError(
             f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed, "
-            f"each to be looked for in {entries} directories"
+            f"each to be looked for in {places} directories"
         )
     return {
         **facts,

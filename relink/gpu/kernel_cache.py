@@ -52,6 +52,8 @@ def count_architectures(path: StrPath) -> Counter[str]:
         connection.set_progress_handler(lambda: next(turns, None) is None, _STEPS)
         connection.text_factory = _start
         return _count(connection)
+    except UnicodeDecodeError as error:  # in a message of SQLite's, which names what is damaged
+        raise sqlite3.DatabaseError("damaged: a name in it is not UTF-8") from error
     except MemoryError as error:  # what Python makes of SQLITE_NOMEM
         raise sqlite3.DatabaseError("asks for too much memory") from error
     finally:
@@ -60,7 +62,8 @@ def count_architectures(path: StrPath) -> Counter[str]:
 
 def _count(connection: sqlite3.Connection) -> Counter[str]:
     master = "SELECT type, rootpage FROM sqlite_master WHERE name = 'cache_v1'"
-    if [(kind, page > 0) for kind, page in connection.execute(master).fetchmany(2)] != [("table", True)]:
+    rows = connection.execute(master).fetchmany(2)
+    if len(rows) != 1 or rows[0][0] != "table" or not isinstance(rows[0][1], int) or rows[0][1] < 1:
         raise sqlite3.DatabaseError("no table cache_v1 in it")
     found = Counter[str]()
     for (arch,) in connection.execute("SELECT arch FROM cache_v1"):

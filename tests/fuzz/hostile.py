@@ -53,6 +53,7 @@ from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Scene
+from tests.fuzz.trees import check_toml, check_tree, make_toml, make_tree
 from tests.fuzz.watch import remember, watched
 from tests.support.memory import peak
 from tests.support.wheels import make_wheel
@@ -293,6 +294,12 @@ KINDS: Final[dict[str, Kind]] = {
     "diff": Kind(inputs.make_pair, check_diff, 0.02),
 }
 
+ALONE: Final[dict[str, Kind]] = {
+    "tree": Kind(make_tree, check_tree, 0.1),
+    "toml": Kind(make_toml, check_toml, 1),
+}
+"""Kinds with a count of their own, since their inputs take much more or less time: a share of as many as all others together."""
+
 
 def scene_of(works: Path, scratch: Path) -> Scene:
     """Open the works that another process built; what the inputs of all kinds are made from lies in `scratch`."""
@@ -347,7 +354,7 @@ def attempt(scene: Scene, kind: Kind, data: bytes, outside: list[str]) -> bool:
 
 def run(scene: Scene, name: str, first: int, count: int) -> int:
     """Check `count` inputs; prints what fails, keeps it in ``found/`` and returns how many did."""
-    kind = KINDS[name]
+    kind = (KINDS | ALONE)[name]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Asking Python's loader anew for each input would take most of the time.

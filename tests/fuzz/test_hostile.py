@@ -12,18 +12,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.conftest import COUNTED
-from tests.fuzz.hostile import KINDS, attempt, scene_of
+from tests.fuzz.hostile import ALONE, KINDS, Kind, attempt, scene_of
 from tests.fuzz.watch import watched
 from tests.support.amount import amount
 from tests.support.works import Works
 
 ORDINARY = amount(2_000)
+ORDINARY_ALONE = amount(300)
 LONG = int(os.environ.get("RELINK_FUZZ_EXAMPLES", "100000"))
 SEEDS = Path(__file__).parent / "seeds"
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,21 +55,37 @@ def test_some(works: Works, tmp_path: Path, kind: str, record_property: Property
     record_property(f"{COUNTED}hostile inputs", count)
 
 
-def batches() -> Iterator[tuple[str, int, int]]:
+def batches(kinds: Mapping[str, Kind]) -> Iterator[tuple[str, int, int]]:
     """What is tried on demand, in portions that several workers can share: kind, number of the first input, how many."""
-    for name, kind in KINDS.items():
+    for name, kind in kinds.items():
         count = round(LONG * kind.share)
         for first in range(0, count, BATCH):
             yield name, ORDINARY + first, min(BATCH, count - first)
 
 
+@pytest.mark.parametrize("kind", ALONE)
+def test_some_of_those_alone(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
+    count = round(ORDINARY_ALONE * ALONE[kind].share)
+    assert hunt(works, tmp_path / "scratch", kind, 0, count) == count
+    record_property(f"{COUNTED}{kind} inputs", count)
+
+
 @pytest.mark.fuzz
-@pytest.mark.parametrize(("kind", "first", "count"), list(batches()))
+@pytest.mark.parametrize(("kind", "first", "count"), list(batches(KINDS)))
 def test_many(
     works: Works, tmp_path: Path, kind: str, first: int, count: int, record_property: Property
 ) -> None:
     assert hunt(works, tmp_path / "scratch", kind, first, count) == count
     record_property(f"{COUNTED}hostile inputs", count)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("kind", "first", "count"), list(batches(ALONE)))
+def test_many_of_those_alone(
+    works: Works, tmp_path: Path, kind: str, first: int, count: int, record_property: Property
+) -> None:
+    assert hunt(works, tmp_path / "scratch", kind, first, count) == count
+    record_property(f"{COUNTED}{kind} inputs", count)
 
 
 def test_the_shares_are_all_of_it() -> None:
@@ -84,7 +101,7 @@ def test_what_once_found_something(
     scene = scene_of(works.root, tmp_path / "scratch")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with watched(tmp_path) as outside:
-        attempt(scene, KINDS[seed.parent.name], seed.read_bytes(), outside)
+        attempt(scene, (KINDS | ALONE)[seed.parent.name], seed.read_bytes(), outside)
 
 
 # That the hunt itself sees what it is for

@@ -70,6 +70,7 @@ KINDS = ("fifo", "device", "sparse")
 def in_prefix(name: str, kind: str, *words: str) -> Make:
     def make(works: Works, here: Path) -> Sequence[str | Path]:
         prefix = prefix_of(works, here)
+        (prefix / ".info/version").unlink()  # or nothing else would be asked
         instead(name, kind)(prefix)
         return (*words, prefix)
 
@@ -133,8 +134,12 @@ def notes_upon_each_other(works: Works) -> dict[str, bytes | Path]:
 
 def info(member: str, line: bytes, size: int) -> Make:
     """A file of the dist-info that is the same line again and again."""
-    content = lambda: {"demo_pkg/a.py": b"", f"{DIST_INFO}/{member}": line * (size // len(line))}  # noqa: E731
-    return lambda _, here: ("inspect", made_wheel(here, content()))
+
+    def make(_: Works, here: Path) -> Sequence[str | Path]:
+        data = line * (size // len(line))
+        return ("inspect", made_wheel(here, {"demo_pkg/a.py": b"", f"{DIST_INFO}/{member}": data}))
+
+    return make
 
 
 def sqlite(*statements: str) -> Make:
