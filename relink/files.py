@@ -20,9 +20,11 @@ import stat
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = ["StrPath", "map_file", "open_regular", "read_bytes", "read_start", "read_text"]
+__all__ = ["NOT_REGULAR", "StrPath", "map_file", "open_regular", "read_bytes", "read_start", "read_text"]
 
 StrPath: TypeAlias = str | os.PathLike[str]
+
+NOT_REGULAR = "not a regular file"
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 1 << 20  # bytes of one read(2): a buffer for all of a limit need not be there for a small file
@@ -51,7 +53,7 @@ def open_regular(path: StrPath, *, root: str = "/") -> int:
 
 def _check_regular(mode: int, path: StrPath) -> None:
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path))
 
 
 def _check_below(descriptor: int, root: str, path: StrPath) -> None:

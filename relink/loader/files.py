@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from relink.elf.image import Image, read_image
 from relink.errors import ElfError
-from relink.files import map_file
+from relink.files import NOT_REGULAR, map_file
 from relink.system_errors import raise_trouble
 
 __all__ = ["Candidate", "Files", "resolve_inside"]
@@ -224,7 +224,7 @@ class Files:
             info = os.stat(host)
             identity = (info.st_dev, info.st_ino)
             if not stat.S_ISREG(info.st_mode):  # never open a FIFO or a device to look inside
-                return Candidate(path, identity, problem="not a regular file")
+                return Candidate(path, identity, problem=NOT_REGULAR)
             with map_file(host) as buffer:
                 head = bytes(buffer[:64])
                 return Candidate(path, identity, read_image(buffer, path), head=head)

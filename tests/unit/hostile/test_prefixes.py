@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cc import shared
+from tests.support.limited import limited
 from tests.support.works import OUTPUT, Works
 from tests.unit.hostile.conftest import Run
 
@@ -104,3 +107,24 @@ def test_commands_on_prefixes(
     )
     assert ended.returncode in (0, 1)
     assert "Traceback" not in ended.stderr
+
+
+def test_a_library_that_is_a_fifo(works: Works, run: Run, tmp_path: Path) -> None:
+    """ld.so would open it and wait: it serves nothing, and a loader that would meet it is not asked."""
+    prefix = tmp_path / "rocm"
+    shutil.copytree(works.prefix, prefix, symlinks=True)
+    (prefix / "lib/libhip.so.7").unlink()
+    os.mkfifo(prefix / "lib/libhip.so.7")
+    answer = run(works.small(tmp_path), prefix=prefix)
+    assert (answer.code, answer.left) == (1, [])
+    assert "libhip.so.7: passed over: not a regular file" in answer.out
+    needing = shared(
+        tmp_path / "a.so",
+        "extern int hip(void); int g(void){return hip();}",
+        needed=[works.prefix / "lib/libhip.so.7"],
+        flags=[f"-Wl,-rpath,{prefix}/lib"],
+    )
+    wheel = works.wheel(tmp_path / "w", {"demo/a.so": needing, "demo/plain.so": works.plain})
+    ended = limited("verify", wheel, seconds=60)
+    assert ended.code == 1, ended
+    assert re.search(r"RLK105 demo/a.so: .*libhip.so.7: not a regular file: the loader would wait", ended.out)
