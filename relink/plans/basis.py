@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from relink.elf.digest import linking_digest
-from relink.elf.image import map_file
 from relink.errors import ElfError, UsageError
+from relink.files import map_file
 from relink.loader.files import resolve_inside
 from relink.plans.model import Basis, LibraryFacts, Plan
 from relink.system_errors import raise_trouble
@@ -77,8 +77,8 @@ def _digest(path: str) -> str:
 
 def _sha256(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with map_file(path) as buffer:
+            return hashlib.sha256(buffer).hexdigest()
     except OSError as error:
         raise_trouble(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error

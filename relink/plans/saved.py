@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from relink.bounded_json import JSON_LIMIT
 from relink.errors import UsageError
+from relink.files import read_text
 from relink.plans.basis import with_contents
 from relink.plans.model import Plan, from_json, to_json
+from relink.wheel.atomic import atomic_file
 
 __all__ = ["load", "save"]
 
@@ -16,7 +19,8 @@ def save(plan: Plan, path: Path) -> None:
     """Write a plan as JSON; :meth:`relink.plans.model.Plan.save` has the errors."""
     text = json.dumps(to_json(with_contents(plan)), indent=1) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        with atomic_file(path) as file:  # what lies there, a FIFO for one, is not opened
+            file.write(text.encode())
     except OSError as error:
         raise UsageError(f"{path}: the plan cannot be written ({error.strerror})") from error
 
@@ -24,7 +28,7 @@ def save(plan: Plan, path: Path) -> None:
 def load(path: Path) -> Plan:
     """Read a plan; :meth:`relink.plans.model.Plan.load` has the errors."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, JSON_LIMIT)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: the plan cannot be read ({error})") from error
     return from_json(text)
