@@ -16,7 +16,7 @@ from relink.system_errors import raise_trouble
 
 __all__ = ["basis_of", "changes_since", "with_contents"]
 
-_MEMBER = "$WHEEL/"
+_MEMBERS = ("$WHEEL/", "$PREFIX/")
 
 
 def basis_of(plan: Plan, wheel: str) -> Basis:
@@ -26,7 +26,7 @@ def basis_of(plan: Plan, wheel: str) -> Basis:
     """
     sysroot = plan.target.sysroot
     paths = dict.fromkeys(
-        path for file in plan.files for _, path in file.closure if not path.startswith(_MEMBER)
+        path for file in plan.files for _, path in file.closure if not path.startswith(_MEMBERS)
     )
     return Basis(
         os.path.abspath(wheel),

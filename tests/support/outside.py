@@ -33,6 +33,7 @@ _PROGRAMS = frozenset(
 )
 _SOCKETS = frozenset({"socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg"})
 _NAMES = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
+_LOOPBACK = ("127.0.0.1", "::1")
 _TEMPORARY = os.path.join(os.path.realpath(tempfile.gettempdir()), "")  # now: some tests set another
 _active: list[list[str]] = []
 
@@ -40,7 +41,8 @@ _active: list[list[str]] = []
 def _used(event: str, arguments: tuple[Any, ...]) -> str | None:
     """Return what was used that is outside, or None."""
     if event in _SOCKETS:
-        own = getattr(arguments[0], "family", None) in (socket.AF_UNIX, None)
+        family, address = getattr(arguments[0], "family", None), arguments[1]
+        own = family in (socket.AF_UNIX, None) or (isinstance(address, tuple) and address[0] in _LOOPBACK)
         return None if own else f"{event} {arguments[1]!r}"
     if event in _NAMES:
         return f"{event} {arguments[0]!r}"

@@ -28,6 +28,7 @@ from relink.library import relink
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import open_providers, plan_wheel
+from relink.plans.embedded import embedded
 from relink.plans.model import Plan
 from relink.queries import read_plan
 from relink.reading import open_wheel
@@ -155,7 +156,7 @@ def test_the_plan_inside_is_the_plan(pair: tuple[Path, Path], works: Works, tmp_
     with WheelArchive(pair[1]) as archive:
         inside = read_plan(archive)
     assert inside is not None
-    assert inside == planned(pair[0], works.options(tmp_path))
+    assert inside == embedded(planned(pair[0], works.options(tmp_path)))
     assert [file.path for file in inside.files if file.changed] == [
         "demo/a.so",
         "demo/bin/prog",
@@ -399,7 +400,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
         "relink.loader.dryrun._parse",
         "relink.edit.apply_edit",
         "relink.wheel.writer.ReadBack.entries",
-        "relink.verification._extract",
+        "relink.verification.extract",
     ],
 )
 def test_interrupted_in_the_middle_of_a_stage(
@@ -570,7 +571,7 @@ def test_a_sysroot_entered_by_a_plain_user(
     if subprocess.run(["unshare", "--map-root-user", "true"], capture_output=True, check=False).returncode:
         pytest.skip("user namespaces are not allowed here")
     root = _sysroot(works, tmp_path / "root")
-    monkeypatch.setattr("relink.verification.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("relink.sandbox.os.geteuid", lambda: 1000)
     options = Options(prefixes=("/opt/rocm",), sysroot=str(root), output_directory=tmp_path / "out")
     report = relink(works.wheel(tmp_path), options)
     assert report.ok, report.findings

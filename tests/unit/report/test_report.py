@@ -237,7 +237,7 @@ def test_verification() -> None:
         "  liby.so => not found",
         "  undefined symbol: z",
     ]
-    assert told[4] == "warning RLK602 w: no"
+    assert told[4] == "error RLK602 w: no"
 
 
 def shown(*parts: RenderableType, terminal: bool = False, width: int = 40) -> str:
