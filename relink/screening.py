@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relink.elf.image import map_file
 from relink.errors import TargetError
+from relink.files import map_file
 from relink.findings.model import Finding, finding
 from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject, trace

@@ -27,8 +27,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from relink.elf.image import Image, is_elf, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
@@ -36,6 +34,7 @@ from relink.errors import RelinkError
 from relink.files import map_file
 from relink.loader.target import Target, find_target
 from relink.providers.prefix import default_prefixes, open_prefix
+from relink.report.lines import Grid, Line
 from relink.wheel.archive import WheelArchive
 
 _HERE = Path(__file__).resolve().parent
@@ -187,7 +186,7 @@ def _download(python: Path, work: Path) -> Path:
     abi = f"cp{version.replace('.', '')}{getattr(sys, 'abiflags', '')}"
     name = f"{DISTRIBUTION.replace('-', '_')}-{VERSION}-cp{version.replace('.', '')}-{abi}-{PLATFORM}.whl"
     if (wheels / name).is_file():
-        _console.print(f"wheels/{name}, from an earlier run", soft_wrap=True)
+        _say(f"wheels/{name}, from an earlier run")
         return wheels / name
     asked = [
         "download",
@@ -231,10 +230,7 @@ def _unpack(wheel: Path, directory: Path) -> Vendor:
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     with WheelArchive(wheel) as archive:
-        _console.print(
-            f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, sha256 {archive.sha256()[:16]}…",
-            soft_wrap=True,
-        )
+        _say(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, sha256 {archive.sha256()[:16]}…")
         for name, member in archive.members.items():
             if member.is_directory or not is_elf(archive.prefix(name, 4)):
                 continue
@@ -252,22 +248,20 @@ def _unpack(wheel: Path, directory: Path) -> Vendor:
 def _find_rocm(vendor: Vendor, target: Target, work: Path, named: str | None) -> Path:
     """Return a prefix that has what the wheel needs: one of this machine, or a stand-in."""
     sonames = standin.foreign_sonames(vendor.images)
-    _console.print(
-        f"It needs {', '.join(sonames)}, and looks in {vendor.images[PROVIDER].search_path}", soft_wrap=True
-    )
+    _say(f"It needs {', '.join(sonames)}, and looks in {vendor.images[PROVIDER].search_path}")
     for prefix in (named,) if named else default_prefixes(os.environ):
         try:
             provider = open_prefix(prefix, target)
         except RelinkError as error:
-            _console.print(str(error), soft_wrap=True, markup=False)
+            _say(*str(error).split("\n"))
             continue
         lacking = [soname for soname in sonames if provider.find(soname) is None]
         if not lacking:
             release = provider.rocm.release if provider.rocm else "of an unknown release"
             what = "a STAND-IN for ROCm" if (Path(prefix) / standin.NOTICE).exists() else "ROCm"
-            _console.print(f"{prefix} has them all: {what} {release}", soft_wrap=True)
+            _say(f"{prefix} has them all: {what} {release}")
             return Path(prefix).absolute()
-        _console.print(f"{prefix} does not serve: it has no {', '.join(lacking)}", soft_wrap=True)
+        _say(f"{prefix} does not serve: it has no {', '.join(lacking)}")
     return _stand_in(vendor, target, work)
 
 
@@ -278,11 +272,11 @@ def _stand_in(vendor: Vendor, target: Target, work: Path) -> Path:
     elsewhere = standin.process_exports(paths, target)
     prefix = standin.build_standin(vendor.images, vendor.tables, work / "rocm", version, elsewhere=elsewhere)
     notice = (
-        "NO ROCm THAT SERVES WAS FOUND. WHAT FOLLOWS USES A STAND-IN.\n"
-        "The C compiler made it of the symbols and versions that the wheel imports. Every function in it\n"
-        "does nothing and returns 0. It shows how relink links; it is not a ROCm and computes nothing."
+        "NO ROCm THAT SERVES WAS FOUND. WHAT FOLLOWS USES A STAND-IN.",
+        "The C compiler made it of the symbols and versions that the wheel imports. Every function in it",
+        "does nothing and returns 0. It shows how relink links; it is not a ROCm and computes nothing.",
     )
-    _console.print(Text(notice, style="bold yellow"))
+    _say(*notice, style="bold yellow")
     table = _table("stand-in library", "symbols", "version nodes", "needs")
     for library in standin.standin_libraries(vendor.images, vendor.tables, elsewhere):
         needs = ", ".join(library.needed) + (" (its RUNPATH misses it)" if library.runpath else "")
@@ -323,7 +317,7 @@ def _import(python: Path, work: Path) -> None:
     )
     if run.returncode != 0:
         raise DemoError("onnxruntime cannot be imported", 1, run.stderr.strip().splitlines()[-5:])
-    _console.print(run.stdout.strip(), markup=False)
+    _say(*run.stdout.strip().split("\n"))
     if EXECUTION_PROVIDER not in ast.literal_eval(run.stdout.strip().splitlines()[-1]):
         raise DemoError(f"onnxruntime does not list {EXECUTION_PROVIDER}", 1)
 
@@ -371,15 +365,15 @@ def _ask_the_loader(root: Path, target: Target) -> LoaderMap:
     return LoaderMap(objects, tuple(line.strip() for line in run.stderr.splitlines() if line.strip()))
 
 
-def _cell(path: str | None, roots: Sequence[Path]) -> Text:
+def _cell(path: str | None, roots: Sequence[Path]) -> Line:
     if path is None:
-        return Text("-", style="dim")
+        return Line("-", style="dim")
     if path == "not found":
-        return Text(path, style="bold red")
+        return Line(path, style="bold red")
     for root in roots:
         if Path(path).is_relative_to(root):
-            return Text(_short(Path(path), root), style="green")
-    return Text(path, style="dim")
+            return Line(_short(Path(path), root), style="green")
+    return Line(path, style="dim")
 
 
 def _site_packages(python: Path) -> Path:
@@ -402,8 +396,8 @@ def _short(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def _table(*headings: str) -> Grid:
+    table = Grid(padding=(0, 2, 0, 0))
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
@@ -413,17 +407,21 @@ def _heading(number: int, text: str) -> None:
     _console.print(f"\n[bold]{number}. {text}[/]")
 
 
+def _say(*lines: str, style: str = "") -> None:
+    for line in lines:
+        _console.print(Line(line, style), soft_wrap=True)
+
+
 def _command(words: Sequence[str]) -> None:
     shown = " ".join(word if re.fullmatch(r"[\w./=:…+-]+", word) else shlex.quote(word) for word in words)
-    _console.print(Text(f"$ {shown}", style="cyan"), soft_wrap=True)
+    _say(f"$ {shown}", style="cyan")
     sys.stdout.flush()
 
 
 def _fail(error: Exception) -> None:
     sys.stdout.flush()
-    Console(stderr=True, highlight=False).print(
-        Text(f"relink demo: {error}", style="bold red"), soft_wrap=True
-    )
+    for line in f"relink demo: {error}".split("\n"):
+        Console(stderr=True, highlight=False).print(Line(line, "bold red"), soft_wrap=True)
 
 
 if __name__ == "__main__":

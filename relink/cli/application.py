@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,12 +16,23 @@ from relink import __version__
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.errors import MachineError, RelinkError
 from relink.system_errors import raise_trouble
+from relink.text import escaped
 
 __all__ = ["app", "main"]
 
+_UsageError: Any = typer.BadParameter.__base__  # click's, which some releases of typer bring themselves
 _ABORTED = 130  # what typer makes of a KeyboardInterrupt, as shells do
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # from where help and versions are printed
 _INTERRUPTED = "interrupted; no unfinished file was left behind"
+
+
+@contextmanager
+def _escaped_usage() -> Iterator[None]:
+    """A word of the command line may be the name of a file that somebody else chose: typer prints it as it stands."""
+    try:
+        yield
+    except _UsageError as error:
+        raise _UsageError(escaped(error.format_message()), error.ctx) from None
 
 
 class _WithDefault(TyperGroup):
@@ -36,6 +49,14 @@ class _WithDefault(TyperGroup):
         if args and args[0] not in own | set(self.commands):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def make_context(self, *arguments: Any, **facts: Any) -> Any:
+        with _escaped_usage():
+            return super().make_context(*arguments, **facts)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _escaped_usage():
+            return super().invoke(ctx)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         found = super().shell_complete(ctx, incomplete)
@@ -93,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
             _say(_INTERRUPTED)
         _finish(end.code)
     except RelinkError as error:
-        _say(str(error))
+        _say(error)
     except MemoryError:
         _say(
             "there is not enough memory; no unfinished file was left behind. Free some, or raise the limit of this process"
@@ -135,7 +156,7 @@ def _finish(code: str | int | None) -> NoReturn:
     sys.exit(code)
 
 
-def _say(message: str) -> None:
+def _say(message: str | RelinkError) -> None:
     from relink.cli.terminal import say
 
     say(message)

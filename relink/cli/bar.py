@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
-from rich.text import Text
+
+from relink.report.lines import Line
 
 __all__ = ["stage_bar"]
 
@@ -25,14 +26,14 @@ class _Amount(ProgressColumn):
         super().__init__(Column(no_wrap=True))
         self._narrow = narrow
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: Task) -> Line:
         if not task.total:
-            return Text(f"{timedelta(seconds=int(task.elapsed or 0))}")
+            return Line(f"{timedelta(seconds=int(task.elapsed or 0))}")
         left = "" if task.time_remaining is None else f"  {timedelta(seconds=int(task.time_remaining))}"
         if self._narrow:
-            return Text(f"{task.percentage:.0f} %{left}")
+            return Line(f"{task.percentage:.0f} %{left}")
         rate = f"  {decimal(int(task.speed))}/s" if task.speed else ""
-        return Text(f"{decimal(int(task.completed))} of {decimal(int(task.total))}{rate}{left}")
+        return Line(f"{decimal(int(task.completed))} of {decimal(int(task.total))}{rate}{left}")
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def stage_bar(
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show the bar on `console`; yields what is to be told of stages and bytes (see :func:`relink.cli.terminal.progress`)."""
     columns = (
-        TextColumn("{task.description:10}", table_column=Column(no_wrap=True)),
+        TextColumn("{task.description:10}", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=None),
         _Amount(narrow=console.width < _NARROW),
     )

@@ -53,7 +53,7 @@ def inspect(
         for item in found:
             show(*inspection.to_text(item))
     for failure in failures:
-        say(str(failure))
+        say(failure)
     if failures:
         raise typer.Exit(2)
 

@@ -26,14 +26,13 @@ def list_profiles() -> None:
 
     Example: relink profile list
     """
-    from rich.text import Text
-
     from relink.cli.terminal import show
     from relink.profiles import shipped_profiles
+    from relink.report.lines import Line
 
     for name, found in shipped_profiles().items():
-        show(Text.assemble((name, "bold"), f"  for {', '.join(found.distributions)}"))
-        show(Text(f"  rests on {found.source}", style="dim"))
+        show(Line.assemble((name, "bold"), f"  for {', '.join(found.distributions)}"))
+        show(Line(f"  rests on {found.source}", style="dim"))
 
 
 @profile.command("show")
@@ -64,7 +63,7 @@ def show_profile(
         content = read_text(path, DOCUMENT_LIMIT)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: the profile cannot be read ({error})") from error
-    show(content.rstrip("\n"))
+    show(*(line.expandtabs() for line in content.rstrip("\n").split("\n")))
 
 
 @profile.command()
@@ -108,16 +107,15 @@ def check(
 
     Example: relink profile check ./mine.toml --wheel bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
     """
-    from rich.text import Text
-
     from relink import queries
     from relink.cli.terminal import show
     from relink.profiles import read_profile
+    from relink.report.lines import Line
 
     found = read_profile(file)
     lost = queries.unmatched(found, wheel) if wheel is not None else []
     for line in lost:
-        show(Text(f"{file}: {line} of {wheel}", style="yellow"))
+        show(Line(f"{file}: {line} of {wheel}", style="yellow"))
     if lost:
         raise typer.Exit(1)
     what = ", ".join(found.distributions) or "no package by itself: name it by --profile"

@@ -208,7 +208,7 @@ def run(
         with _collected(failures):
             print_json([to_json(report) for report in reports], several=len(wheels) > 1)
     for failure in failures:
-        say(str(failure))
+        say(failure)
     if failures or not all(report.ok for report in reports):
         raise typer.Exit(2 if failures else 1)
 

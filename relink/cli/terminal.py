@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
-from rich.text import Text
+from rich.console import Console
 
 from relink.cli.system import drop, output_failed
+from relink.errors import RelinkError
 from relink.findings.model import RULES
 from relink.report import text
+from relink.report.lines import Line, Part
+from relink.report.lines import show as show_on
 
 if TYPE_CHECKING:
     from relink.report.model import Report
@@ -66,13 +68,13 @@ def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int
         yield listeners
 
 
-def show(*parts: RenderableType) -> None:
-    """Print `parts` below each other on standard output; a str is a line as it stands, without markup.
+def show(*parts: Part) -> None:
+    """Print `parts` below each other on standard output; a str is one line as it stands, without markup.
 
     :raises OutputError: it cannot be written.
     """
     with _output():
-        text.show(console(), *(Text(part) if isinstance(part, str) else part for part in parts))
+        show_on(console(), *parts)
 
 
 def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
@@ -97,9 +99,12 @@ def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> Non
         sys.stdout.flush()
 
 
-def say(message: str) -> None:
-    """Say something on standard error, if it can be written."""
+def say(message: str | RelinkError) -> None:
+    """Print a message on standard error, if it can be written: one line, and one more for each issue of an error."""
+    lines = (message.message, *message.issues) if isinstance(message, RelinkError) else (message,)
     try:
-        console(stderr=True).print(Text(text.safe(f"relink: {message}")), soft_wrap=True)
+        errors = console(stderr=True)
+        for number, line in enumerate(lines):
+            errors.print(Line(f"  - {line}" if number else f"relink: {line}"), soft_wrap=True)
     except OSError:
         drop(sys.stderr)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rich.text import Text
-
 from relink.plans.model import plain
+from relink.report.lines import Line
 
 __all__ = [
     "ByteRange",
@@ -118,47 +117,47 @@ def to_json(found: WheelDiff) -> dict[str, Any]:
     return {"schema": SCHEMA, **plain(found)}
 
 
-def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Text]:
+def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Line]:
     """Return the difference for people; `verbose` leaves nothing out."""
     most = None if verbose else _SHOWN
-    lines = [Text(f"- {found.old.path}", style="red"), Text(f"+ {found.new.path}", style="green")]
-    lines += [Text(f"renamed  {before} -> {after}") for before, after in found.renamed]
+    lines = [Line(f"- {found.old.path}", style="red"), Line(f"+ {found.new.path}", style="green")]
+    lines += [Line(f"renamed  {before} -> {after}") for before, after in found.renamed]
     lines += _several("removed  ", found.removed, most, "red")
     lines += _several("added    ", found.added, most, "green")
     for change in found.changed[:most]:
         lines += _change(change, most)
     if most is not None and len(found.changed) > most:
-        lines.append(Text(f"… and {len(found.changed) - most} more changed members (--verbose shows them)"))
+        lines.append(Line(f"… and {len(found.changed) - most} more changed members (--verbose shows them)"))
     lines += _several("unexplained: ", found.unexplained, None, "bold red")
-    lines.append(Text(_verdict(found), style="bold green" if found.ok else "bold red"))
+    lines.append(Line(_verdict(found), style="bold green" if found.ok else "bold red"))
     return lines
 
 
-def _several(word: str, names: tuple[str, ...], most: int | None, style: str) -> list[Text]:
-    lines = [Text(f"{word}{name}", style=style) for name in names[:most]]
+def _several(word: str, names: tuple[str, ...], most: int | None, style: str) -> list[Line]:
+    lines = [Line(f"{word}{name}", style=style) for name in names[:most]]
     if most is not None and len(names) > most:
-        lines.append(Text(f"{word}… and {len(names) - most} more (--verbose shows them)", style=style))
+        lines.append(Line(f"{word}… and {len(names) - most} more (--verbose shows them)", style=style))
     return lines
 
 
-def _change(change: MemberChange, most: int | None) -> list[Text]:
+def _change(change: MemberChange, most: int | None) -> list[Line]:
     sizes = f"{change.size_before} bytes"
     if change.size_after != change.size_before:
         sizes = f"{change.size_before} -> {change.size_after} bytes"
-    lines = [Text.assemble("changed  ", (change.path, "bold"), f"  {sizes}, {change.differing} differ")]
+    lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes}, {change.differing} differ")]
     if change.mode_before != change.mode_after:
-        lines.append(Text(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
+        lines.append(Line(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
     if change.elf is not None:
         lines += [
-            Text(f"    {line}", style="red" if line.startswith("-") else "green")
+            Line(f"    {line}", style="red" if line.startswith("-") else "green")
             for line in change.elf.dynamic
         ]
-        lines += [Text(f"    {item.name}: {', '.join(item.how)}") for item in change.elf.sections]
+        lines += [Line(f"    {item.name}: {', '.join(item.how)}") for item in change.elf.sections]
     shown = change.ranges if most is None else change.ranges[:8]
-    lines += [Text(f"    bytes {item.start:#x}..{item.stop:#x}  {item.where}".rstrip()) for item in shown]
+    lines += [Line(f"    bytes {item.start:#x}..{item.stop:#x}  {item.where}".rstrip()) for item in shown]
     hidden = change.differing - sum(item.stop - item.start for item in shown)
     if hidden > 0:
-        lines.append(Text(f"    … and {hidden} more bytes"))
+        lines.append(Line(f"    … and {hidden} more bytes"))
     return lines
 
 

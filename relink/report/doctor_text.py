@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.text import Text
-
 from relink.checks.machine import Diagnosis, PrefixHealth
 from relink.gpu import Capability
 from relink.gpu.wanted import listed
+from relink.report.lines import Line
 from relink.report.text import findings_text
 
 __all__ = ["doctor_text"]
 
 
-def doctor_text(found: Diagnosis) -> list[Text]:
+def doctor_text(found: Diagnosis) -> list[Line]:
     """Return what `relink doctor` prints: the machine, each prefix, then what is wrong."""
     machine = found.machine
-    lines = [Text("This machine", style="bold")]
+    lines = [Line("This machine", style="bold")]
     for gpu in machine.devices.gpus:
         name = ", ".join(gpu.products) or "unknown product"
         text = f"  GPU {gpu.target}, node {gpu.node}: {name}; xnack unknown"
-        lines.append(Text(text + (f"; really {gpu.physical}" if gpu.overridden else "")))
+        lines.append(Line(text + (f"; really {gpu.physical}" if gpu.overridden else "")))
     if not machine.devices.gpus:
-        lines.append(Text("  no GPU", style="red"))
+        lines.append(Line("  no GPU", style="red"))
     for node in machine.nodes:
         state = "accessible" if node.accessible else "not accessible" if node.exists else "not there"
         group = f" (group {node.group})" if node.group else ""
-        lines.append(Text(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
+        lines.append(Line(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
     for prefix in found.prefixes:
         lines += _prefix(prefix)
-    return [*lines, Text(), *findings_text(found.findings, verbose=True)]
+    return [*lines, Line(), *findings_text(found.findings, verbose=True)]
 
 
-def _prefix(prefix: PrefixHealth) -> Iterator[Text]:
+def _prefix(prefix: PrefixHealth) -> Iterator[Line]:
     release = f"ROCm {prefix.release} (by {prefix.evidence})" if prefix.release else "ROCm, release unknown"
-    yield Text.assemble((f"\n{prefix.path}", "bold"), f"  {release}")
+    yield Line()
+    yield Line.assemble((prefix.path, "bold"), f"  {release}")
     for name, value in _capability(prefix.runtime):
-        yield Text(f"  {name}: {value}", style="magenta" if value == "unknown" else "")
+        yield Line(f"  {name}: {value}", style="magenta" if value == "unknown" else "")
     for generation in prefix.generations:
         names = ", ".join(dict.fromkeys(library.name for library in generation.libraries))
-        yield Text(f"  with {generation.hip or 'no HIP runtime'}: {names}")
-        yield Text(f"    all cover {listed(generation.together.targets) or 'nothing together'}")
+        yield Line(f"  with {generation.hip or 'no HIP runtime'}: {names}")
+        yield Line(f"    all cover {listed(generation.together.targets) or 'nothing together'}")
 
 
 def _capability(runtime: Capability) -> Iterator[tuple[str, str]]:

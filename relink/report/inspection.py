@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
 from relink.findings.model import Finding
 from relink.plans.model import plain
-from relink.report.text import safe
+from relink.report.lines import Grid, Line, Part
 
 __all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]
 
@@ -74,34 +70,34 @@ def to_json(found: Inspection) -> dict[str, Any]:
     return {"schema": "relink.inspection/1", **plain(found)}
 
 
-def to_text(found: Inspection) -> list[RenderableType]:
+def to_text(found: Inspection) -> list[Part]:
     """Return the inspection for people: a head line and one table a file."""
-    parts: list[RenderableType] = [
-        Text(f"{found.name} {found.version}", style="bold"),
-        Text(
+    parts: list[Part] = [
+        Line(f"{found.name} {found.version}", style="bold"),
+        Line(
             f"{found.members} files, {_size(found.size)}, {_size(found.unpacked)} unpacked; tags {', '.join(found.tags)}"
         ),
     ]
     for file in found.files:
-        table = Table(box=None, pad_edge=False, show_header=False)
+        table = Grid(show_header=False)
         table.add_column(style="dim", min_width=12)
         table.add_column(overflow="fold")
 
-        def row(heading: str, value: str, table: Table = table) -> None:
-            table.add_row(heading, Text(safe(value)))
+        def row(heading: str, *values: str, table: Grid = table) -> None:
+            for number, value in enumerate(values):
+                table.add_row("" if number else heading, value)
 
-        row("needs", "\n".join(file.needed) or "nothing")
+        row("needs", *(file.needed or ("nothing",)))
         if file.search_path is not None:
             kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
-            entries = file.search_path.split(":")
-            row(kind, "\n".join(entry or "(empty: current directory)" for entry in entries))
+            row(kind, *(entry or "(empty: current directory)" for entry in file.search_path.split(":")))
         if file.interpreter:
             row("interpreter", file.interpreter)
         for soname, versions in file.versions:
             row("requires", f"{', '.join(versions)} of {soname}")
         row("symbols", f"{file.imports} imported, {file.exports} exported")
-        parts += [Text(f"\n{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
-    parts += [Text(f"{item.level} {item.code} {item.subject}: {item.message}") for item in found.findings]
+        parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
+    parts += [Line(f"{item.level} {item.code} {item.subject}: {item.message}") for item in found.findings]
     return parts
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from relink.gpu import FileCoverage, Level, LibraryCoverage, TargetId, table
 from relink.gpu.survey import Group, Item, Kernels, Survey
 from relink.gpu.wanted import Wanted, listed
+from relink.report.lines import Grid, Line, Part
 
 __all__ = ["survey_lines", "survey_table", "survey_text"]
 
@@ -34,42 +33,42 @@ _LEGEND = (
 _ROW, _COLUMN, _PRODUCTS = 18, 8, 34
 
 
-def survey_text(found: Survey, gpus: Sequence[Wanted], console: Console) -> list[RenderableType]:
+def survey_text(found: Survey, gpus: Sequence[Wanted], console: Console) -> list[Part]:
     """Return the survey in the form that fits where it is printed."""
     if console.is_terminal:
         return survey_table(found, gpus, console.width)
     return list(survey_lines(found, gpus))
 
 
-def survey_table(found: Survey, gpus: Sequence[Wanted], width: int) -> list[RenderableType]:
+def survey_table(found: Survey, gpus: Sequence[Wanted], width: int) -> list[Part]:
     """Return the survey for a terminal of `width` columns: what the files are, then a table of all architectures."""
-    parts: list[RenderableType] = [_head(found)]
+    parts: list[Part] = [_head(found)]
     columns = _columns(found, gpus)
     for number, (items, _) in enumerate(columns, 1):
         for index, item in enumerate(items):
             mark = f"{number:>3}  " if index == 0 else "     "
-            parts.append(Text.assemble((mark, "bold"), f"{_shown(found, item)}  ", (_what(item), "dim")))
+            parts.append(Line.assemble((mark, "bold"), f"{_shown(found, item)}  ", (_what(item), "dim")))
     if columns:
-        parts += [Text(), *_tables(columns, _rows(found, gpus), gpus, width), Text(_LEGEND, style="dim")]
-    parts += [Text(line) for line in _together(found)]
+        parts += [Line(), *_tables(columns, _rows(found, gpus), gpus, width), Line(_LEGEND, style="dim")]
+    parts += [Line(line) for line in _together(found)]
     parts += _verdicts(found, gpus)
-    parts += [Text(f"warning: {text}", style="yellow") for text in _problems(found)]
+    parts += [Line(f"warning: {text}", style="yellow") for text in _problems(found)]
     return parts
 
 
-def survey_lines(found: Survey, gpus: Sequence[Wanted]) -> list[Text]:
+def survey_lines(found: Survey, gpus: Sequence[Wanted]) -> list[Line]:
     """Return the survey for a pipe: one line a file, with all that is known of it."""
     lines = [_head(found)]
     for item in found.items:
         levels = {name: item.level(TargetId(name)) for name in item.processors()}
-        lines.append(Text(f"{_shown(found, item)}: {_what(item)}: {_by_state(levels) or _nothing(item)}"))
-    lines += [Text(line) for line in _together(found)]
+        lines.append(Line(f"{_shown(found, item)}: {_what(item)}: {_by_state(levels) or _nothing(item)}"))
+    lines += [Line(line) for line in _together(found)]
     lines += _verdicts(found, gpus)
-    lines += [Text(f"warning: {text}") for text in _problems(found)]
+    lines += [Line(f"warning: {text}") for text in _problems(found)]
     return lines
 
 
-def _head(found: Survey) -> Text:
+def _head(found: Survey) -> Line:
     code = sum(not isinstance(item, Kernels) for item in found.items)
     text = f": {found.kind}, {found.read} file{'' if found.read == 1 else 's'} with GPU code read"
     if found.kind == "file":
@@ -78,7 +77,7 @@ def _head(found: Survey) -> Text:
         text = f": {found.kind}, no library with GPU code"
     if found.plain:
         text += f"; {len(found.plain)} ELF files without any"
-    return Text.assemble((found.path, "bold"), text)
+    return Line.assemble((found.path, "bold"), text)
 
 
 def _shown(found: Survey, item: Item) -> str:
@@ -147,7 +146,7 @@ def _tables(
     rows: Sequence[TargetId],
     gpus: Sequence[Wanted],
     width: int,
-) -> Iterator[Table]:
+) -> Iterator[Grid]:
     """Yield as many tables as it takes for their columns to fit; the products only where there is room."""
     room = max(1, (width - _ROW) // _COLUMN)
     wanted = {gpu.target for gpu in gpus}
@@ -155,20 +154,20 @@ def _tables(
     for start in range(0, len(columns), room):
         part = columns[start : start + room]
         products = start == 0 and width - _ROW - _COLUMN * len(part) >= _PRODUCTS
-        result = Table(box=None, pad_edge=False, header_style="bold")
+        result = Grid()
         result.add_column("architecture", no_wrap=True, min_width=_ROW - 2)
         for number in range(start + 1, start + len(part) + 1):
             result.add_column(str(number), no_wrap=True, min_width=_COLUMN - 2)
         if products:
             result.add_column("products", no_wrap=True, overflow="ellipsis", style="dim")
         for row in rows:
-            cells = [Text(*_cell(levels[row])) for _, levels in part]
+            cells = [Line(*_cell(levels[row])) for _, levels in part]
             mark = "> " if row in wanted else "  "
             names = known[row.processor].products if row.processor in known else ()
             result.add_row(
-                Text(f"{mark}{row}", style="bold" if row in wanted else ""),
+                Line(f"{mark}{row}", style="bold" if row in wanted else ""),
                 *cells,
-                *([Text(", ".join(names))] if products else []),
+                *([Line(", ".join(names))] if products else []),
             )
         yield result
 
@@ -195,7 +194,7 @@ def _name(group: Group, groups: int) -> str:
     return f"with {os.path.basename(group.name)} covered"
 
 
-def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Text]:
+def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Line]:
     lines = []
     for gpu in gpus:
         if found.covers(gpu.target):
@@ -204,7 +203,7 @@ def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Text]:
             having = [group for group in found.groups if not group.lacking(gpu.target)]
             if found.known and len(having) < len(found.groups):
                 word += f" with {listed([os.path.basename(group.name) for group in having])} only"
-            lines.append(Text.assemble((f"{gpu}", "bold"), ": ", (word, "green")))
+            lines.append(Line.assemble((f"{gpu}", "bold"), ": ", (word, "green")))
             continue
         lacking = {
             os.path.basename(item.path): str(level)
@@ -212,7 +211,7 @@ def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Text]:
             for item, level in group.lacking(gpu.target)
         }
         by = ", ".join(f"{name} ({state})" for name, state in lacking.items()) or "no kernel file is for it"
-        lines.append(Text.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}"))
+        lines.append(Line.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}"))
     return lines
 
 

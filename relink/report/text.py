@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from relink.findings.model import RULES, Finding, Rule
+from relink.report.lines import Grid, Line
 
 if TYPE_CHECKING:  # names in annotations only; a command that prints need not load the whole road
     from relink.loader.dryrun import LoaderMap
@@ -22,53 +18,24 @@ __all__ = [
     "plan_text",
     "rule_text",
     "rules_table",
-    "safe",
-    "show",
     "summary_text",
     "verification_text",
 ]
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(10), *range(11, 32), *range(127, 160))}
-_WIDE = 1 << 16  # columns of a pipe: no path is longer
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
-def show(console: Console, *parts: RenderableType) -> None:
-    """Print `parts` below each other; long lines wrap on a terminal only, so that a pipe gets whole lines."""
-    parts = tuple(_printable(part) if isinstance(part, Text) else part for part in parts)
-    if console.is_terminal:
-        for part in parts:
-            console.print(part)
-        return
-    plain = Console(file=io.StringIO(), width=_WIDE, color_system=None)
-    with plain.capture() as lines:
-        for part in parts:
-            plain.print(part, soft_wrap=isinstance(part, Text))
-    for line in lines.get().removesuffix("\n").split("\n") if parts else ():
-        console.print(Text(line.rstrip()), soft_wrap=True)
-
-
-def _printable(text: Text) -> Text:
-    """A name out of a file must not steer the terminal."""
-    return Text(safe(text.plain), style=text.style) if safe(text.plain) != text.plain else text
-
-
-def safe(text: str) -> str:
-    """Return `text` with control characters spelled out, line ends excepted."""
-    return text.translate(_CONTROLS)
-
-
-def plan_text(report: Report, *, verbose: bool) -> list[Text]:
+def plan_text(report: Report, *, verbose: bool) -> list[Line]:
     """What happens to each file: a few lines for one that changes, nothing but the name for others with `verbose`."""
     lines = []
     for file in report.files:
         if file.changed:
-            lines.append(Text.assemble((file.path, "bold"), f"  {_strategy(file)}"))
+            lines.append(Line.assemble((file.path, "bold"), f"  {_strategy(file)}"))
             lines += _change_lines(file)
         elif verbose:
             lines.append(
-                Text(
+                Line(
                     f"{file.path}  {'unchanged' if file.served else 'not served, left as it is'}", style="dim"
                 )
             )
@@ -90,7 +57,7 @@ def _strategy(file: FilePlan) -> str:
     return ", ".join(parts)
 
 
-def _change_lines(file: FilePlan) -> list[Text]:
+def _change_lines(file: FilePlan) -> list[Line]:
     lines = []
     rpath, interpreter = file.rpath, file.interpreter
     if (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after):
@@ -99,18 +66,18 @@ def _change_lines(file: FilePlan) -> list[Text]:
             (rpath.kind_after, rpath.after, "+", "green"),
         ):
             if path is not None:
-                lines.append(Text(f"  {mark} {(kind or '').upper()} {_shortened(path)}", style=style))
+                lines.append(Line(f"  {mark} {(kind or '').upper()} {_shortened(path)}", style=style))
     if interpreter.before != interpreter.after:
-        lines.append(Text(f"  - interpreter {interpreter.before}", style="red"))
-        lines.append(Text(f"  + interpreter {interpreter.after}", style="green"))
+        lines.append(Line(f"  - interpreter {interpreter.before}", style="red"))
+        lines.append(Line(f"  + interpreter {interpreter.after}", style="green"))
     for entry in file.needed:
         if entry.action == "substitute":
-            lines.append(Text(f"  ~ NEEDED {entry.soname} → {entry.soname_after}", style="yellow"))
+            lines.append(Line(f"  ~ NEEDED {entry.soname} → {entry.soname_after}", style="yellow"))
         elif entry.action == "drop":
-            lines.append(Text(f"  - NEEDED {entry.soname}", style="red"))
+            lines.append(Line(f"  - NEEDED {entry.soname}", style="red"))
     added = [entry.soname for entry in file.needed if entry.action == "add"]
     if added:
-        lines.append(Text(f"  + NEEDED {' '.join(added)}", style="green"))
+        lines.append(Line(f"  + NEEDED {' '.join(added)}", style="green"))
     return lines
 
 
@@ -121,11 +88,11 @@ def _shortened(path: str) -> str:
     return path
 
 
-def _needed_lines(file: FilePlan) -> list[Text]:
+def _needed_lines(file: FilePlan) -> list[Line]:
     lines = []
     for entry in file.needed:
-        lines.append(Text(f"    {_needed_line(entry)}"))
-        lines += [Text(f"      {sentence}", style="dim") for sentence in entry.evidence]
+        lines.append(Line(f"    {_needed_line(entry)}"))
+        lines += [Line(f"      {sentence}", style="dim") for sentence in entry.evidence]
     return lines
 
 
@@ -141,7 +108,7 @@ def _needed_line(entry: NeededDecision) -> str:
     )
 
 
-def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Text]:
+def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Line]:
     """The findings, errors last so that they are what stays on the screen; infos with `verbose` only.
 
     A remedy that several findings in a row share is told once, behind them.
@@ -152,14 +119,14 @@ def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Text]:
     for number, found in enumerate(shown):
         head = (f"{found.level} {found.code} ", _LEVEL_STYLE[found.level])
         rests = f" [profile {found.profile}]" if found.profile else ""
-        lines.append(Text.assemble(head, (found.subject, "bold"), f": {found.message}{rests}"))
+        lines.append(Line.assemble(head, (found.subject, "bold"), f": {found.message}{rests}"))
         following = shown[number + 1].remedy if number + 1 < len(shown) else None
         if found.level != "info" and found.remedy != following and not found.remedy.startswith("Nothing"):
-            lines.append(Text(f"    → {found.remedy}", style="dim"))
+            lines.append(Line(f"    → {found.remedy}", style="dim"))
     return lines
 
 
-def summary_text(report: Report) -> Text:
+def summary_text(report: Report) -> Line:
     """One line: what came of it."""
     counts = {level: sum(found.level == level for found in report.findings) for level in _ORDER}
     tally = ", ".join(
@@ -168,41 +135,42 @@ def summary_text(report: Report) -> Text:
     changed = sum(file.changed for file in report.files)
     if report.output is not None:
         text = f"{report.output.path}  ({changed} of {len(report.files)} ELF files changed; {tally or 'no findings'})"
-        return Text(text, style="green" if report.ok else "yellow")
+        return Line(text, style="green" if report.ok else "yellow")
     if not report.ok:
-        return Text(f"nothing written: {tally}", style="bold red")
-    return Text(f"{changed} of {len(report.files)} ELF files would change; {tally or 'no findings'}")
+        return Line(f"nothing written: {tally}", style="bold red")
+    return Line(f"{changed} of {len(report.files)} ELF files would change; {tally or 'no findings'}")
 
 
-def verification_text(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Text]:
+def verification_text(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
     """What the real loader mapped for each member, and what is wrong."""
     lines = []
     for member, found in maps.items():
         lines.append(
-            Text(f"{member}: {len(found.objects)} objects, {len(found.missing)} not found", style="bold")
+            Line(f"{member}: {len(found.objects)} objects, {len(found.missing)} not found", style="bold")
         )
-        lines += [Text(f"  {name} => {path}", style="dim") for name, path in found.objects]
-        lines += [Text(f"  {name} => not found", style="red") for name in found.missing]
-        lines += [Text(f"  {line}", style="yellow") for line in found.problems]
+        lines += [Line(f"  {name} => {path}", style="dim") for name, path in found.objects]
+        lines += [Line(f"  {name} => not found", style="red") for name in found.missing]
+        lines += [Line(f"  ld.so: {line}", style="yellow") for line in found.problems]
     return [*lines, *findings_text(findings, verbose=True)]
 
 
-def rules_table() -> Table:
+def rules_table() -> Grid:
     """Every finding code, a line each."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Grid()
     for heading in ("code", "level", "title"):
         table.add_column(heading)
     for rule in RULES.values():
-        table.add_row(rule.code, Text(rule.level, style=_LEVEL_STYLE[rule.level]), Text(rule.title))
+        table.add_row(rule.code, Line(rule.level, style=_LEVEL_STYLE[rule.level]), Line(rule.title))
     return table
 
 
-def rule_text(rule: Rule) -> list[Text]:
+def rule_text(rule: Rule) -> list[Line]:
     """One rule in full."""
     return [
-        Text.assemble((f"{rule.code} ", _LEVEL_STYLE[rule.level]), (rule.title, "bold"), f" ({rule.level})"),
-        Text(rule.meaning),
-        Text(f"→ {rule.fix}"),
-        Text("\nFor example:", style="dim"),
-        *(Text(f"  {line}") for line in rule.example.splitlines()),
+        Line.assemble((f"{rule.code} ", _LEVEL_STYLE[rule.level]), (rule.title, "bold"), f" ({rule.level})"),
+        Line(rule.meaning),
+        Line(f"→ {rule.fix}"),
+        Line(),
+        Line("For example:", style="dim"),
+        *(Line(f"  {line}") for line in rule.example.splitlines()),
     ]

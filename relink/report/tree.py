@@ -6,14 +6,11 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.text import Text
-from rich.tree import Tree
-
 from relink.loader.closure import Closure, Edge
 from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.model import FilePlan, NeededDecision
-from relink.report.text import safe
+from relink.report.lines import Line, Tree, branch
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import matches_library
 
@@ -95,14 +92,14 @@ class _Drawing:
 
     def draw(self) -> Tree:
         file = self.member.file
-        tree = Tree(Text.assemble((safe(file.path), "bold"), (_root_note(file), "dim")))
+        tree = branch((file.path, "bold"), (_root_note(file), "dim"))
         self.drawn.add(self.member.root)
         self._branches(tree, self.member.root)
         for entry in file.needed if file.served else ():
             if entry.action == "drop" and (
                 self.pattern is None or matches_library(self.pattern, entry.soname)
             ):
-                tree.add(Text(safe(f"{entry.soname}  dropped: {'; '.join(entry.evidence)}"), style="red"))
+                tree.add(Line(f"{entry.soname}  dropped: {'; '.join(entry.evidence)}", style="red"))
         return tree
 
     def _branches(self, tree: Tree, requester: int) -> None:
@@ -118,10 +115,10 @@ class _Drawing:
             opens = here and edge.target not in self.drawn and not self._is_libc(edge.target)
             where = "above" if edge.target in self.drawn else "below"
             folds = not opens and leads and self._branched(edge.target)
-            branch = tree.add(self._found(edge, f"  (see {where})" if folds else ""))
+            below = tree.add(self._found(edge, f"  (see {where})" if folds else ""))
             if opens:
                 self.drawn.add(edge.target)
-                self._branches(branch, edge.target)
+                self._branches(below, edge.target)
 
     def _is_libc(self, index: int) -> bool:
         """The C library's parts need each other in every closure; that tells nobody anything."""
@@ -130,11 +127,11 @@ class _Drawing:
     def _branched(self, index: int) -> bool:
         return index >= self.member.root and not self._is_libc(index) and bool(self.edges.get(index))
 
-    def _found(self, edge: Edge, fold: str) -> Text:
+    def _found(self, edge: Edge, fold: str) -> Line:
         note, style = self._change(edge)
-        return Text.assemble(
-            (safe(edge.soname), style or "bold"),
-            (safe(f"  {self._served(edge)}"), "dim"),
+        return Line.assemble(
+            (edge.soname, style or "bold"),
+            (f"  {self._served(edge)}", "dim"),
             (note, style),
             (fold, "dim"),
         )
@@ -168,7 +165,7 @@ class _Drawing:
             if entry.action == "add" and entry.soname == edge.soname:
                 return "  added to NEEDED", "green"
             if entry.action == "substitute" and entry.soname_after == edge.soname:
-                return f"  instead of {safe(entry.soname)}", "yellow"
+                return f"  instead of {entry.soname}", "yellow"
         return "", ""
 
     def _missing(self, tree: Tree, edge: Edge) -> None:
@@ -176,14 +173,12 @@ class _Drawing:
         entry = self._decision(edge)
         allowed = entry is not None and entry.origin == "assumed"
         note = "  allowed to be missing" if allowed else ""
-        branch = tree.add(
-            Text.assemble((safe(edge.soname), "bold red"), ("  not found", "red"), (note, "yellow"))
-        )
+        below = tree.add(Line.assemble((edge.soname, "bold red"), ("  not found", "red"), (note, "yellow")))
         for tried in edge.tried:
             line = f"tried {shown(tried.path)}: {tried.reason} ({self._rule(tried.found_by, edge.requester)})"
-            branch.add(Text(safe(line), style="dim"))
+            below.add(Line(line, style="dim"))
         if edge.soname in self.member.sources:
-            branch.add(Text(safe(self.member.sources[edge.soname])))
+            below.add(Line(self.member.sources[edge.soname]))
 
     def _decision(self, edge: Edge) -> NeededDecision | None:
         if edge.requester != self.member.root:
@@ -198,4 +193,4 @@ def _root_note(file: FilePlan) -> str:
     if (rpath.before, rpath.kind_before) == (rpath.after, rpath.kind_after):
         return "" if file.changed else "  unchanged"
     after = f"{(rpath.kind_after or '').upper()} {rpath.after}" if rpath.after else "no search path"
-    return safe(f"  with {after}")
+    return f"  with {after}"

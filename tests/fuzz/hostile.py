@@ -45,6 +45,7 @@ from relink.profiles import read_profile
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json
 from relink.report.diff_text import to_text
+from relink.report.lines import show
 from relink.report.model import to_json as report_json
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
@@ -89,8 +90,8 @@ def relinked(scene: Scene, path: Path) -> None:
         report = library.relink(path, options)
         report_json(report)
         console = Console(file=io.StringIO())
-        text.show(console, *text.plan_text(report, verbose=True), text.summary_text(report))
-        text.show(console, *text.findings_text(report.findings, verbose=True))
+        show(console, *text.plan_text(report, verbose=True), text.summary_text(report))
+        show(console, *text.findings_text(report.findings, verbose=True))
         same_for_zipfile(path)
         if report.output is not None:
             # A wheel in which nothing changes is handed on as it is.
@@ -256,7 +257,7 @@ def check_diff(scene: Scene, data: bytes) -> None:
     path.write_bytes(data)
     found = diff(old, path)
     console = Console(file=io.StringIO())
-    text.show(console, *to_text(found, verbose=True))
+    show(console, *to_text(found, verbose=True))
     json.dumps(diff_json(found))
     if found.verdict == "only what the plan says":
         # Of the plan no more is held against the files than what they follow from it; RECORD's lines have no order.

@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from relink.elf.image import map_file, read_image
+from relink.elf.image import read_image
+from relink.files import map_file
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Export, Import, Library, build
 

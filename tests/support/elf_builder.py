@@ -118,7 +118,7 @@ class _Strings:
 def sysv_hash(name: str) -> int:
     """gABI, "Hash Table"; version names are hashed with it too."""
     value = 0
-    for byte in name.encode():
+    for byte in name.encode("utf-8", "surrogateescape"):
         value = (value << 4) + byte
         high = value & 0xF0000000
         value = (value ^ (high >> 24)) & ~high & 0xFFFFFFFF
@@ -127,7 +127,7 @@ def sysv_hash(name: str) -> int:
 
 def gnu_hash(name: str) -> int:
     value = 5381
-    for byte in name.encode():
+    for byte in name.encode("utf-8", "surrogateescape"):
         value = (value * 33 + byte) & 0xFFFFFFFF
     return value
 
@@ -155,7 +155,7 @@ def build(library: Library) -> bytes:
         position += padding + len(data)
 
     if library.interpreter is not None:
-        put("interp", library.interpreter.encode() + b"\0")
+        put("interp", library.interpreter.encode("utf-8", "surrogateescape") + b"\0")
         put("text", _EXIT)
     put("slots", b"\0" * 8 * max(1, len(library.imports) + len(exports)))
     first_export = 1 + len(library.imports)
@@ -229,7 +229,11 @@ def _headers(library: Library, places: dict[str, int], count: int, size: int, dy
         segments.append(
             segment(6, 4, 64, 56 * count, 8)
         )  # PT_PHDR, by which the loader learns where a program lies
-        segments.append(segment(3, 4, places["interp"], len(library.interpreter.encode()) + 1, 1))
+        segments.append(
+            segment(
+                3, 4, places["interp"], len(library.interpreter.encode("utf-8", "surrogateescape")) + 1, 1
+            )
+        )
         flags = 7
     segments.append(segment(1, flags, 0, size, library.align, library.memory))
     segments.append(segment(2, 6, places["dynamic"], dynamic_size, 8))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from collections.abc import Iterable
+
+from relink.text import escaped
 
 __all__ = ["EMPTY", "Html", "breakable", "joined", "shown", "tag"]
 
 _VOID = frozenset({"input", "meta"})
 _BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
 _LONGEST = 2000  # characters of one name or sentence; the longest real one, a list of GPU targets, has 700
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 
 class Html(str):
@@ -25,25 +25,11 @@ EMPTY = Html("")
 
 
 def shown(text: str, longest: int = _LONGEST) -> str:
-    """Return `text` with what cannot be seen, or steers how the rest is read, spelled out, and its middle cut if it is too long.
-
-    That is control and format characters (bidi overrides, zero widths), odd spaces, lone surrogates and unassigned code points.
-    """
+    """Return `text` escaped (:func:`relink.text.escaped`), and its middle cut if it is too long."""
     if len(text) > longest:
         half = longest // 2
         text = f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    if character == " " or unicodedata.category(character) not in _UNSEEN:
-        return character
-    code = ord(character)
-    if character == "\n":
-        return "\\n"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return escaped(text)
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Html:

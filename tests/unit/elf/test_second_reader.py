@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from relink.elf.hollow import find_cuts
-from relink.elf.image import Image, Segment, file_offset, map_file, read_image
+from relink.elf.image import Image, Segment, file_offset, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, result_of
 from relink.elf.second_reader import Needs, differences, planned_needs, read_with_pyelftools
 from relink.elf.symbols import read_symbols
 from relink.errors import ElfError
+from relink.files import map_file
 from relink.loader.target import find_target
 from tests.support.cc import shared
 from tests.support.elf_builder import Export, Import, Library, build

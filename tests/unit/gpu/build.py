@@ -68,13 +68,16 @@ def entries_of(*targets: str) -> dict[str, bytes]:
 
 
 def raw(entries: Mapping[str, bytes], *, align: int = PAGE, host: bool = True) -> bytes:
-    rows = ({HOST: b""} if host else {}) | dict(entries)
+    rows = {
+        name.encode("utf-8", "surrogateescape"): code
+        for name, code in (({HOST: b""} if host else {}) | dict(entries)).items()
+    }
     header = 32 + sum(24 + len(name) for name in rows)
     at = -(-header // align) * align
     head, body = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(rows)), b""
     for name, code in rows.items():
         place = at + len(body)
-        head += struct.pack("<QQQ", place, len(code), len(name)) + name.encode()
+        head += struct.pack("<QQQ", place, len(code), len(name)) + name
         body += code + bytes(-len(code) % align if code else 0)
     return head + bytes(at - len(head)) + body if body else head
 

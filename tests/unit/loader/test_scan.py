@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.image import map_file
+from relink.files import map_file
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
 from tests.support.cc import cc, shared

@@ -15,7 +15,7 @@ from relink.gpu.survey import Group, Item, Kernels, Survey
 from relink.gpu.wanted import wanted_gpus
 from relink.report.doctor_text import doctor_text
 from relink.report.isa_text import survey_text
-from relink.report.text import show
+from relink.report.lines import show
 from tests.unit.gpu.build import entries_of, library, raw
 from tests.unit.gpu.test_device import node
 from tests.unit.gpu.test_runtime import READER_2, READER_3, lib

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +29,7 @@ from relink.plans.model import (
 )
 from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
+from relink.report.lines import Grid, Line, Part, branch, show
 from relink.report.model import OutputFacts, Report, report_of, to_json
 from relink.report.sbom import bill_of_materials
 
@@ -78,7 +79,7 @@ def report(*findings: Finding, output: OutputFacts | None = None) -> Report:
     return report_of(PLAN, ("relink", "x.whl"), output, findings, {"read": 0.12345678})
 
 
-def lines(parts: list[Text]) -> list[str]:
+def lines(parts: list[Line]) -> list[str]:
     return [part.plain for part in parts]
 
 
@@ -235,38 +236,54 @@ def test_verification() -> None:
         "a.so: 1 objects, 1 not found",
         "  libx.so => /x/libx.so",
         "  liby.so => not found",
-        "  undefined symbol: z",
+        "  ld.so: undefined symbol: z",
     ]
     assert told[4] == "error RLK602 w: no"
 
 
-def shown(*parts: RenderableType, terminal: bool = False, width: int = 40) -> str:
+def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=width, color_system="standard", no_color=False
     )
     with console.capture() as captured:
-        text.show(console, *parts)
+        show(console, *parts)
     return captured.get()
 
 
 def test_lines_wrap_on_a_terminal_only() -> None:
     line = "word " * 30
-    table = Table(box=None, show_header=False)
+    table = Grid(show_header=False)
     table.add_row("x" * 100, "y")
-    assert shown(Text(line), Text("end")) == line.rstrip() + "\nend\n"
+    assert shown(Line(line), "end") == line.rstrip() + "\nend\n"
     assert "x" * 100 in shown(table)
-    assert max(map(len, shown(Text(line), terminal=True).splitlines())) <= 40
+    assert max(map(len, shown(Line(line), terminal=True).splitlines())) <= 40
     assert shown() == ""
 
 
 def test_nothing_is_taken_for_markup() -> None:
-    assert shown(Text("[bold]lib[/bold] :smile:")) == "[bold]lib[/bold] :smile:\n"
+    table = Grid()
+    table.add_column("[red]head")
+    table.add_row("[bold]lib[/bold] :smile:")
+    assert shown("[bold]lib[/bold] :smile:") == "[bold]lib[/bold] :smile:\n"
+    assert shown(table) == "[red]head\n[bold]lib[/bold] :smile:\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_name_does_not_steer_the_terminal(terminal: bool) -> None:
-    out = shown(Text("lib\x1b[2Jx.so\nnext"), terminal=terminal)
-    assert out == "lib\\x1b[2Jx.so\nnext\n"
+    name = "lib\x1b[2J\rx.so\nnext\u202e"
+    spelled = "lib\\x1b[2J\\x0dx.so\\nnext\\u202e"
+    table = Grid(show_header=False)
+    table.add_row(name)
+    tree = branch(name)
+    tree.add(name)
+    out = shown(name, Line(name), Line.assemble(name, (name, "")), table, tree, terminal=terminal, width=200)
+    assert out.splitlines() == [spelled, spelled, spelled * 2, spelled, spelled, f"└── {spelled}"]
+
+
+@pytest.mark.parametrize("part", [Text("x"), Table("x"), b"x", None])
+def test_what_is_not_escaped_is_not_printed(part: Any) -> None:
+    with pytest.raises(TypeError, match="is not escaped"):
+        shown(part)
 
 
 def _inspection(**facts: Any) -> Inspection:

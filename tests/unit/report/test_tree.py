@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from relink.profiles import Profile
-from relink.report import text
+from relink.report.lines import Part, show
 from relink.report.tree import Explained, dependency_trees
 from relink.resolve.layout import Layout
 from tests.unit.resolve.scenes import Scene
@@ -29,10 +29,10 @@ def drawn(scene: Scene, pattern: str | None = None, *, width: int | None = None)
     return lines(*dependency_trees(members, pattern), width=width)
 
 
-def lines(*parts: RenderableType, width: int | None = None) -> list[str]:
+def lines(*parts: Part, width: int | None = None) -> list[str]:
     console = Console(force_terminal=width is not None, width=width, color_system=None)
     with console.capture() as captured:
-        text.show(console, *parts)
+        show(console, *parts)
     return [line.rstrip() for line in captured.get().splitlines()]
 
 

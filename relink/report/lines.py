@@ -1,0 +1,105 @@
+"""What is printed for people, made of parts in which every untrusted string is escaped as it comes in.
+
+A :class:`Line` is one line of output, a :class:`Grid` a table and :func:`branch` a tree of such lines. rich's own ``Text`` and
+``Table`` are not used elsewhere: they print control characters, a line feed in a name begins a line, and a table reads ``[bold]``
+as markup.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from relink.text import escaped
+
+__all__ = ["Grid", "Line", "Part", "Tree", "branch", "show"]
+
+_WIDE = 1 << 16  # columns of a pipe: no path is longer
+
+
+class Line(Text):
+    """One line: what :func:`relink.text.escaped` spells out never reaches the terminal, line feeds included."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **layout: Any) -> None:
+        super().__init__(escaped(text), style, **layout)
+
+    def append(self, text: Text | str, style: str | Style | None = None) -> Text:
+        """Add text with a style of its own; :meth:`assemble` uses it for each part."""
+        return super().append(escaped(text) if isinstance(text, str) else _line(text), style)
+
+    @classmethod
+    def assemble(
+        cls, *parts: str | Text | tuple[str, str | Style], style: str | Style = "", **layout: Any
+    ) -> Line:
+        """Return one line of several parts; a part is a str, or a str and its style."""
+        line = cls(style=style, **layout)
+        for part in parts:
+            line.append(*part) if isinstance(part, tuple) else line.append(part)
+        return line
+
+
+class Grid(Table):
+    """A table without lines whose cells are escaped; a str in it is no markup."""
+
+    def __init__(self, **layout: Any) -> None:
+        super().__init__(box=None, pad_edge=False, header_style="bold", **layout)
+
+    def add_row(self, *cells: Any, **layout: Any) -> None:
+        """Add a row of one line each."""
+        super().add_row(*(_line(cell) for cell in cells), **layout)
+
+    def add_column(self, header: Any = "", *arguments: Any, **layout: Any) -> None:
+        """Add a column below a heading of one line."""
+        super().add_column(_line(header), *arguments, **layout)
+
+
+Part: TypeAlias = str | Line | Grid | Tree
+"""What :func:`show` prints; a str is one line as it stands."""
+
+
+def branch(*parts: str | tuple[str, str], style: str = "") -> Tree:
+    """Return a tree with one line as its label; ``tree.add(Line(…))`` puts branches below it."""
+    return Tree(Line.assemble(*parts, style=style))
+
+
+def show(console: Console, *parts: Part) -> None:
+    """Print `parts` below each other; long lines wrap on a terminal only, so that a pipe gets whole lines.
+
+    :raises TypeError: a part is of a kind in which nothing is escaped.
+    """
+    safe = [_safe(part) for part in parts]
+    if console.is_terminal:
+        for part in safe:
+            console.print(part)
+        return
+    plain = Console(file=io.StringIO(), width=_WIDE, color_system=None)
+    with plain.capture() as lines:
+        for part in safe:
+            plain.print(part, soft_wrap=isinstance(part, Line))
+    for line in lines.get().removesuffix("\n").split("\n") if safe else ():
+        console.print(Line(line.rstrip()), soft_wrap=True)
+
+
+def _safe(part: Part) -> Line | Grid | Tree:
+    if isinstance(part, Grid):
+        return part
+    if isinstance(part, Tree):
+        pending = [part]
+        while pending:
+            tree = pending.pop()
+            tree.label = _line(tree.label)
+            pending += tree.children
+        return part
+    return _line(part)
+
+
+def _line(part: Any) -> Line:
+    if not isinstance(part, str | Line):
+        raise TypeError(f"{type(part).__name__} is not escaped; use a str, Line, Grid or Tree")
+    return Line(part) if isinstance(part, str) else part

@@ -1,0 +1,263 @@
+"""What people read cannot be forged: names of every kind and place, through every command, into a pipe and onto a terminal.
+
+Each of the names below carries every character that could steer a terminal or begin a line, and rich's markup. They come by way
+of member names, sonames, NEEDED, search paths, version nodes, symbols, interpreters, METADATA, WHEEL, RECORD, file names in a
+prefix, what says its release, texts of profiles, GPU targets, saved reports, and words of the command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+import unicodedata
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.elf.patchelf import find_patchelf
+from relink.pipeline import relink
+from relink.report.html.markup import tag
+from relink.text import escaped
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
+from tests.support.forking import run_all
+from tests.support.wheels import changed, make_wheel
+from tests.support.works import TAG, Works
+from tests.unit.gpu.build import entries_of, library, raw
+from tests.unit.wheel.build import Entry, RawZip, good_entries, write_raw
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+
+STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+EVERY = [chr(code) for code in range(1, sys.maxunicode + 1) if unicodedata.category(chr(code)) in STEERING]
+FAKE = "\nerror RLK999 fake\n\r\x1b[2J\x1b]8;;mailto:evil\x07"
+SHORT = f"{FAKE}\x9b1m\x85\u202e\u2066\u2069\u2028\u2029\u200b\udcff[bold]b"
+NAME = SHORT + "".join(character for character in EVERY if not "\ud800" <= character <= "\udfff")
+"""Lone surrogates stand for bytes that are no UTF-8; only those that Python makes of bytes can arrive."""
+ELF = {
+    "demo/a.so": Library(
+        soname=NAME,
+        needed=(NAME, f"{NAME}.so.1", "libhip.so.7"),
+        runpath=f"/opt/rocm/{NAME}:$ORIGIN/{NAME}",
+        imports=(Import(NAME, NAME, NAME), Import(f"{NAME}2", f"V{NAME}", "libhip.so.7"), Import("hip")),
+        exports=(Export(f"{NAME}3", f"W{NAME}"),),
+    ),
+    "demo/prog": Library(interpreter=f"/lib/{SHORT}", needed=("libhip.so.7", NAME), rpath=f"/x/{NAME}"),
+}
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# What rich and the terminal write for the bar: cursor hidden and shown, line cleared, one up; the kernel's line ends.
+CURSOR = re.compile(r"\x1b\[(?:\?25[lh]|2K|1A)|\r")
+
+
+def test_every_character_of_these_categories_is_spelled_out() -> None:
+    assert len(EVERY) > 2000
+    for character in (*EVERY, "\u00a0", "\ue000", "\U000e0002"):
+        spelled = escaped(f"a{character}b")
+        assert spelled.isascii()
+        assert spelled.isprintable()
+        assert ast.literal_eval(f"'{spelled}'") == f"a{character}b"
+    assert escaped("libé-日本 [x]\\n.so") == "libé-日本 [x]\\n.so"
+    assert tag("p", NAME) == f"<p>{escaped(NAME)}</p>"
+
+
+PLAIN = SHORT.encode("utf-8", "replace").decode()
+VISIBLE = "".join(sign for sign in PLAIN if unicodedata.category(sign) != "Cc").replace("?", "")
+"""What a ZIP directory, METADATA and RECORD take: they refuse controls."""
+
+
+@pytest.fixture(scope="module")
+def files(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Files and directories with such names in them, by the words of :data:`COMMANDS`."""
+    place = tmp_path_factory.mktemp("forged")
+    made: dict[str, Path] = {"works": works.prefix, "out": place / "out"}
+
+    def wheel(what: str, members: dict[str, bytes | Path]) -> None:
+        made[what] = make_wheel(place / what, members, tag=TAG)
+
+    wheel("forged", {name: build(facts) for name, facts in ELF.items()})
+    wheel("visible", {f"demo/{VISIBLE}.so": works.library, f"demo/{VISIBLE}/b.so": works.library})
+    compiled = place / "compiled.so"
+    compiled.write_bytes(works.library.read_bytes())
+    path = f"$ORIGIN:/opt/rocm/{SHORT}".encode("utf-8", "surrogateescape")
+    subprocess.run([find_patchelf().path, "--set-rpath", path, compiled], check=True)
+    wheel("compiled", {"demo/a.so": compiled})
+    made["relinked"] = relinked(works, made["compiled"], place / "relinked")
+
+    info = "demo-1.0.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: demo{VISIBLE}\nVersion: 1.0\n".encode()
+    made["metadata"] = changed(made["forged"], place / "metadata", {f"{info}/METADATA": metadata})
+    tags = f"Wheel-Version: 1.0\nTag: cp3{VISIBLE}-{TAG}\n".encode()
+    made["tag"] = changed(made["forged"], place / "tag", {f"{info}/WHEEL": tags})
+    entries = [Entry(f"demo_pkg/{PLAIN}.py".encode(), b"x", flags=0x800), *good_entries()]
+    made["members"] = write_raw(place, RawZip(entries))
+    record = good_entries()
+    record[-1].data += f"demo_pkg/{VISIBLE},sha256=x,1\ndemo_pkg/{VISIBLE}2,,\n".encode()
+    made["record"] = write_raw(place / "visible", RawZip(record))
+
+    document = plan_of(made["relinked"])
+    document["files"][0]["rpath"]["after"] = f"/{PLAIN}"
+    document["target"]["python"] = document["target"]["interpreter"] = f"/{PLAIN}"
+    where = f"{made['relinked'].name.split('-cp')[0]}.dist-info/relink.json"
+    made["plan"] = changed(made["relinked"], place / "plan", {where: json.dumps(document).encode()})
+    made["saved"] = place / "saved.json"
+    made["saved"].write_text(json.dumps({"schema": "relink.report/1", PLAIN: 1, "files": [{PLAIN: 1}]}))
+
+    made["prefix"] = prefix = place / "rocm"
+    shutil.copytree(works.prefix, prefix)
+    (prefix / "lib" / SHORT).mkdir()
+    for name in (f"lib{SHORT}.so.1", f"{SHORT}/lib{SHORT}.so.2", "libamdhip64.so.7"):
+        (prefix / "lib" / name).write_bytes(build(Library(soname=NAME, needed=(NAME,))))
+    (prefix / "lib" / f"libbad{SHORT}.so").write_bytes(b"\x7fELF")
+    (prefix / "lib" / f"libfat{SHORT}.so").write_bytes(library([raw(entries_of("gfx1030"))]))
+    (prefix / ".info" / "version").write_text(f"7.2.4{PLAIN}")
+
+    made["gpu"] = place / f"lib{SHORT}.so"
+    bundles = [raw({f"hipv4-amdgcn-amd-amdhsa--gfx1030{SHORT}": b"x" * 64}), b"__CLANG_OFFLOAD_BUNDLE__" * 9]
+    made["gpu"].write_bytes(library(bundles))
+
+    text = json.dumps("".join(sign for sign in PLAIN if ord(sign) < 0x10000))
+    made["profile"] = place / f"p{SHORT}.toml"
+    made["profile"].write_text(
+        f'schema = "relink.profile/1"\nname = "p"\ndistributions = ["demo"]\nsource = {text}\n'
+        f'[[hints]]\ncode = "RLK101"\nsubject = "*"\ntext = {text}\n'
+    )
+    made["broken"] = place / "broken.toml"
+    made["broken"].write_text(f"schema = {text}\nname = {text}\n{text} = 1\n[[hints]]\ncode = {text}\n")
+    made["comments"] = place / "comments.toml"
+    made["comments"].write_text(f"# {NAME.encode('utf-8', 'replace').decode()}".replace("\n", "") + "\n")
+    return {what: str(path) for what, path in made.items()}
+
+
+def relinked(works: Works, wheel: Path, directory: Path) -> Path:
+    report = relink(wheel, works.options(directory))
+    assert report.output is not None
+    return Path(report.output.path)
+
+
+def plan_of(wheel: Path) -> Any:
+    with zipfile.ZipFile(wheel) as archive:
+        return json.loads(
+            archive.read(next(name for name in archive.namelist() if name.endswith("/relink.json")))
+        )
+
+
+COMMANDS = {
+    "run": "run {compiled} --prefix {works} -o {out}",
+    "run -v": "run {forged} --prefix {works} -o {out} -v --dry-run",
+    "run, with errors": "run {forged} --prefix {works} -o {out}",
+    "run --allow-missing": "run {forged} --prefix {works} --dry-run --allow-missing * --assume-symbols * -v",
+    "run --profile": "run {forged} --prefix {works} --profile {profile} --dry-run",
+    "run --prefix": "run {forged} --prefix {prefix} --gpu gfx1100 --dry-run -v",
+    "run members": "run {visible} --prefix {works} -o {out}",
+    "inspect": "inspect {forged}",
+    "inspect members": "inspect {members}",
+    "inspect visible": "inspect {visible}",
+    "inspect record": "inspect {record}",
+    "inspect metadata": "inspect {metadata}",
+    "inspect tag": "inspect {tag}",
+    "explain": "explain {forged} --prefix {works}",
+    "explain LIBRARY": "explain {forged} name* --prefix {works}",
+    "verify": "verify {forged}",
+    "verify plan": "verify {plan}",
+    "diff": "diff {compiled} {relinked} -v",
+    "diff others": "diff {visible} {forged} -v",
+    "diff plan": "diff {compiled} {plan} -v",
+    "isa": "isa {gpu} --gpu gfx1031",
+    "isa wheel": "isa {forged}",
+    "isa directory": "isa {prefix}",
+    "doctor": "doctor --prefix {prefix}",
+    "nix": "nix {forged} --prefix {works} -o {out} -v",
+    "profile new": "profile new {forged}",
+    "profile show": "profile show {comments}",
+    "profile check": "profile check {broken}",
+    "profile check --wheel": "profile check {profile} --wheel {forged}",
+    "report": "report {saved} -o {out}",
+    "report plan": "report {plan} -o {out}.html",
+    "nothing there": "inspect name",
+    "wrong option": "inspect --name",
+    "too many words": "explain name name name",
+    "wrong value": "inspect {forged} --limit name",
+    "no prefix": "run {forged} --prefix name",
+    "no GPU": "isa {gpu} --gpu name",
+    "no python": "run {forged} --prefix {works} --python name",
+    "no interpreter": "run {forged} --prefix {works} --interpreter name",
+    "no substitute": "run {forged} --prefix {works} --substitute name",
+    "no select": "run {forged} --prefix {works} --select name --dry-run",
+    "no profile": "run {forged} --prefix {works} --profile name",
+    "no rule": "rules name",
+    "no output": "run {compiled} --prefix {works} -o {forged}/name",
+    "no page": "run {forged} --prefix {works} --report {forged}/name/name.html",
+}
+# These print nothing of such a name; nothing raw is to be seen in them all the same.
+SILENT = {"isa wheel", "profile new", "report", "report plan"}
+WIDE = 1 << 15  # columns, so that no line is wrapped
+
+
+@pytest.fixture(scope="module")
+def printed(files: dict[str, str]) -> dict[tuple[str, int | None], tuple[int, str]]:
+    """What each command prints, into a pipe and onto a terminal."""
+    asked = []
+    for command in COMMANDS.values():
+        words = [
+            word if word == "*" else word.format(**files).replace("name", SHORT) for word in command.split()
+        ]
+        asked += [(words, None), (words, WIDE)]
+    keys = [(name, columns) for name in COMMANDS for columns in (None, WIDE)]
+    return dict(zip(keys, run_all(asked), strict=True))
+
+
+@pytest.mark.parametrize("columns", [None, WIDE], ids=["pipe", "terminal"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_raw_is_printed(
+    printed: dict[tuple[str, int | None], tuple[int, str]], command: str, columns: int | None
+) -> None:
+    """Neither a control character nor a line that a name began reaches standard output or standard error."""
+    code, said = printed[command, columns]
+    assert code in (0, 1, 2)
+    assert "Traceback" not in said
+    assert "fault of relink" not in said
+    if columns is not None:
+        said = CURSOR.sub("", said)
+    lines = COLOURS.sub("", said).split("\n")
+    steering = [sign for line in lines for sign in line if unicodedata.category(sign) in STEERING]
+    assert {f"{ord(sign):04x}" for sign in steering} == set()
+    assert [line for line in lines if line.strip("│├└─╭╰ ").startswith("error RLK999")] == []
+    if command not in SILENT:
+        # Its beginning, its middle, and what is markup to rich: it was printed, and spelled out.
+        told = " ".join(lines)
+        assert "error RLK999" in told
+        assert "\\u202e" in told
+        assert "[bold]b" in told
+
+
+def test_json_keeps_the_names_and_is_ascii(files: dict[str, str]) -> None:
+    """Programs get the names as they are; JSON's own escapes keep them from a terminal."""
+    forged, works = files["forged"], files["works"]
+    asked = [["inspect", forged, "--json"], ["run", forged, "--prefix", works, "--dry-run", "--json"]]
+    for _, out in run_all([(words, None) for words in asked]):
+        assert out.isascii()
+        assert {unicodedata.category(sign) for sign in out if sign != "\n"} & STEERING == set()
+        needed = json.loads(out)["files"][0]["needed"]
+        assert NAME in [item if isinstance(item, str) else item["soname"] for item in needed]
+
+
+def test_rich_is_used_where_everything_is_escaped_only() -> None:
+    """Every other module prints by relink.report.lines; typer has its own help and errors."""
+    package = Path(__file__).resolve().parents[3] / "relink"
+    using = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").startswith("rich.")
+            and node.module != "rich.console"
+        )
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print")
+    }
+    assert using == {"report/lines.py", "cli/bar.py"}
