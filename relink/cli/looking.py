@@ -9,7 +9,9 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.options import (
+    LINK,
     AllowMissing,
+    AssumeSymbols,
     Closures,
     Gpus,
     Interpreter,
@@ -62,21 +64,80 @@ def inspect(
 def diff(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="A wheel, the vendor's for example.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Another, what relink made of it for example.")],
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare with this plan, not with the one inside of NEW: a relink.json, what `relink OLD --json` printed, "
+            "or a relinked wheel that you trust.",
+        ),
+    ] = None,
+    prefix: Annotated[
+        list[str],
+        typer.Option(
+            "--prefix",
+            metavar="DIR",
+            help="Make the plan anew for this ROCm, and compare with that; repeatable.",
+            rich_help_panel=LINK,
+        ),
+    ] = [],
+    nix_closure: Closures = [],
+    python: Python = None,
+    interpreter: Interpreter = None,
+    sysroot: Sysroot = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    preload: Preload = [],
+    profile: ProfileName = None,
+    keep_version: Annotated[
+        bool, typer.Option("--keep-version", help="NEW was made with --keep-version.", rich_help_panel=LINK)
+    ] = False,
+    local_version: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="NEW was made with this --local-version.", rich_help_panel=LINK),
+    ] = None,
     limit: LimitOptions = [],
     as_json: Json = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every difference, however many.")] = False,
 ) -> None:
-    """Say how two wheels differ, and whether it is only what the plan inside of NEW says.
+    """Say how two wheels differ, and whether it is only what a plan says; each directory that NEW brings in is printed.
 
-    Exit code 0 if so, or if they are the same; 1 if there are differences that no plan explains.
-    Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl
+    The plan inside of NEW was written by whoever made NEW. That the two agree shows that nothing else was changed, not that the
+    directories are the ones that you want: --plan compares with a plan that you have saved, --prefix with one made anew from OLD.
+    Exit code 0 if there is nothing but what the plan says, or no difference; 1 if there are differences that no plan explains.
+    Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl --prefix /opt/rocm-6.2.2
     """
     from relink.cli.terminal import print_json, show
     from relink.comparison import diff as compare
+    from relink.comparison.reference import plan_anew, plan_of_file
+    from relink.planning import Options
     from relink.report import diff_text
     from relink.wheel.limits import parse_limits
 
-    found = compare(old, new, parse_limits(limit))
+    limits = parse_limits(limit)
+    anew = bool(prefix or nix_closure)
+    if plan is not None and anew:
+        raise UsageError("--plan and --prefix are two plans to compare with; name one of them")
+    reference = plan_of_file(plan) if plan is not None else None
+    if anew:
+        options = Options(
+            prefixes=tuple(prefix),
+            nix_closures=tuple(nix_closure),
+            python=python,
+            interpreter=interpreter,
+            sysroot=sysroot,
+            allow_missing=tuple(allow_missing),
+            substitute=tuple(substitute),
+            assume_symbols=tuple(assume_symbols),
+            preload=tuple(preload),
+            profile=profile,
+            keep_version=keep_version,
+            local_version=local_version,
+            limits=limits,
+        )
+        reference = plan_anew(old, options)
+    found = compare(old, new, limits, reference)
     if as_json:
         print_json([diff_text.to_json(found)])
     else:

@@ -10,7 +10,7 @@ from relink.comparison.content import Ranges
 from relink.elf.image import Image, Section
 from relink.report.diff_text import ByteRange, ElfChange, SectionChange
 
-__all__ = ["changes", "named"]
+__all__ = ["brought", "changes", "named"]
 
 _ACTIVE = 64  # of places that lie over one another, as many are kept in mind; a hostile file has 65,535
 _MOVED_AT_MOST = 4  # times the file's size: what is compared of sections that moved
@@ -34,6 +34,24 @@ def _dynamic(before: Image, after: Image) -> Iterator[str]:
     yield from (f"+ {line}" for line in new if line not in old)
     if before.needed != after.needed and sorted(before.needed) == sorted(after.needed):
         yield f"+ NEEDED in another order: {' '.join(after.needed)}"
+
+
+def brought(before: Image, after: Image) -> Iterator[tuple[str, str]]:
+    """Yield (place, kind) of each place to load from that the new file names and the old one did not.
+
+    Kinds are ``search path`` for a directory, ``interpreter`` and, for a NEEDED with a slash, ``library``.
+    """
+    for kind, old, new in (
+        ("search path", _entries(before), _entries(after)),
+        ("interpreter", [before.interpreter], [after.interpreter]),
+        ("library", before.needed, [name for name in after.needed if "/" in name]),
+    ):
+        yield from ((place, kind) for place in dict.fromkeys(new) if place is not None and place not in old)
+
+
+def _entries(image: Image) -> list[str]:
+    """All entries of both search paths, the empty one included: it is the current directory."""
+    return [entry for path in (image.rpath, image.runpath) if path is not None for entry in path.split(":")]
 
 
 def _lines(image: Image) -> dict[str, None]:

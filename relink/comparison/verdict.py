@@ -17,6 +17,7 @@ from pathlib import Path
 from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.comparison.content import BLOCK, Ranges, chunked, compared
 from relink.comparison.elf import named
+from relink.comparison.reference import Reference, disagreements
 from relink.elf.edit_checks import check_edit
 from relink.elf.hollow import Cut, find_cuts
 from relink.elf.image import Image, Section
@@ -40,7 +41,7 @@ _TOLD = 5  # ranges of one file
 
 
 def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, str | None]:
-    """Return the plan in the new wheel if it was made for the old one; else, where there is one, why it does not count."""
+    """Return the plan inside of the new wheel if it was made for the old one; else, where there is one, why it does not count."""
     name = f"{after.dist_info}/{PLAN_MEMBER}"
     if name not in after.members or before.sha256() == after.sha256():
         return None, None
@@ -57,13 +58,16 @@ def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, st
 class Account:
     """Two wheels, and the plan that the difference is held against.
 
+    :ivar plan: the one inside of the new wheel, or the reference's.
     :ivar renamed: new names of the directories that are called by the version, by the old ones.
+    :ivar reference: where the plan comes from, if not from the new wheel.
     """
 
     before: WheelArchive
     after: WheelArchive
     plan: Plan
     renamed: Mapping[str, str]
+    reference: Reference | None = None
 
     def elf(
         self,
@@ -145,25 +149,48 @@ class Account:
         for name, content in made.items():
             if name not in self.after.members:
                 yield f"{name}: is not there"
+            elif content is None:
+                yield f"{name}: is no JSON"
             elif self.after.read(name) != content:
                 yield f"{name}: is not what this relink writes for the plan"
         stray = f"{self.after.dist_info}/{STORE_MEMBER}"
         if stray in self.after.members and stray not in made:
             yield f"{stray}: the plan names no store path"
+        yield from self._plan_inside()
         yield from self._record()
 
-    def _made(self) -> dict[str, bytes]:
-        """The members that relink adds, by name, as it writes them for the plan."""
+    def _plan_inside(self) -> Iterator[str]:
+        """What the new wheel's own plan says otherwise, where another one is compared with."""
+        name = f"{self.after.dist_info}/{PLAN_MEMBER}"
+        if self.reference is None or name not in self.after.members:
+            return
+        try:
+            inside = from_json(self.after.read(name).decode("utf-8", "replace"))
+        except UsageError as error:
+            yield f"{name}: {error.message}"
+            return
+        yield from (f"{name}: {text}" for text in disagreements(inside, self.plan))
+
+    def _made(self) -> dict[str, bytes | None]:
+        """The members that relink adds, by name, as it writes them for the plan; None for one that is not even JSON."""
         info, plan = self.after.dist_info, self.plan
         name = f"{info}/{PLAN_MEMBER}"
-        made = {
+        made: dict[str, bytes | None] = {
             # Another relink may write more facts, but in the same form: nothing is there twice, or between the lines.
-            name: json_bytes(parse_json(self.after.read(name, JSON_LIMIT).decode("utf-8", "replace"))),
+            name: self._same_form(name),
             f"{info}/{SBOM_MEMBER}": json_bytes(bill_of_materials(plan, str(self.after.name.version))),
         }
         if paths := store_paths(plan):
             made[f"{info}/{STORE_MEMBER}"] = "".join(f"{path}\n" for path in paths).encode()
         return made
+
+    def _same_form(self, name: str) -> bytes | None:
+        if name not in self.after.members:
+            return b""
+        try:
+            return json_bytes(parse_json(self.after.read(name, JSON_LIMIT).decode("utf-8", "replace")))
+        except (ValueError, RecursionError):
+            return None
 
     def _record(self) -> Iterator[str]:
         """RECORD is right: every member, with its hash."""

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from relink.comparison.container import differences, unlike_relink
 from relink.comparison.content import Ranges, both, compared, same_content, same_raw, streams
-from relink.comparison.elf import changes, named
+from relink.comparison.elf import brought, changes, named
+from relink.comparison.reference import Reference, same_wheel
 from relink.comparison.verdict import Account, plan_for
 from relink.elf.image import is_elf, read_image, read_sections
 from relink.errors import ElfError
-from relink.report.diff_text import ByteRange, MemberChange, Verdict, WheelDiff, WheelSide
+from relink.report.diff_text import Brought, ByteRange, MemberChange, Verdict, WheelDiff, WheelSide
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.zipformat import Member
@@ -22,27 +24,37 @@ _RANGES: Final = 10_000  # that are told apart in one member
 _RANGES_IN_ALL: Final = 200_000
 
 
-def diff(old: Path, new: Path, limits: Limits | None = None) -> WheelDiff:
+def diff(old: Path, new: Path, limits: Limits | None = None, reference: Reference | None = None) -> WheelDiff:
     """Compare two wheels.
 
+    :param reference: the plan to compare with. Without one it is the plan inside of the new wheel, which says what its maker
+        wants it to say.
     :raises WheelError: one of them cannot be read, or is not what its own directory says.
+    :raises UsageError: the reference is for another wheel.
     :raises RelinkError: a member is larger than this machine's memory.
     """
     with WheelArchive(old, limits=limits) as before, WheelArchive(new, limits=limits) as after:
-        return _Comparison(before, after).result()
+        return _Comparison(before, after, reference).result()
 
 
 class _Comparison:
-    """Two open wheels, and the plan of the new one."""
+    """Two open wheels, and the plan to compare with."""
 
-    def __init__(self, before: WheelArchive, after: WheelArchive) -> None:
+    def __init__(self, before: WheelArchive, after: WheelArchive, reference: Reference | None) -> None:
         self.before = before
         self.after = after
         self.renamed = {before.dist_info: after.dist_info}
         if before.data_dir and after.data_dir:
             self.renamed[before.data_dir] = after.data_dir
-        self.plan, self.no_plan = plan_for(before, after)
-        self.account = Account(before, after, self.plan, self.renamed) if self.plan else None
+        self.reference = reference
+        self.plan, self.no_plan = plan_for(before, after) if reference is None else (None, None)
+        if reference is not None:
+            same_wheel(reference, before)
+            output = reference.plan.output or after.name.filename
+            self.plan = replace(reference.plan, output=output)
+        self.account = Account(before, after, self.plan, self.renamed, reference) if self.plan else None
+        self.brings: dict[tuple[str, str], list[str]] = {}
+        self.repacked: list[str] = []
         self.room = _RANGES_IN_ALL
 
     def result(self) -> WheelDiff:
@@ -61,10 +73,13 @@ class _Comparison:
                 unchanged += 1
         renamed = tuple((old, new) for old, new in self.renamed.items() if old != new)
         unexplained: list[str] = []
+        archive: tuple[str, ...] = ()
         verdict: Verdict = "identical"
         if before.sha256() != after.sha256():
             verdict = "same content"
-        if added or removed or changed or renamed:
+            both = {name: old for name, old in back.items() if name in after.members}
+            archive = differences(before, after, both, self.repacked)
+        if added or removed or changed or renamed or (self.reference and not self.reference.plan.empty):
             unexplained = self._unexplained(added, removed, changed, renamed)
             verdict = "unexplained" if unexplained else "only what the plan says"
         return WheelDiff(
@@ -78,6 +93,9 @@ class _Comparison:
             self.plan is not None,
             verdict,
             tuple(unexplained),
+            archive,
+            tuple(Brought(path, kind, tuple(members)) for (path, kind), members in self.brings.items()),
+            self.reference.source if self.reference else None,
         )
 
     def _new_name(self, old: str) -> str:
@@ -88,9 +106,10 @@ class _Comparison:
         """Compare one member; None where content and mode are the same."""
         before, after = self.before, self.after
         a, b = before.member(old), after.member(new)
-        same = (a.crc, a.size) == (b.crc, b.size) and (
-            same_raw(before, after, a, b) or same_content(before, after, old, new)
-        )
+        same = copied = (a.crc, a.size) == (b.crc, b.size) and same_raw(before, after, a, b)
+        if not copied and (a.crc, a.size) == (b.crc, b.size):
+            same = same_content(before, after, old, new)
+            self.repacked += [new] if same else []
         modes = _mode(a), _mode(b)
         if same and modes[0] == modes[1]:
             return None
@@ -126,6 +145,8 @@ class _Comparison:
             sections = read_sections(old, path), read_sections(new, path)
         except ElfError as error:
             return replace(change, ranges=_bare(ranges), unexplained=(error.message,))
+        for place in brought(*images):
+            self.brings.setdefault(place, []).append(change.path)
         unexplained: tuple[str, ...] = ("changed",)
         if self.account:
             unexplained = tuple(self.account.elf(path, contents, images, sections, ranges))
@@ -146,7 +167,15 @@ class _Comparison:
         told = [f"{change.path}: {text}" for change in changed for text in change.unexplained]
         if self.account:
             contents = {change.path for change in changed if change.differing}
-            return [*self.account.wheel(added, removed, contents), *told]
+            back = {
+                name: old
+                for old in self.before.members
+                if (name := self._new_name(old)) in self.after.members
+            }
+            container = unlike_relink(
+                self.before, self.after, back, {*contents, *added}, removed, self.repacked
+            )
+            return [*self.account.wheel(added, removed, contents), *told, *container]
         return [
             *([self.no_plan] if self.no_plan else []),
             "the new wheel has no plan that was made for the old one",

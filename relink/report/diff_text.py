@@ -86,13 +86,30 @@ class MemberChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Brought:
+    """A place to load from that changed files name and did not name before.
+
+    :ivar path: as it stands in the file; empty for an empty entry of a search path, which is the current directory.
+    :ivar kind: ``search path``, ``interpreter`` or ``library`` (a NEEDED with a slash).
+    :ivar members: the files, by their names in the new wheel.
+    """
+
+    path: str
+    kind: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WheelDiff:
     """Everything that differs between two wheels.
 
     :ivar renamed: directories that are called by the version, before and after.
     :ivar unchanged: how many members are the same.
-    :ivar planned: whether the new wheel carries a plan that was made for the old one.
+    :ivar planned: whether there is a plan to compare with that was made for the old one.
     :ivar unexplained: what neither the plan nor the rules of relink's output account for, those of `changed` included.
+    :ivar archive: how the two differ as ZIP files, beyond the contents of members; a line a kind of difference.
+    :ivar brings: the places to load from that the new wheel brings in.
+    :ivar reference: where the plan to compare with comes from; None for the one inside of the new wheel.
     """
 
     old: WheelSide
@@ -105,6 +122,9 @@ class WheelDiff:
     planned: bool
     verdict: Verdict
     unexplained: tuple[str, ...]
+    archive: tuple[str, ...] = ()
+    brings: tuple[Brought, ...] = ()
+    reference: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -128,6 +148,12 @@ def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Line]:
         lines += _change(change, most)
     if most is not None and len(found.changed) > most:
         lines.append(Line(f"… and {len(found.changed) - most} more changed members (--verbose shows them)"))
+    lines += [Line(f"archive  {line}") for line in found.archive]
+    for place in found.brings:
+        where = place.path or "the current directory, by an empty entry"
+        shown = ", ".join(place.members[: most and 3])
+        more = f" and {len(place.members) - 3} more" if most is not None and len(place.members) > 3 else ""
+        lines.append(Line.assemble("brings in  ", (where, "bold"), f"  {place.kind} of {shown}{more}"))
     lines += _several("unexplained: ", found.unexplained, None, "bold red")
     lines.append(Line(_verdict(found), style="bold green" if found.ok else "bold red"))
     return lines
@@ -169,6 +195,11 @@ def _verdict(found: WheelDiff) -> str:
         case "same content":
             return "same content, packed differently"
         case "only what the plan says":
-            return f"only what the plan says ({counts})"
+            if found.reference is not None:
+                return f"only what the plan says ({counts}); the plan is {found.reference}"
+            return (
+                f"only what the plan inside of NEW says ({counts}); whoever made NEW wrote that plan: "
+                "look at what it brings in, or compare with a plan of your own by --plan FILE or --prefix DIR"
+            )
     why = "" if found.planned else "; the new wheel carries no plan that was made for the old one"
     return f"{len(found.unexplained)} differences that no plan explains ({counts}){why}"

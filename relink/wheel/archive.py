@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -32,7 +32,7 @@ from relink.wheel.directory import read_directory
 from relink.wheel.limits import Limits
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects
-from relink.wheel.zipformat import DEFLATED, Member
+from relink.wheel.zipformat import DEFLATED, LOCAL, Member
 
 __all__ = ["WheelArchive"]
 
@@ -256,6 +256,18 @@ class WheelArchive:
             if not missing:
                 break
         return b"".join(parts)
+
+    def local_extra(self, member: Member, name_size: int) -> bytes:
+        """Return the extra field of a member's local header, unchecked.
+
+        :param name_size: bytes of its name as it is stored.
+        """
+        start = member.header_offset + LOCAL.size + name_size
+        return self._pread(start, member.data_offset - start)
+
+    def file(self) -> BinaryIO:
+        """Return the archive as a file of its own, for a reader of another kind; whoever asks for it closes it."""
+        return os.fdopen(os.dup(self._fd), "rb")
 
     def raw(self, name: str) -> Iterator[bytes]:
         """Yield the member's bytes as they are in the archive, compressed or not, unchecked."""

@@ -430,7 +430,7 @@ print((peak() - before) >> 10)
     assert int(run.stdout) < 3 << 14  # KiB
 
 
-def test_the_command(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_command(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
     def said(*words: str | Path) -> tuple[int, str, str]:
         run = subprocess.run(
             [sys.executable, "-m", "relink", "diff", *words], capture_output=True, text=True, check=False
@@ -438,10 +438,17 @@ def test_the_command(pair: tuple[Path, Path], tmp_path: Path) -> None:
         return run.returncode, run.stdout, run.stderr
 
     code, out, _ = said(*pair)
-    assert (code, out.splitlines()[-1]) == (
-        0,
-        "only what the plan says (6 changed, 2 added, 0 removed, 2 unchanged)",
+    last = (
+        "only what the plan inside of NEW says (6 changed, 2 added, 0 removed, 2 unchanged); whoever made NEW wrote that plan: "
+        "look at what it brings in, or compare with a plan of your own by --plan FILE or --prefix DIR"
     )
+    assert (code, out.splitlines()[-1]) == (0, last)
+    code, out, _ = said(*pair, "--prefix", str(works.prefix))
+    last = "only what the plan says (6 changed, 2 added, 0 removed, 2 unchanged); the plan is made anew for "
+    assert (code, out.splitlines()[-1]) == (0, f"{last}{works.prefix}")
+    code, out, err = said(*pair, "--prefix", str(works.prefix), "--plan", pair[1])
+    assert (code, out) == (2, "")
+    assert "two plans to compare with" in err
     code, out, _ = said(*pair, "--json")
     assert code == 0
     assert json.loads(out)["verdict"] == "only what the plan says"

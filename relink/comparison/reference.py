@@ -1,0 +1,125 @@
+"""The plan that a difference is compared with: one that the user saved, or one that is made anew from the old wheel.
+
+The plan inside of the new wheel was written by whoever made that wheel. It explains the difference, and says what they want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from relink.errors import UsageError
+from relink.loader.target import find_target
+from relink.pipeline import PLAN_MEMBER
+from relink.planning import Options, open_providers, plan_wheel
+from relink.plans.model import FilePlan, Plan, from_json
+from relink.reading import open_wheel
+from relink.report.saved import read_saved
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["Reference", "disagreements", "plan_anew", "plan_of_file", "same_wheel"]
+
+_LARGEST = 256 << 20  # bytes of a saved plan; that of the largest known wheel has 3 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A plan that does not come from the new wheel, and where it does come from, for the verdict.
+
+    :ivar plan: its `output` is empty where that is not known (a dry run's report): the new wheel's name is then not judged.
+    """
+
+    plan: Plan
+    source: str
+
+
+def plan_of_file(path: Path) -> Reference:
+    """Read a plan: a ``relink.json``, what ``relink WHEEL --json`` printed (of a dry run, too), or a relinked wheel to trust.
+
+    :raises RelinkError: it is none of these.
+    """
+    if path.suffix == ".whl":
+        with WheelArchive(path) as archive:
+            name = f"{archive.dist_info}/{PLAN_MEMBER}"
+            if name not in archive.members:
+                raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
+            return Reference(from_json(archive.read(name).decode("utf-8", "replace")), str(path))
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(content) > _LARGEST:
+        raise UsageError(f"{path}: more than {_LARGEST} bytes; this is no plan")
+    text = content.decode("utf-8", "replace")
+    report, is_plan = read_saved(text, str(path))
+    if is_plan:
+        return Reference(from_json(text), str(path))
+    output = PurePosixPath(report.output.path).name if report.output else ""
+    plan = Plan(
+        report.wheel, output, report.target, report.providers, report.files, report.findings, report.loads
+    )
+    return Reference(plan, str(path))
+
+
+def plan_anew(old: Path, options: Options) -> Reference:
+    """Make the plan for the old wheel again, with the user's own target and providers; nothing of the new wheel is asked.
+
+    :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
+    """
+    with ExitStack() as stack:
+        target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+        providers = open_providers(options, target)
+        wheel = open_wheel(old, stack, target, options.limits)
+        plan = plan_wheel(wheel, target, providers, options).plan
+    return Reference(plan, "made anew for " + ", ".join(provider.path for provider in plan.providers))
+
+
+def same_wheel(reference: Reference, before: WheelArchive) -> None:
+    """See to it that the plan is for the old wheel.
+
+    :raises UsageError: it is for another.
+    """
+    made_for = reference.plan.wheel.sha256
+    if made_for != before.sha256():
+        raise UsageError(
+            f"{reference.source}: the plan was made for another wheel ({reference.plan.wheel.path}, {made_for}); "
+            f"{before.path.name} has {before.sha256()}"
+        )
+
+
+def disagreements(inside: Plan, plan: Plan) -> Iterator[str]:
+    """Say what the plan inside of the new wheel says otherwise than `plan`, of all that changes what is loaded.
+
+    Evidence and findings are not compared: they explain, and another release of relink words them otherwise.
+    """
+    if plan.output and inside.output != plan.output:
+        yield f"output {inside.output!r} instead of {plan.output!r}"
+    for what, a, b in (
+        ("interpreter of the target", inside.target.interpreter, plan.target.interpreter),
+        ("root of the target", inside.target.sysroot, plan.target.sysroot),
+        ("providers", _providers(inside), _providers(plan)),
+    ):
+        if a != b:
+            yield f"{what} {a!r} instead of {b!r}"
+    files = {file.path: file for file in plan.files}
+    for file in inside.files:
+        other = files.pop(file.path, None)
+        if other is None:
+            yield f"{file.path}: the plan to compare with does not have it"
+        else:
+            yield from (f"{file.path}: {text}" for text in _file(file, other))
+    yield from (f"{path}: is not in it" for path in files)
+
+
+def _providers(plan: Plan) -> list[str]:
+    return [f"{provider.kind} {provider.path}" for provider in plan.providers]
+
+
+def _file(inside: FilePlan, plan: FilePlan) -> Iterator[str]:
+    if inside.edit != plan.edit:
+        yield f"another edit: {inside.edit} instead of {plan.edit}"
+    if inside.closure != plan.closure:
+        yield "another closure"
