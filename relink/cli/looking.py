@@ -111,7 +111,7 @@ def diff(
     from relink.cli.terminal import print_json, show
     from relink.comparison import diff as compare
     from relink.comparison.reference import plan_anew, plan_of_file
-    from relink.planning import Options
+    from relink.options import Options
     from relink.report import diff_text
     from relink.wheel.limits import parse_limits
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relink.pipeline import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER
+from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import parse_record, render_record

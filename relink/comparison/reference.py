@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from relink.errors import UsageError
 from relink.loader.target import find_target
-from relink.pipeline import PLAN_MEMBER
-from relink.planning import Options, open_providers, plan_wheel
+from relink.options import Options
+from relink.planning import open_providers, plan_wheel
 from relink.plans.model import FilePlan, Plan, from_json
+from relink.provenance import PLAN_MEMBER
 from relink.reading import open_wheel
 from relink.report.saved import read_saved
 from relink.wheel.archive import WheelArchive

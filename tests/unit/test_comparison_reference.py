@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from relink import relink
 from relink.comparison import diff
 from relink.comparison.reference import Reference, plan_anew, plan_of_file
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
 from relink.errors import RelinkError, UsageError
-from relink.pipeline import PLAN_MEMBER, SBOM_MEMBER, json_bytes, relink
 from relink.plans.model import Plan, RpathChange, from_json, to_json
+from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, json_bytes
 from relink.report import diff_text
 from relink.report.diff_text import WheelDiff
 from relink.report.model import to_json as report_json

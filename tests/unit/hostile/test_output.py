@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
+from relink import relink
 from relink.elf.patchelf import find_patchelf
-from relink.pipeline import relink
 from relink.report.html.markup import tag
 from relink.text import escaped
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
