@@ -1,4 +1,4 @@
-"""Where the HTML pages of reports go, and writing them."""
+"""Where the files go that are written beside a result, and writing the HTML pages of reports."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ from relink.errors import UsageError
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["page_for", "write_page"]
+__all__ = ["file_for", "page_for", "write_page"]
 
 
 def page_for(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
-    """Return where the page of `wheel` goes; `wanted` is a file, or a directory where there are several wheels.
+    """Return where the page of `wheel` goes; see :func:`file_for`."""
+    return file_for("--report", wanted, wheels, wheel, ".html")
+
+
+def file_for(
+    option: str, wanted: Path | None, wheels: Sequence[Path], wheel: Path, suffix: str
+) -> Path | None:
+    """Return where what an option asks for about `wheel` goes; `wanted` is a file, or a directory where there are several wheels.
 
     :raises UsageError: there are several wheels, or nothing can be written there.
     """
     if wanted is None:
         return None
     if wanted.is_dir():
-        return wanted / f"{wheel.stem}.html"
+        return wanted / f"{wheel.stem}{suffix}"
     if len(wheels) > 1:
         raise UsageError(
-            f"--report {wanted}: one page shows one wheel; name a directory for those of {len(wheels)}"
+            f"{option} {wanted}: one file is about one wheel; name a directory for those of {len(wheels)}"
         )
     if not wanted.parent.is_dir():
-        raise UsageError(f"--report {wanted}: there is no directory {wanted.parent}; make it first")
+        raise UsageError(f"{option} {wanted}: there is no directory {wanted.parent}; make it first")
     return wanted
 
 

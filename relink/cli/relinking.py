@@ -39,7 +39,7 @@ from relink.cli.options import (
     Trust,
     Verbose,
 )
-from relink.cli.pages import page_for, write_page
+from relink.cli.pages import file_for, page_for, write_page
 from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
@@ -138,6 +138,16 @@ def run(
             rich_help_panel=SHOWN,
         ),
     ] = None,
+    statement: Annotated[
+        Path | None,
+        typer.Option(
+            "--statement",
+            metavar="FILE",
+            help="Write where the result comes from as an in-toto statement (SLSA provenance), to be signed; "
+            "a directory for several wheels.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -186,9 +196,10 @@ def run(
     from relink.report.model import to_json
 
     pages = [page_for(html, wheels, wheel) for wheel in wheels]
+    statements = [file_for("--statement", statement, wheels, wheel, ".intoto.json") for wheel in wheels]
     reports: list[Report] = []
     failures: list[RelinkError] = []
-    for wheel, page in zip(wheels, pages, strict=True):
+    for wheel, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet or as_json) as (on_stage, on_bytes):
                 report = relink(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
@@ -204,6 +215,13 @@ def run(
                 write_page(report, page)
                 if not (as_json or quiet):
                     show(f"report: {page}")
+        if place is not None and report.output is not None:
+            from relink.statement import make_statement, write_statement
+
+            with _collected(failures):
+                write_statement(make_statement(report, options), place)
+                if not (as_json or quiet):
+                    show(f"statement: {place}")
     if as_json:
         with _collected(failures):
             print_json([to_json(report) for report in reports], several=len(wheels) > 1)
@@ -231,6 +249,13 @@ def verify(
     trust: Trust = [],
     profile: ProfileName = None,
     sandbox: SandboxOption = SandboxMode.auto,
+    statement: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="First compare with what `relink WHEEL --statement FILE` wrote; its signature is not looked at.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Ask the real loader what it makes of every ELF file of a wheel, in a dry run and in a sandbox.
@@ -245,7 +270,8 @@ def verify(
     from relink.findings.model import has_errors
     from relink.options import Options
     from relink.plans.model import plain
-    from relink.report.text import verification_text
+    from relink.report.text import findings_text, verification_text
+    from relink.statement import check_statement
 
     options = Options(
         python=python,
@@ -255,7 +281,17 @@ def verify(
         profile=profile,
         sandbox=sandbox.value,
     )
+    differing = check_statement(statement, wheel) if statement is not None else []
+    if differing:  # the loader is not asked about a wheel that is not the one of the statement
+        if as_json:
+            facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
+            print_json([{"schema": "relink.verification/1", **facts}])
+        else:
+            show(*findings_text(differing, verbose=True))
+        raise typer.Exit(1)
     result = queries.verify_wheel(wheel, options)
+    if statement is not None and not as_json:
+        show(f"{statement}: agrees with the wheel; its signature was not looked at")
     if as_json:
         print_json([{"schema": "relink.verification/1", **plain(result)}])
     else:

@@ -78,6 +78,7 @@ TRIGGERS: dict[str, str] = {
     "RLK604": "tests/unit/sandbox/test_choice.py::test_gaps",
     "RLK605": "tests/unit/test_screening.py::test_nothing_is_written",
     "RLK606": "tests/unit/test_screening.py::test_trust",
+    "RLK620": "tests/unit/test_statement.py::test_what_the_statement_does_not_say[another wheel]",
     "RLK701": "tests/nix/test_store.py::test_a_prefix_that_is_no_store_path_adds_no_member",
     "RLK702": "tests/nix/test_store.py::test_roots_keep_what_a_wheel_names",
     "RLK703": "tests/nix/test_store.py::test_roots_that_cannot_be_made_are_an_error_of_their_own",
