@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relink.applying import target_of
 from relink.bounded_json import JSON_LIMIT
 from relink.elf.strings import library_names
 from relink.errors import UsageError
@@ -65,7 +64,7 @@ class VerifiedWheel:
 def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
     """Ask the target's loader about every ELF member of a wheel as it is, and compare with the simulation.
 
-    Where no target is given and the wheel was relinked, the target is the one that it was relinked for.
+    Where no target is given, the target is this machine's own; a wheel that was relinked for another one is not verified by it.
     """
     sandbox = find_sandbox(options.sandbox)
     with ExitStack() as stack:
@@ -73,7 +72,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         plan = read_plan(archive)
         named = options.python or options.interpreter or options.sysroot
         if plan is not None and not named:
-            target = target_of(plan)
+            target = _own_target(plan)
         else:
             target = find_target(
                 python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
@@ -96,6 +95,23 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         )
         findings = select(tuple(told), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
+
+
+def _own_target(plan: Plan) -> Target:
+    """Return this machine's own target, if the plan inside of a wheel is for its loader.
+
+    Whoever made the wheel wrote the plan: no program is run, and no root directory entered, because a wheel names it.
+
+    :raises UsageError: the plan is for another loader.
+    """
+    target, facts = find_target(), plan.target
+    if (facts.interpreter, facts.sysroot) == (target.interpreter, target.sysroot):
+        return target if facts.python is not None else find_target(interpreter=target.interpreter)
+    root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
+    raise UsageError(
+        f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because a wheel "
+        f"names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
+    )
 
 
 def _missing(result: Verification, situation: Situation, plan: Plan | None) -> Iterator[Finding]:

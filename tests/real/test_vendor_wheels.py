@@ -172,7 +172,7 @@ def test_onnxruntime_rocm_with_a_proved_substitution_and_a_proved_drop(
     assert "Provider_GetHost" in explained.message
 
     # The loader's own word: all inside the prefix, and one symbol open.
-    verified = verify_wheel(Path(report.output.path), Options())
+    verified = verify_wheel(Path(report.output.path), Options(interpreter=report.target.interpreter))
     found = verified.maps[member]
     assert found.missing == ()
     outside = [path for _, path in found.objects if not path.startswith((str(full_prefix), "$WHEEL"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from relink import queries
 from relink.errors import UsageError, WheelError
 from relink.library import relink
+from relink.loader.target import find_target
 from relink.options import Options
 from relink.queries import explain, inspect, read_plan, verify_wheel
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
-from tests.support.wheels import make_wheel
-from tests.support.works import MACHINE, OUTPUT, TAG, Works
+from tests.support.wheels import changed, make_wheel
+from tests.support.works import MACHINE, TAG, Works
 
 
 def test_inspect(works: Works, tmp_path: Path) -> None:
@@ -102,20 +104,29 @@ def test_variants_that_nothing_serves_are_no_error(works: Works, tmp_path: Path)
     assert "libamdhip64.so.5" in result.findings[0].message
 
 
-def test_verify_of_a_target_that_is_gone(works: Works, tmp_path: Path) -> None:
-    """The wheel went to another machine: the way out is told."""
-    relink(works.small(tmp_path), works.options(tmp_path / "out"))
-    output = tmp_path / "out" / OUTPUT
+@pytest.mark.parametrize("key", ["python", "interpreter", "sysroot"])
+def test_no_program_is_run_because_a_wheel_names_it(works: Works, tmp_path: Path, key: str) -> None:
+    """The plan inside of a wheel was written by its maker: a Python, a loader or a root directory in it is not the user's."""
+    report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
+    assert report.output is not None
+    output, name = Path(report.output.path), "demo-1.0+rocm7.2.4.dist-info/relink.json"
     with WheelArchive(output) as archive:
-        plan = read_plan(archive)
-        content = {name: archive.read(name) for name in archive.members if "dist-info" not in name}
-        recorded = archive.read("demo-1.0+rocm7.2.4.dist-info/relink.json")
-    assert plan is not None
-    assert plan.target.python is not None
-    moved = recorded.replace(plan.target.python.encode(), b"/gone/python")
-    files: dict[str, bytes | Path] = {**content, "demo-1.0.dist-info/relink.json": moved}
-    with pytest.raises(UsageError, match=r"relinked for a loader that is not here.*--python"):
-        verify_wheel(works.wheel(tmp_path / "moved", files), Options())
+        plan = json.loads(archive.read(name))
+    canary = tmp_path / "ran"
+    shutil.copy(report.target.interpreter, tmp_path / "ld.so")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    program.chmod(0o755)
+    plan["target"][key] = str(
+        {"python": program, "interpreter": tmp_path / "ld.so", "sysroot": tmp_path}[key]
+    )
+    forged = changed(output, tmp_path / "forged", {name: json.dumps(plan).encode()})
+    if key == "python":
+        assert verify_wheel(forged, Options()).target.python == find_target().python
+    else:
+        with pytest.raises(UsageError, match=r"relinked for another loader.*name it: --interpreter"):
+            verify_wheel(forged, Options())
+    assert not canary.exists()
 
 
 def test_the_demo_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_vendors_wheel(works: Works, tmp_path: Path) -> None:
     assert result.maps["demo/a.so"].missing == ("libhip.so.7",)
 
 
-def test_the_target_is_the_one_it_was_relinked_for(works: Works, tmp_path: Path) -> None:
+def test_the_target_is_this_machines_own(works: Works, tmp_path: Path) -> None:
     interpreter = find_target().interpreter
     for options, python in (
         (works.options(tmp_path / "python"), find_target().python),
