@@ -109,8 +109,8 @@ def _own_target(plan: Plan) -> Target:
         return target if facts.python is not None else find_target(interpreter=target.interpreter)
     root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
     raise UsageError(
-        f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because a wheel "
-        f"names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
+        f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because "
+        f"a wheel names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
     )
 
 
