@@ -538,9 +538,9 @@ def test_lies_are_problems_and_end_quickly(lie: str) -> None:
     data = made.build()
     if lie == "dynamic without end":
         data = data[:-16]
-    start = time.perf_counter()
+    start = time.process_time()
     table = read_symbols(data)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert any(problem in p for p in table.problems), table.problems
 
 
@@ -559,9 +559,9 @@ def test_a_chain_of_names_without_end(table: str) -> None:
         )
     else:
         made = Handmade(words={(table, 88): 8}, tails={table: struct.pack("<II", 1, 8) * 200_000})
-    start = time.perf_counter()
+    start = time.process_time()
     found = read_symbols(made.build())
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert any("more than 32768" in p for p in found.problems), found.problems
 
 
@@ -599,9 +599,9 @@ def test_overlapping_names_cost_no_more_than_their_table() -> None:
     size = base + len(body)
     loads = struct.pack("<IIQQQQQQ", 1, 4, 0, 0x40000, 0, size, size, 8)
     loads += struct.pack("<IIQQQQQQ", 2, 4, dynamic, 0x40000 + dynamic, 0, 96, 96, 8)
-    start = time.perf_counter()
+    start = time.process_time()
     table = read_symbols(head + loads + body)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert any("overlap" in p for p in table.problems), table.problems
 
 
@@ -643,10 +643,10 @@ def test_flipped_bytes(small: bytes, flips: list[tuple[float, int]], made: Handm
     data = bytearray(made.build() if made else small)
     for place, value in flips:
         data[int(place * len(data))] = value
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.suppress(ElfError):
         read_symbols(data)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 # check_match
