@@ -16,9 +16,10 @@ import pytest
 from relink.elf.image import read_image
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.readers import KNOWN, REFUSED, answers, differing, mutated, sound, unexplained
+from tests.support.amount import amount
 from tests.support.elf_builder import Import, Library, build
 
-ORDINARY = 800
+ORDINARY = amount(800)
 LONG = int(os.environ.get("RELINK_FUZZ_EXAMPLES", "100000"))
 BATCH = 5_000  # files of one test
 

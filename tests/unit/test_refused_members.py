@@ -142,7 +142,11 @@ def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest
         calls.append(str(arguments[2]))
         if len(calls) == 1:
             return subprocess.Popen(
-                ["sleep", "99"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                ["sleep", "99"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
             )
         return started(*arguments)  # type: ignore[arg-type]
 

@@ -123,8 +123,9 @@ def test_the_network_is_refused() -> None:
 
 
 def test_local_sockets_are_not(tmp_path: Path) -> None:
-    with inside() as refused, socket.socket(socket.AF_UNIX) as ours:
+    with inside() as refused, socket.socket(socket.AF_UNIX) as ours, socket.socket() as loopback:
         ours.bind(str(tmp_path / "s"))
+        loopback.bind(("127.0.0.1", 0))
     assert refused == []
 
 
