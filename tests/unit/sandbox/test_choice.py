@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,21 @@ def test_the_next_best_is_taken(words: list[str], kind: str) -> None:
     if reason := why_not(kind):
         pytest.skip(f"{kind}: {reason}")
     assert kind_in(words) == kind
+
+
+HAS = {
+    "bubblewrap": ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"],
+    "namespaces": ["unshare", "--map-root-user", "--mount", "--net", "true"],
+    "landlock": [sys.executable, "-c", "import ctypes; exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 1)"],
+}
+
+
+@pytest.mark.parametrize("kind", HAS)
+def test_what_the_machine_has_works(kind: str) -> None:
+    """Or a kind that was broken here would only be skipped by the other tests, since it is tried before it is taken."""
+    if shutil.which(HAS[kind][0]) is None or subprocess.run(HAS[kind], check=False).returncode:
+        pytest.skip("the machine does not have it")
+    assert why_not(kind) is None
 
 
 def test_namespaces_of_its_own_where_there_is_no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
