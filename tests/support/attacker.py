@@ -14,7 +14,7 @@ from pathlib import Path
 
 from relink.sandbox import Limits, Sandbox
 
-__all__ = ["ATTACKS", "SOURCE", "main", "outcomes"]
+__all__ = ["ATTACKS", "NETWORK", "SOURCE", "main", "outcomes"]
 
 ATTACKS = {
     "read": "read a file",
@@ -50,6 +50,9 @@ ATTACKS = {
     "environment": "find relink's environment",
 }
 """What is tried, and what the documentation calls it."""
+
+NETWORK = ("tcp", "udp")
+"""Those that need sockets on the loopback device to attack."""
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -206,11 +209,12 @@ _LIMITS = Limits(seconds=5, data=64 << 20, addresses=256 << 20, file=1 << 20)
 _AS_PATCHELF = ("write-given", "write-other", "create-other")
 
 
-def outcomes(program: Path, place: Path, sandbox: Sandbox) -> dict[str, str]:
+def outcomes(program: Path, place: Path, sandbox: Sandbox, *, network: bool = False) -> dict[str, str]:
     """Try everything; return ``refused`` or ``open`` by attack.
 
     :param program: :data:`SOURCE`, compiled.
     :param place: an empty directory, for what is attacked.
+    :param network: try those of :data:`NETWORK` and no others, or else all others.
     """
     found = {}
     with (
@@ -221,14 +225,16 @@ def outcomes(program: Path, place: Path, sandbox: Sandbox) -> dict[str, str]:
         subprocess.Popen(["sleep", "600"]) as victim,
     ):
         try:
-            tcp.bind(("127.0.0.1", 0))
-            udp.bind(("127.0.0.1", 0))
+            if network:
+                tcp.bind(("127.0.0.1", 0))
+                tcp.listen()
+                udp.bind(("127.0.0.1", 0))
             unix.bind(str(place / "socket"))
             hidden = f"relink-test-{os.getpid()}"
             abstract.bind(f"\0{hidden}")
-            for one in (tcp, unix, abstract):
+            for one in (unix, abstract):
                 one.listen()
-            ports = {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]}
+            ports = {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]} if network else {}
             new = str(place / "new")
             names = {
                 "write-given": str(place / "given"),
@@ -238,7 +244,7 @@ def outcomes(program: Path, place: Path, sandbox: Sandbox) -> dict[str, str]:
                 "abstract": hidden,
                 "proc": f"/proc/{victim.pid}/oom_score_adj",
             }
-            for attack in ATTACKS:
+            for attack in (name for name in ATTACKS if (name in NETWORK) == network):
                 given, other = place / "given", place / "other"
                 for path in (given, other):
                     path.write_text("0")
@@ -259,9 +265,10 @@ def outcomes(program: Path, place: Path, sandbox: Sandbox) -> dict[str, str]:
 
 
 def main() -> None:
-    """PROGRAM PLACE KIND: print the outcomes as JSON."""
-    program, place, kind = sys.argv[1:]
-    sys.stdout.write(json.dumps(outcomes(Path(program), Path(place), Sandbox(kind))))
+    """PROGRAM PLACE KIND [network]: print the outcomes as JSON."""
+    program, place, kind, *network = sys.argv[1:]
+    found = outcomes(Path(program), Path(place), Sandbox(kind), network=bool(network))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
 from relink.sandbox import KINDS, OFF, Limits, Sandbox, status_of, stop, why_not
-from tests.support.attacker import ATTACKS, SOURCE, outcomes
+from tests.support.attacker import ATTACKS, NETWORK, SOURCE, outcomes
 from tests.support.cc import cc, shared
 
 ROOT = Path(__file__).parents[3]
@@ -39,8 +39,9 @@ def clear(kind: str, found: Mapping[str, str]) -> dict[str, str]:
     return {attack: said for attack, said in found.items() if kind != "limits" or attack not in MAYBE}
 
 
-def expected(kind: str) -> dict[str, str]:
-    return clear(kind, {attack: "open" if attack in GAPS[kind] else "refused" for attack in ATTACKS})
+def expected(kind: str, *, network: bool) -> dict[str, str]:
+    tried = [attack for attack in ATTACKS if (attack in NETWORK) == network]
+    return clear(kind, {attack: "open" if attack in GAPS[kind] else "refused" for attack in tried})
 
 
 def table() -> list[str]:
@@ -96,13 +97,21 @@ def begun(attacker: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         stop(process)
 
 
-def test_what_it_refuses(sandbox: Sandbox, attacker: Path, tmp_path: Path) -> None:
-    assert clear(sandbox.kind, outcomes(attacker, tmp_path, sandbox)) == expected(sandbox.kind)
+WITHOUT_OR_WITH_NETWORK = pytest.mark.parametrize(
+    "network", [pytest.param(False, id="local"), pytest.param(True, id="network", marks=pytest.mark.network)]
+)
 
 
-def test_without_a_sandbox_each_attack_works(attacker: Path, tmp_path: Path) -> None:
+@WITHOUT_OR_WITH_NETWORK
+def test_what_it_refuses(sandbox: Sandbox, attacker: Path, tmp_path: Path, network: bool) -> None:
+    found = clear(sandbox.kind, outcomes(attacker, tmp_path, sandbox, network=network))
+    assert found == expected(sandbox.kind, network=network)
+
+
+@WITHOUT_OR_WITH_NETWORK
+def test_without_a_sandbox_each_attack_works(attacker: Path, tmp_path: Path, network: bool) -> None:
     """Or the others would show nothing. An open file there cannot be, and limits depend on who runs this."""
-    found = outcomes(attacker, tmp_path, OFF)
+    found = outcomes(attacker, tmp_path, OFF, network=network)
     same = {"descriptors", "environment", "raise", "core", "io_uring", "namespace", "ptrace"}
     assert {attack for attack, said in found.items() if said != "open"} <= same
 
@@ -149,8 +158,9 @@ def user() -> User:
     return User()
 
 
+@WITHOUT_OR_WITH_NETWORK
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_it_refuses_to_a_user(kind: str, attacker: Path, user: User) -> None:
+def test_what_it_refuses_to_a_user(kind: str, attacker: Path, user: User, network: bool) -> None:
     place = Path(user.run("mktemp", "-d").stdout.strip())
     program = place / "attacker"
     shutil.copy(attacker, program)
@@ -162,12 +172,13 @@ def test_what_it_refuses_to_a_user(kind: str, attacker: Path, user: User) -> Non
         assert run.returncode == 0, run.stderr
         if run.stdout.strip():
             pytest.skip(f"{kind}: {run.stdout.strip()}")
-        run = user.run(user.python, "-m", "tests.support.attacker", str(program), str(place), kind)
+        words = [str(program), str(place), kind, *(["network"] if network else [])]
+        run = user.run(user.python, "-m", "tests.support.attacker", *words)
         assert run.returncode == 0, run.stderr
     finally:
         shutil.rmtree(place)
     found = json.loads(run.stdout)
-    assert clear(kind, found) == expected(kind)
+    assert clear(kind, found) == expected(kind, network=network)
 
 
 def test_files_are_read_only_without_the_filter_too(
