@@ -122,8 +122,6 @@ def wrong_segments(segments: list[Segment], kind: int, size: int) -> Iterator[Re
             yield Refusal(where, "ends past the end of the file")
         if load.file_size > load.memory_size:
             yield Refusal(where, "is larger in the file than in memory")
-        if (load.address - load.offset) % page:
-            yield Refusal(where, "has an address and an offset that differ by a part of a page")
         highest = _HIGHEST_FIXED if kind == _ET_EXEC else _HIGHEST
         if load.span[1] > highest:
             yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")

@@ -19,6 +19,7 @@ from relink.loader.scan import Refusal, scan
 from relink.loader.target import Target, find_target
 from relink.options import Options
 from relink.queries import VerifiedWheel, verify_wheel
+from relink.sandbox import Sandbox
 from tests.support.cc import shared
 from tests.support.elf_attacks import FAR, audited, jumping, moved, rewritten
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export
@@ -167,12 +168,12 @@ def test_a_refused_member_lies_where_no_loader_finds_it(
     seen: list[str] = []
 
     def noted(
-        target: Target, programs: Sequence[tuple[str, Sequence[str]]]
+        target: Target, programs: Sequence[tuple[str, Sequence[str]]], sandbox: Sandbox | None
     ) -> AbstractContextManager[Iterator[LoaderMap]]:
         paths = [path for program, preloads in programs for path in (program, *preloads)]
         (directory,) = {os.path.dirname(path) for path in paths if path.endswith("/demo/plain.so")}
         seen.extend(os.listdir(directory))
-        return dry_runs(target, programs)
+        return dry_runs(target, programs, sandbox)
 
     monkeypatch.setattr("relink.verification.dry_runs", noted)
     members: dict[str, bytes | Path] = {"demo/jumping.so": hostile(tmp_path), "demo/plain.so": works.plain}

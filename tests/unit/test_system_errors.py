@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import os
 import re
@@ -20,6 +19,7 @@ from relink.errors import MachineError, ProviderError
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
+from relink.sandbox import Sandbox
 from relink.system_errors import is_trouble, raise_trouble, trouble_in
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
@@ -63,9 +63,7 @@ def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, name: str, call: str) -> list[str]:
     """Let one call of the system fail for what is called `name`; returns the paths for which it did."""
-    module: Any = {"open": builtins, "stat": os, "scandir": os, "os_open": os}[call]
-    attribute = {"os_open": "open"}.get(call, call)
-    real: Callable[..., Any] = getattr(module, attribute)
+    real: Callable[..., Any] = getattr(os, call)
     failed: list[str] = []
 
     def fail(path: Any, *more: Any, **named: Any) -> Any:
@@ -74,7 +72,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, name: str, call: str) 
             raise OSError(number, os.strerror(number), str(path))
         return real(path, *more, **named)
 
-    monkeypatch.setattr(module, attribute, fail)
+    monkeypatch.setattr(os, call, fail)
     return failed
 
 
@@ -83,7 +81,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, name: str, call: str) 
     ("name", "call"),
     [
         ("libhip.so.7", "stat"),
-        ("libhip.so.7", "os_open"),
         ("libhip.so.7", "open"),
         ("libdeep.so.1", "open"),
         ("lib", "scandir"),
@@ -137,7 +134,7 @@ def test_directories_that_may_not_be_read(
 def test_the_loaders_own_answer(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ran out of files where relink did not."""
 
-    def started(_target: object, _program: str, _preloads: object) -> subprocess.Popen[str]:
+    def started(*_: object) -> subprocess.Popen[str]:
         said = "/x: error while loading shared libraries: libhip.so.7: cannot open shared object file: Too many open files"
         words = ["sh", "-c", f"echo '{said}' >&2; exit 127"]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -152,14 +149,10 @@ def test_a_loader_that_cannot_be_started(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel, options = works.small(tmp_path), works.options(tmp_path / "out")
-    real = subprocess.Popen
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    def refuse(words: list[str], *more: Any, **named: Any) -> Any:
-        if "LD_TRACE_LOADED_OBJECTS" in (named.get("env") or {}):
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return real(words, *more, **named)
-
-    monkeypatch.setattr("relink.loader.dryrun.subprocess.Popen", refuse)
+    monkeypatch.setattr(Sandbox, "start", refuse)
     with pytest.raises(MachineError, match="no more processes or threads can be started"):
         relink(wheel, options)
     assert not (tmp_path / "out").exists()
