@@ -14,6 +14,7 @@ from relink.errors import UsageError
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import open_providers, plan_wheel
+from relink.plans.embedded import embedded
 from relink.plans.model import FilePlan, Plan, from_json
 from relink.provenance import PLAN_MEMBER
 from relink.reading import open_wheel
@@ -27,7 +28,7 @@ _LARGEST = 256 << 20  # bytes of a saved plan; that of the largest known wheel h
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A plan that does not come from the new wheel, and where it does come from, for the verdict.
+    """A plan that does not come from the new wheel, as it would lie in a wheel, and where it does come from, for the verdict.
 
     :ivar plan: its `output` is empty where that is not known (a dry run's report): the new wheel's name is then not judged.
     """
@@ -57,12 +58,12 @@ def plan_of_file(path: Path) -> Reference:
     text = content.decode("utf-8", "replace")
     report, is_plan = read_saved(text, str(path))
     if is_plan:
-        return Reference(from_json(text), str(path))
+        return Reference(embedded(from_json(text)), str(path))
     output = PurePosixPath(report.output.path).name if report.output else ""
     plan = Plan(
         report.wheel, output, report.target, report.providers, report.files, report.findings, report.loads
     )
-    return Reference(plan, str(path))
+    return Reference(embedded(plan), str(path))
 
 
 def plan_anew(old: Path, options: Options) -> Reference:
@@ -75,7 +76,9 @@ def plan_anew(old: Path, options: Options) -> Reference:
         providers = open_providers(options, target)
         wheel = open_wheel(old, stack, target, options.limits)
         plan = plan_wheel(wheel, target, providers, options).plan
-    return Reference(plan, "made anew for " + ", ".join(provider.path for provider in plan.providers))
+    return Reference(
+        embedded(plan), "made anew for " + ", ".join(provider.path for provider in plan.providers)
+    )
 
 
 def same_wheel(reference: Reference, before: WheelArchive) -> None:
