@@ -292,7 +292,11 @@ def differences(
         for number, (ours, theirs) in enumerate(zip_longest(needs, other.needs))
     ]
     return [
-        f"{word}: relink has {ours!r}, pyelftools reads {theirs!r}"
+        f"{word}: relink has {_shown(ours)}, pyelftools reads {_shown(theirs)}"
         for word, ours, theirs in fields
         if ours != theirs
     ]
+
+
+def _shown(fact: object) -> str:
+    return "nothing" if fact is None else repr(fact)

@@ -149,6 +149,7 @@ def test_a_loader_that_cannot_be_started(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel, options = works.small(tmp_path), works.options(tmp_path / "out")
+
     def refuse(*_: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
