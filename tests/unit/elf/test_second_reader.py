@@ -70,8 +70,8 @@ PLANNED: dict[str, tuple[dict[str, Any], str]] = {
     "another order": ({"needed": ("libb.so.1", "liba.so.1")}, "NEEDED: "),
     "one NEEDED less": ({"needed": ("liba.so.1",)}, "NEEDED: "),
     "a RUNPATH": ({"runpath": "/q"}, "RUNPATH: relink has '/q', pyelftools reads '/p'"),
-    "no RUNPATH": ({"runpath": None}, "RUNPATH: relink has None, pyelftools reads '/p'"),
-    "a RPATH instead": ({"runpath": None, "rpath": "/p"}, "RPATH: relink has '/p', pyelftools reads None"),
+    "no RUNPATH": ({"runpath": None}, "RUNPATH: relink has nothing, pyelftools reads '/p'"),
+    "a RPATH instead": ({"runpath": None, "rpath": "/p"}, "RPATH: relink has '/p', pyelftools reads nothing"),
     "a soname": ({"soname": "liby.so.1"}, "the soname: relink has 'liby.so.1', pyelftools reads 'libx.so.1'"),
     "an interpreter": (
         {"interpreter": "/ld"},
