@@ -14,7 +14,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.options import Options
 from relink.pipeline import carry_out
-from relink.planning import PlannedWheel, situation_of
+from relink.planning import PlannedWheel, context_of
 from relink.plans.basis import changes_since
 from relink.plans.embedded import ANY_PYTHON
 from relink.plans.model import Plan
@@ -66,7 +66,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
             read = read_wheel(contents, target)
-            situation = situation_of(read, target, (), options)
+            context = context_of(read, target, (), options)
             edits = {file.path: file.edit for file in plan.files}
             if unknown := sorted(edits.keys() - read.images.keys()):
                 raise UsageError("the plan names files that the wheel does not have", unknown)
@@ -77,7 +77,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
         planned = PlannedWheel(
             plan,
             parse_wheel_name(plan.output),
-            replace(situation, images=images),
+            replace(context, images=images),
             Tables(Files(target.sysroot), read.tables),
             None,
         )

@@ -23,7 +23,7 @@ from relink.errors import TargetError
 from relink.loader.dryrun import Refusal, dry_run, refusal
 from relink.loader.files import resolve_inside
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import Situation, own_libc
+from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
 from relink.wheel.atomic import working_directory
@@ -43,7 +43,7 @@ _LARGE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the addres
 class Place:
     """The temporary directory, and whether the loader maps anything from there: seen with a library that is known to be good."""
 
-    situation: Situation
+    context: ResolveContext
     sandbox: Sandbox | None = None
     good: bool | None = None
 
@@ -53,9 +53,9 @@ class Place:
         :raises MachineError: it has too little memory, or the like.
         :raises TargetError: it maps nothing from the temporary directory.
         """
-        situation = self.situation
-        subject = f"{situation.target.interpreter}: the loader could not be asked"
-        size = _span(situation.files.open(refused.path).image) if refused.path else 0
+        context = self.context
+        subject = f"{context.target.interpreter}: the loader could not be asked"
+        size = _span(context.files.open(refused.path).image) if refused.path else 0
         trouble = trouble_in(refused.reason, subject)
         if trouble is None and refused.reason.startswith(_NOT_MAPPED) and _is_limited():
             trouble = trouble_in(
@@ -67,18 +67,18 @@ class Place:
             self.good = self._maps_the_c_library()
 
     def _maps_the_c_library(self) -> bool:
-        situation = self.situation
-        libc = own_libc(situation)
+        context = self.context
+        libc = own_libc(context)
         if libc is None:
             return True
-        path = posixpath.join(situation.layout.root, "relink-probe", posixpath.basename(libc))
-        host = Path(resolve_inside(situation.target.sysroot, path))
+        path = posixpath.join(context.layout.root, "relink-probe", posixpath.basename(libc))
+        host = Path(resolve_inside(context.target.sysroot, path))
         host.parent.mkdir(exist_ok=True)
-        shutil.copyfile(situation.files.host(libc), host)
-        refused = refusal(dry_run(situation.target, path, sandbox=self.sandbox))
+        shutil.copyfile(context.files.host(libc), host)
+        refused = refusal(dry_run(context.target, path, sandbox=self.sandbox))
         if refused is None:
             return True
-        directory = posixpath.dirname(situation.layout.root)
+        directory = posixpath.dirname(context.layout.root)
         raise TargetError(
             f"{directory}: the loader may not map files from there, not even its own C library ({refused.reason}); "
             "set TMPDIR to where programs may be run"
@@ -90,27 +90,27 @@ def _is_limited() -> bool:
 
 
 @contextmanager
-def laid_out(situation: Situation) -> Iterator[Layout]:
+def laid_out(context: ResolveContext) -> Iterator[Layout]:
     """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
 
     :raises OSError: there is no room for it.
     """
-    sysroot = situation.target.sysroot
+    sysroot = context.target.sysroot
     with working_directory(Path(_directory(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        yield Layout(root, situation.layout.python)
+        yield Layout(root, context.layout.python)
 
 
 def extract(
     chunks: Iterable[Buffer],
-    situation: Situation,
+    context: ResolveContext,
     layout: Layout,
     member: str,
     cuts: Sequence[Cut],
 ) -> None:
     """Write a file with holes in place of its cuts."""
-    path = Path(resolve_inside(situation.target.sysroot, layout.path_of(member)))
+    path = Path(resolve_inside(context.target.sysroot, layout.path_of(member)))
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         end = 0
@@ -123,7 +123,7 @@ def extract(
                     at = min(end, cut.stop)
                     file.seek(at)
             file.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
-    path.chmod(0o755 if situation.images[member].interpreter else 0o644)
+    path.chmod(0o755 if context.images[member].interpreter else 0o644)
 
 
 def _directory(sysroot: str) -> str:
@@ -138,9 +138,9 @@ def _directory(sysroot: str) -> str:
     return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
 
 
-def room(situation: Situation, path: str) -> str:
+def room(context: ResolveContext, path: str) -> str:
     """Say how much of the address space a file asks for, if that is more than any library needs."""
-    size = _span(situation.files.open(path).image)
+    size = _span(context.files.open(path).image)
     return f" (its segments take {size} bytes of the address space)" if size > _LARGE else ""
 
 

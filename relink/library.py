@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relink.report.diff_text import WheelDiff
     from relink.report.inspection import Inspection
     from relink.report.model import Report
-    from relink.report.tree import Explained
+    from relink.report.tree import DependencyTree
 
 __all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "verify"]
 
@@ -109,7 +109,7 @@ def inspect(wheel: Path | str, options: Options | None = None) -> Inspection:
     return queries.inspect(Path(wheel), options.limits if options else None)
 
 
-def explain(wheel: Path | str, options: Options | None = None) -> tuple[Explained, ...]:
+def explain(wheel: Path | str, options: Options | None = None) -> tuple[DependencyTree, ...]:
     """Return what loading each ELF member of a wheel maps once it is relinked.
 
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.

@@ -109,8 +109,8 @@ def _verified(
 
     They have their names in the output: a new version renames the directory X-VERSION.data.
     """
-    archive, situation = wheel.archive, planned.situation
-    names = {name: output_path(archive, planned.output, name) for name in situation.images}
+    archive, context = wheel.archive, planned.context
+    names = {name: output_path(archive, planned.output, name) for name in context.images}
     originals = {new: name for name, new in names.items()}
     gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
     gaps |= {name: file.edited.cuts for name, file in edits.items()}
@@ -127,7 +127,7 @@ def _verified(
         planned.plan.output,
         content,
         [names[file.path] for file in planned.plan.files if file.changed],
-        replace(situation, images={names[name]: image for name, image in situation.images.items()}),
+        replace(context, images={names[name]: image for name, image in context.images.items()}),
         {names[name]: found for name, found in gaps.items()},
         planned.tables,
         sandbox,

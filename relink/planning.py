@@ -24,15 +24,15 @@ from relink.providers.prefix import Provider, default_prefixes
 from relink.reading import Wheel
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import Situation
+from relink.resolve.strategy import ResolveContext
 from relink.rocm.advice import with_hints
 from relink.wheel.naming import WheelName, relinked
 
 __all__ = [
     "PlannedWheel",
+    "context_of",
     "open_providers",
     "plan_wheel",
-    "situation_of",
     "target_facts",
 ]
 
@@ -42,14 +42,14 @@ class PlannedWheel:
     """A plan with what carrying it out needs beside it.
 
     :ivar output: the name of the wheel that the plan leads to.
-    :ivar situation: what was decided from, with the images as they will be.
+    :ivar context: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
     """
 
     plan: Plan
     output: WheelName
-    situation: Situation
+    context: ResolveContext
     tables: Tables
     isa: Mapping[str, Any] | None
 
@@ -82,11 +82,13 @@ def _pair(text: str) -> tuple[str, str]:
     return old, new
 
 
-def situation_of(wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options) -> Situation:
+def context_of(
+    wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options
+) -> ResolveContext:
     """Return what decisions about a wheel are made from."""
     name = wheel.archive.name
     layout = Layout(python=_python_version(name))
-    return Situation(
+    return ResolveContext(
         target=target,
         files=Files(target.sysroot),
         providers=tuple(providers),
@@ -114,8 +116,8 @@ def plan_wheel(
     """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing."""
     archive = wheel.archive
     name = archive.name
-    decisions = decide(situation_of(wheel, target, providers, options), wheel.tables)
-    situation = decisions.situation
+    decisions = decide(context_of(wheel, target, providers, options), wheel.tables)
+    context = decisions.context
     findings = [*wheel.findings, *decisions.findings]
     output = name
     if any(file.changed for file in decisions.files):
@@ -130,7 +132,7 @@ def plan_wheel(
         providers,
         gpus,
         sysroot=target.sysroot,
-        profile=situation.profile,
+        profile=context.profile,
         release=(name.distribution, name.version.public),
         allow_gap=options.allow_isa_gap,
         dlopened=dlopened_libraries(decisions),
@@ -156,10 +158,10 @@ def plan_wheel(
             for provider in providers
         ),
         files=decisions.files,
-        findings=select(tuple(with_hints(findings, situation.profile)), options.select, options.ignore),
+        findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=decisions.loads,
     )
-    return PlannedWheel(plan, output, situation, decisions.tables, gpu.block)
+    return PlannedWheel(plan, output, context, decisions.tables, gpu.block)
 
 
 def target_facts(target: Target) -> TargetFacts:

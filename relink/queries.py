@@ -21,16 +21,16 @@ from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
 from relink.options import Options, trusted
-from relink.planning import open_providers, plan_wheel, situation_of, target_facts
+from relink.planning import context_of, open_providers, plan_wheel, target_facts
 from relink.plans.model import Plan, TargetFacts, from_json
 from relink.profiles import Profile
 from relink.provenance import PLAN_MEMBER
 from relink.providers.nix_store import loader_in, store_path
 from relink.reading import open_wheel
 from relink.report.inspection import Inspection, elf_facts
-from relink.report.tree import Explained
+from relink.report.tree import DependencyTree
 from relink.resolve.decide import decide
-from relink.resolve.strategy import Situation
+from relink.resolve.strategy import ResolveContext
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
 from relink.sandbox import find_sandbox, sandbox_findings
 from relink.starting_profile import starting_profile
@@ -78,20 +78,20 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
                 python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
             )
         wheel = open_wheel(path, stack, target)
-        situation = situation_of(wheel, target, (), options)
+        context = context_of(wheel, target, (), options)
         cuts = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(
             archive.path.name,
             archive.chunks,
             list(wheel.images),
-            situation,
+            context,
             cuts,
             sandbox=sandbox,
             trust=trusted(options),
         )
-        missing = _missing(result, situation, plan)
+        missing = _missing(result, context, plan)
         told = with_hints(
-            (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), situation.profile
+            (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), context.profile
         )
         findings = select(tuple(told), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
@@ -114,33 +114,31 @@ def _own_target(plan: Plan) -> Target:
     )
 
 
-def _missing(result: Verification, situation: Situation, plan: Plan | None) -> Iterator[Finding]:
+def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
     """What the loader did not find: an error, unless it was allowed when the wheel was relinked, or no variant needs it."""
     allowed = {found.subject for found in plan.findings if found.code == "RLK102"} if plan else set()
     by_soname: dict[str, list[str]] = {}
     for member, found in result.maps.items():
-        if found.missing and situation.profile.is_variant(member):
+        if found.missing and context.profile.is_variant(member):
             names = ", ".join(dict.fromkeys(found.missing))
             text = f"the loader does not find {names}"
-            yield finding("RLK103", member, text, profile=situation.profile.name)
+            yield finding("RLK103", member, text, profile=context.profile.name)
             continue
         for name in dict.fromkeys(found.missing):
             by_soname.setdefault(name, []).append(member)
-    early = {
-        situation.images[item].soname: item for item in situation.profile.preload if item in situation.images
-    }
+    early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}
     for name, members in by_soname.items():
         code = "RLK102" if name in allowed else "RLK101"
         text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
         if name in early:
             text += f" by itself, and the package loads {early[name]} before"
-            yield finding("RLK115", name, text, profile=situation.profile.name)
+            yield finding("RLK115", name, text, profile=context.profile.name)
             continue
         yield finding(
             code,
             name,
             text,
-            missing_remedy(name, situation.distribution, situation.providers) if code == "RLK101" else None,
+            missing_remedy(name, context.distribution, context.providers) if code == "RLK101" else None,
         )
 
 
@@ -175,7 +173,7 @@ def inspect(path: Path, limits: Limits | None = None) -> Inspection:
         )
 
 
-def explain(path: Path, options: Options) -> tuple[Explained, ...]:
+def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
     """Return what loading each ELF member of a wheel maps once it is relinked, as :mod:`relink.report.tree` draws it.
 
     The GPU code is not looked at: it has no part in who loads whom.
@@ -186,16 +184,18 @@ def explain(path: Path, options: Options) -> tuple[Explained, ...]:
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
         providers = open_providers(options, target)
         wheel = open_wheel(path, stack, target, options.limits)
-        decisions = decide(situation_of(wheel, target, providers, options), wheel.tables)
-    situation = decisions.situation
+        decisions = decide(context_of(wheel, target, providers, options), wheel.tables)
+    context = decisions.context
     closures = {file.path: decisions.outcomes[file.path].closure for file in decisions.files}
     lost = {edge.soname for closure in closures.values() for edge in closure.missing}
     sources = {
         soname: where
         for soname in lost
-        if (where := where_to_get(soname, situation.distribution, situation.providers))
+        if (where := where_to_get(soname, context.distribution, context.providers))
     }
-    return tuple(Explained(file, closures[file.path], situation.layout, sources) for file in decisions.files)
+    return tuple(
+        DependencyTree(file, closures[file.path], context.layout, sources) for file in decisions.files
+    )
 
 
 def new_profile(path: Path, limits: Limits | None = None) -> str:
@@ -238,14 +238,14 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
     with ExitStack() as stack:
         target = _nix_target(options)
         wheel = open_wheel(path, stack, target)
-        situation = situation_of(wheel, target, (), options)
+        context = context_of(wheel, target, (), options)
         subject = Subject(
             archive=wheel.archive,
             images=wheel.images,
             tables=wheel.tables,
             codes=wheel.codes,
-            layout=situation.layout,
-            profile=situation.profile,
+            layout=context.layout,
+            profile=context.profile,
             target=target,
             url=url,
             major=major,

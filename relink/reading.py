@@ -17,7 +17,7 @@ from relink.gpu import DeviceCode, NotedSource, read_device_code
 from relink.loader.target import Target
 from relink.progress import Count, OnBytes
 from relink.providers.platform import manylinux_tag, satisfies_tag
-from relink.text import some
+from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.metadata import check_metadata, read_metadata
@@ -103,7 +103,9 @@ def read_wheel(
             tables[name] = read_symbols(content)
             # Without its symbols nothing could be said about what it binds to.
             if problems := tables[name].problems:
-                findings.append(finding("RLK506", name, f"damaged symbol tables ({some(problems)})"))
+                findings.append(
+                    finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
+                )
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
             if gaps := _gaps(content, image):

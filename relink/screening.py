@@ -15,7 +15,7 @@ from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject, trace
 from relink.loader.scan import Refusal, scan
 from relink.loader.search import Environment
-from relink.resolve.strategy import Situation, matches_library
+from relink.resolve.strategy import ResolveContext, matches_library
 
 __all__ = ["Scenario", "Screened", "screen"]
 
@@ -37,7 +37,7 @@ class Screened:
 class _Files:
     """What has been scanned: by identity what is wrong with a file, and which file that is."""
 
-    situation: Situation
+    context: ResolveContext
     refusals: dict[tuple[object, ...], tuple[Refusal, ...]] = field(default_factory=dict)
     shown: dict[tuple[object, ...], tuple[str, str]] = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class _Files:
         known = self.refusals.get(identity)
         if known is None:
             try:
-                with map_file(self.situation.files.host(path)) as buffer:
+                with map_file(self.context.files.host(path)) as buffer:
                     known = scan(buffer)
             except OSError as error:
                 known = (Refusal("the file", f"cannot be read ({error.strerror})"),)
@@ -66,7 +66,7 @@ class _Files:
         """Note what is wrong with a file."""
         self.refusals[identity] = refusals
         self.shown[identity] = (
-            self.situation.layout.shown(path).removeprefix("$WHEEL/"),
+            self.context.layout.shown(path).removeprefix("$WHEEL/"),
             soname or posixpath.basename(path),
         )
 
@@ -75,29 +75,29 @@ class _Files:
         return any(matches_library(pattern, soname, path) for pattern in patterns)
 
 
-def screen(situation: Situation, scenarios: Mapping[str, Scenario], trust: Sequence[str] = ()) -> Screened:
+def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Sequence[str] = ()) -> Screened:
     """Scan all members and everything else in the closures; what is refused is taken away from the loader.
 
     All members are scanned, whether or not one of them needs the other, since all lie where the loader finds them; those that are
     refused are removed from there. A member in whose closure a refused file is cannot be asked about.
 
-    :param situation: the members lie on the disk as `layout` says.
+    :param context: the members lie on the disk as `layout` says.
     :param scenarios: by member what the loader would be asked.
     :param trust: globs of files that are let through all the same: by soname, soname without version, or path.
     :raises TargetError: the target's loader calls IFUNC resolvers in a dry run.
     """
-    if _version(situation.target.glibc) < _CALLS_NO_RESOLVER:
+    if _version(context.target.glibc) < _CALLS_NO_RESOLVER:
         raise TargetError(
-            f"{situation.target.interpreter}: glibc {situation.target.glibc} runs code of libraries in a dry run; 2.15 is needed"
+            f"{context.target.interpreter}: glibc {context.target.glibc} runs code of libraries in a dry run; 2.15 is needed"
         )
-    files = _Files(situation)
-    places = {image.path: situation.layout.path_of(name) for name, image in situation.images.items()}
-    for image in situation.images.values():
+    files = _Files(context)
+    places = {image.path: context.layout.path_of(name) for name, image in context.images.items()}
+    for image in context.images.values():
         files.scan(("member", image.path), places[image.path], image.soname)
     asked: list[str] = []
     victims: dict[tuple[object, ...], list[str]] = {}
     for member, scenario in scenarios.items():
-        bad = [*_refused(situation, files, scenario)]
+        bad = [*_refused(context, files, scenario)]
         let = [identity for identity in bad if files.is_trusted(identity, trust)]
         if len(let) == len(bad):
             asked.append(member)
@@ -117,7 +117,7 @@ def screen(situation: Situation, scenarios: Mapping[str, Scenario], trust: Seque
             continue
         if identity[0] == "member":
             with suppress(FileNotFoundError):
-                Path(situation.files.host(places[str(identity[1])])).unlink()
+                Path(context.files.host(places[str(identity[1])])).unlink()
         others = [member for member in victims.get(identity, ()) if member != path]
         if others:
             reasons += f". Not asked about either, since they need it: {', '.join(others)}"
@@ -129,36 +129,36 @@ def screen(situation: Situation, scenarios: Mapping[str, Scenario], trust: Seque
     return Screened(tuple(asked), tuple(findings))
 
 
-def _refused(situation: Situation, files: _Files, scenario: Scenario) -> Iterator[tuple[object, ...]]:
+def _refused(context: ResolveContext, files: _Files, scenario: Scenario) -> Iterator[tuple[object, ...]]:
     """Yield the files that must not be mapped, of all that the loader would map."""
     program, preloads = scenario
     try:
-        closure = trace(Environment(situation.target, situation.files), program, [*preloads])
+        closure = trace(Environment(context.target, context.files), program, [*preloads])
     except TargetError:
         return  # it is not loaded at all, which verification says
     for item in closure.objects:
         if item.identity[0] != "loader":
-            identity = _identity(situation, item)
+            identity = _identity(context, item)
             if files.scan(identity, item.path, item.image.soname):
                 yield identity
     if closure.fatal is not None:
-        yield from _unread(situation, files, closure)
+        yield from _unread(context, files, closure)
 
 
-def _identity(situation: Situation, item: LoadedObject) -> tuple[object, ...]:
+def _identity(context: ResolveContext, item: LoadedObject) -> tuple[object, ...]:
     """A program has no identity in a process; here it is its file's."""
     if item.identity[0] != "program":
         return item.identity
-    return situation.files.open(item.path).identity or ("program", item.path)
+    return context.files.open(item.path).identity or ("program", item.path)
 
 
-def _unread(situation: Situation, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
+def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
     """Yield the files that relink cannot read although the loader may take them: what these need is not known."""
     for tried in closure.edges[-1].tried if closure.edges else ():
-        found = situation.files.open(tried.path)
+        found = context.files.open(tried.path)
         if found.image is not None or found.head is None or found.identity is None:
             continue
-        if reject_header(found.head, situation.target.header) is None:
+        if reject_header(found.head, context.target.header) is None:
             reason = f"cannot be read ({found.problem}), and the loader may take it all the same"
             files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
             yield found.identity

@@ -14,7 +14,7 @@ from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
 from relink.profiles import load_schema
 from relink.resolve.members import reached
-from relink.text import some
+from relink.text import join_truncated
 
 __all__ = ["starting_profile"]
 
@@ -120,7 +120,7 @@ def _preloads(images: Mapping[str, Image], tables: Mapping[str, SymbolTable]) ->
     yield "# Members that the package loads into the global scope before others (ctypes.CDLL(…, mode=RTLD_GLOBAL), dlopen)."
     found = dict(_suppliers(images, tables))
     for supplier, (user, names) in found.items():
-        yield f"# {_plain(supplier)} exports what {_plain(user)} leaves open: {_plain(some(names))}"
+        yield f"# {_plain(supplier)} exports what {_plain(user)} leaves open: {_plain(join_truncated(names))}"
     yield from _commented("preload", [item for item in found if _fits("member", item)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["escaped", "several", "some"]
+__all__ = ["escaped", "join_truncated", "pluralize"]
 
 _SHOWN = 4
 
@@ -32,12 +32,12 @@ def _spelled(code: int, character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def several(number: int, thing: str, things: str | None = None) -> str:
+def pluralize(number: int, thing: str, things: str | None = None) -> str:
     """Return ``1 symbol`` or ``3 symbols``."""
     return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
-def some(names: Sequence[str], shown: int = _SHOWN) -> str:
+def join_truncated(names: Sequence[str], shown: int = _SHOWN) -> str:
     """Return the first names, and how many more there are: ``a, b and 3 more``."""
     text = ", ".join(names[:shown])
     return f"{text} and {len(names) - shown} more" if len(names) > shown else text

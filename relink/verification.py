@@ -20,11 +20,11 @@ from relink.loader.dryrun import LoaderMap, Refusal, dry_runs, refusal
 from relink.loader.files import Files
 from relink.loader.search import Environment
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import Situation, own_libc
+from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
 from relink.screening import screen
 from relink.system_errors import raise_trouble
-from relink.text import some
+from relink.text import join_truncated
 
 __all__ = ["Verification", "verify"]
 
@@ -54,7 +54,7 @@ def verify(
     wheel: str,
     contents: Callable[[str], Iterable[Buffer]],
     members: Collection[str],
-    situation: Situation,
+    context: ResolveContext,
     cuts: Mapping[str, Sequence[Cut]] | None = None,
     known: Tables | None = None,
     sandbox: Sandbox | None = None,
@@ -62,7 +62,7 @@ def verify(
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
-    The simulation sees the members as `situation` says that they are, the loader what `contents` gives: a file that is not what
+    The simulation sees the members as `context` says that they are, the loader what `contents` gives: a file that is not what
     was planned shows as a difference.
 
     A member that the loader does not load is that member's finding, and the others are asked. That the loader cannot be asked is
@@ -70,7 +70,7 @@ def verify(
 
     :param wheel: what it is called.
     :param contents: gives a member's content in pieces, by its name.
-    :param members: the ELF members to ask about; `situation` has all ELF members.
+    :param members: the ELF members to ask about; `context` has all ELF members.
     :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
@@ -84,25 +84,25 @@ def verify(
         return Verification(maps, ())
     try:
         with ExitStack() as stack:
-            layout = stack.enter_context(laid_out(situation))
-            for name in situation.images:
-                extract(contents(name), situation, layout, name, (cuts or {}).get(name, ()))
-            planned = {layout.path_of(name): image for name, image in situation.images.items()}
-            situation = replace(situation, layout=layout, files=Files(situation.target.sysroot, planned))
-            symbols = _symbols(situation)
-            tables = known.over(situation.files, symbols) if known else Tables(situation.files, symbols)
-            scenarios = {member: _scenario(situation, member) for member in members}
-            screened = screen(situation, scenarios, trust)
+            layout = stack.enter_context(laid_out(context))
+            for name in context.images:
+                extract(contents(name), context, layout, name, (cuts or {}).get(name, ()))
+            planned = {layout.path_of(name): image for name, image in context.images.items()}
+            context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
+            symbols = _symbols(context)
+            tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
+            scenarios = {member: _scenario(context, member) for member in members}
+            screened = screen(context, scenarios, trust)
             findings += screened.findings
             asked = [scenarios[member] for member in screened.members]
-            answers = stack.enter_context(dry_runs(situation.target, asked, sandbox))
-            place = Place(situation, sandbox)
+            answers = stack.enter_context(dry_runs(context.target, asked, sandbox))
+            place = Place(context, sandbox)
             for member, scenario in zip(screened.members, asked, strict=True):
-                expected = _expected(situation, scenario)
+                expected = _expected(context, scenario)
                 bindings = bind(expected, tables) if isinstance(expected, Closure) else None
                 found = next(answers)
                 maps[member] = _shown(found, layout)
-                findings += _judge(situation, member, expected, bindings, found, place)
+                findings += _judge(context, member, expected, bindings, found, place)
     except (TargetError, OSError) as error:
         if isinstance(error, OSError):
             raise_trouble(error, f"{wheel}: the loader could not be asked")
@@ -110,23 +110,23 @@ def verify(
     return Verification(maps, tuple(dict.fromkeys(findings)))
 
 
-def _expected(situation: Situation, scenario: tuple[str, list[str]]) -> Closure | RootRefusedError:
+def _expected(context: ResolveContext, scenario: tuple[str, list[str]]) -> Closure | RootRefusedError:
     """What the simulation says of a dry run: the closure, or that the loader does not load the member.
 
     :raises TargetError: it is not the member that it does not load.
     """
     program, preloads = scenario
     try:
-        return trace(Environment(situation.target, situation.files), program, preloads)
+        return trace(Environment(context.target, context.files), program, preloads)
     except RootRefusedError as error:
-        found = situation.files.open(error.path)
+        found = context.files.open(error.path)
         if found.identity is None or found.identity[0] != "member":
             raise
         return error
 
 
 def _judge(
-    situation: Situation,
+    context: ResolveContext,
     member: str,
     expected: Closure | RootRefusedError,
     bindings: Bindings | None,
@@ -141,13 +141,13 @@ def _judge(
             yield finding("RLK116", member, f"the loader does not load it: {expected.reason}")
         else:
             text = f"predicted: cannot be loaded ({expected.reason}). The loader loads it"
-            yield finding("RLK601", member, situation.layout.shown(text))
+            yield finding("RLK601", member, context.layout.shown(text))
     elif refused is not None and expected.fatal is None:
-        yield finding("RLK116", member, situation.layout.shown(_why(situation, member, refused)))
+        yield finding("RLK116", member, context.layout.shown(_why(context, member, refused)))
     elif bindings is not None:
-        yield from _compare(situation, member, expected, found)
-        yield from _compare_symbols(situation, member, bindings, found)
-        yield from _complaints(situation, member, found)
+        yield from _compare(context, member, expected, found)
+        yield from _compare_symbols(context, member, bindings, found)
+        yield from _complaints(context, member, found)
 
 
 def _with_path(refused: Refusal | None, expected: Closure | RootRefusedError) -> Refusal | None:
@@ -158,22 +158,22 @@ def _with_path(refused: Refusal | None, expected: Closure | RootRefusedError) ->
     return replace(refused, path=paths.get(refused.path or "", refused.path))
 
 
-def _why(situation: Situation, member: str, refused: Refusal) -> str:
+def _why(context: ResolveContext, member: str, refused: Refusal) -> str:
     """Say what the loader would not load, and how much room it asks for."""
-    if refused.path in (None, situation.layout.path_of(member)):
-        return f"the loader does not load it: {refused.reason}{room(situation, situation.layout.path_of(member))}"
+    if refused.path in (None, context.layout.path_of(member)):
+        return f"the loader does not load it: {refused.reason}{room(context, context.layout.path_of(member))}"
     path = str(refused.path)
-    return f"the loader does not load {path}, which it needs: {refused.reason}{room(situation, path)}"
+    return f"the loader does not load {path}, which it needs: {refused.reason}{room(context, path)}"
 
 
-def _scenario(situation: Situation, member: str) -> tuple[str, list[str]]:
+def _scenario(context: ResolveContext, member: str) -> tuple[str, list[str]]:
     """(program, preloads) of the dry run that shows what loading `member` maps."""
-    path = situation.layout.path_of(member)
-    if situation.images[member].is_executable:
+    path = context.layout.path_of(member)
+    if context.images[member].is_executable:
         return path, []
-    if situation.target.python is not None and _can_be_preloaded(path):
-        return situation.target.python, [path]
-    libc = own_libc(situation)
+    if context.target.python is not None and _can_be_preloaded(path):
+        return context.target.python, [path]
+    libc = own_libc(context)
     return path, [libc] if libc and _can_be_preloaded(libc) else []
 
 
@@ -191,7 +191,7 @@ def _shown(found: LoaderMap, layout: Layout) -> LoaderMap:
     )
 
 
-def _compare(situation: Situation, member: str, closure: Closure, found: LoaderMap) -> Iterator[Finding]:
+def _compare(context: ResolveContext, member: str, closure: Closure, found: LoaderMap) -> Iterator[Finding]:
     # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
     expected = predicted(closure) if closure.objects[0].image.needed else ()
     expected_missing = tuple(edge.soname for edge in closure.missing)
@@ -207,20 +207,20 @@ def _compare(situation: Situation, member: str, closure: Closure, found: LoaderM
     message = f"{what}. Predicted: {'; '.join(wanted)}. The loader: {'; '.join(real)}"
     others = [line for line in found.problems if line not in real and "undefined symbol" not in line]
     message += f". It says: {'; '.join(others)}" if others else ""
-    yield finding("RLK601", member, situation.layout.shown(message))
+    yield finding("RLK601", member, context.layout.shown(message))
 
 
-def _symbols(situation: Situation) -> dict[str, SymbolTable]:
+def _symbols(context: ResolveContext) -> dict[str, SymbolTable]:
     """The symbols of the members as they lie on the disk, by what the simulation knows them as."""
     tables = {}
-    for name, image in situation.images.items():
-        with map_file(situation.files.host(situation.layout.path_of(name))) as buffer:
+    for name, image in context.images.items():
+        with map_file(context.files.host(context.layout.path_of(name))) as buffer:
             tables[image.path] = read_symbols(buffer)
     return tables
 
 
 def _compare_symbols(
-    situation: Situation, member: str, bindings: Bindings, found: LoaderMap
+    context: ResolveContext, member: str, bindings: Bindings, found: LoaderMap
 ) -> Iterator[Finding]:
     """Compare the symbols that the loader leaves open with those that binding predicts."""
     if found.died or found.missing:
@@ -237,8 +237,8 @@ def _compare_symbols(
         return
     only_here = [_symbol(*item) for item in sorted(predicted_open - real_open, key=str)]
     only_there = [_symbol(*item) for item in sorted(real_open - predicted_open, key=str)]
-    message = f"open symbols differ. Predicted only: {some(only_here) or 'none'}. The loader only: {some(only_there) or 'none'}"
-    yield finding("RLK601", member, situation.layout.shown(message))
+    message = f"open symbols differ. Predicted only: {join_truncated(only_here) or 'none'}. The loader only: {join_truncated(only_there) or 'none'}"
+    yield finding("RLK601", member, context.layout.shown(message))
 
 
 def _symbol(path: str, name: str, version: str | None) -> str:
@@ -253,9 +253,9 @@ def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems:
     ]
 
 
-def _complaints(situation: Situation, member: str, found: LoaderMap) -> Iterator[Finding]:
+def _complaints(context: ResolveContext, member: str, found: LoaderMap) -> Iterator[Finding]:
     """What the loader refuses to go on with, besides libraries that it does not find."""
-    shown = situation.layout.shown
+    shown = context.layout.shown
     if found.died:
         yield finding("RLK105", member, f"the loader dies: {shown('; '.join(found.problems))}")
     for line in found.problems:

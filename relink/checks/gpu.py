@@ -88,13 +88,13 @@ def reached_libraries(
 
 def dlopened_libraries(decisions: Decisions) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that come by dlopen, as far as it is known who loads what."""
-    situation = decisions.situation
+    context = decisions.context
     found: dict[str, str] = {}
     for file in decisions.files:
         if file.served:
             closure = decisions.closures[file.path]
             for index, item in enumerate(closure.objects):
-                if index not in closure.scope and any(p.holds(item.path) for p in situation.providers):
+                if index not in closure.scope and any(p.holds(item.path) for p in context.providers):
                     found.setdefault(posixpath.normpath(item.path), item.image.soname or item.name)
     return tuple((soname, path) for path, soname in found.items())
 

@@ -26,7 +26,7 @@ from relink.loader.target import find_target
 from relink.plans.model import plain
 from relink.providers.prefix import Provider, default_prefixes, open_prefix
 
-__all__ = ["Diagnosis", "Generation", "PrefixHealth", "diagnose", "to_json"]
+__all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
 
 _HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
 _EFFECTS = {
@@ -44,7 +44,7 @@ _EFFECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class RuntimeGroup:
     """The ROCm libraries of a prefix that belong to one HIP runtime (its soname; "" where none is named).
 
     :ivar complete: the prefix has that runtime.
@@ -64,7 +64,7 @@ class PrefixHealth:
     release: str | None
     evidence: str | None
     runtime: Capability
-    generations: tuple[Generation, ...]
+    generations: tuple[RuntimeGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _health(provider: Provider) -> PrefixHealth:
         provider.rocm.evidence if provider.rocm else None,
         runtime_of([provider]),
         tuple(
-            Generation(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)
+            RuntimeGroup(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)
             for hip, items in groups.items()
         ),
     )
@@ -181,7 +181,7 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
                 yield finding("RLK426", prefix.path, message)
 
 
-def _coherence(prefix: PrefixHealth, generation: Generation) -> Iterator[Finding]:
+def _coherence(prefix: PrefixHealth, generation: RuntimeGroup) -> Iterator[Finding]:
     """Say which libraries break the common set: those that lack what the others have, fewest first."""
     for library in generation.libraries:
         if library.role is not None and library.role.optional:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from relink.system_errors import raise_trouble
-from relink.text import some
+from relink.text import join_truncated
 
 __all__ = ["walk"]
 
@@ -66,7 +66,7 @@ def walk(top: Path, problems: list[str]) -> Iterator[str]:
     if links.count:
         problems.append(links.problem())
     if unread:
-        problems.append(some(unread))
+        problems.append(join_truncated(unread))
 
 
 def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[str]:

@@ -94,14 +94,14 @@ class Bindings:
     :ivar explained: those that something outside of the object's own libraries satisfies, or is trusted to.
     :ivar weak_unbound: how many weak imports stay open, which is no error.
     :ivar bound: (object index, name, version) → index of the object that it binds to; every import that binds.
-    :ivar taken_over: the same for an object's *own* definitions that relocations name, where another object comes first.
+    :ivar interposed: the same for an object's *own* definitions that relocations name, where another object comes first.
     """
 
     unbound: tuple[Unbound, ...]
     explained: tuple[Explained, ...]
     weak_unbound: int
     bound: Mapping[Symbol, int]
-    taken_over: Mapping[Symbol, int]
+    interposed: Mapping[Symbol, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def bind(
     explained: list[Explained] = []
     weak = 0
     bound: dict[Symbol, int] = {}
-    taken_over: dict[Symbol, int] = {}
+    interposed: dict[Symbol, int] = {}
     for index, scope, alone in process.scopes():
         if only is not None and index not in only:
             continue
@@ -181,7 +181,7 @@ def bind(
                 if all(export.binding != "weak" for export in own_ones):
                     open_imports.append(Unbound(index, path, name, version, None, reason))
             elif all(export.visibility != "protected" for export in own_ones if export.version == version):
-                taken_over[index, name, version] = found
+                interposed[index, name, version] = found
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda item: item.requester)
     supply = _Supply(process, assume, extra_exports or {})
@@ -198,7 +198,7 @@ def bind(
         tuple(explained),
         weak,
         bound,
-        taken_over,
+        interposed,
     )
 
 
@@ -275,7 +275,7 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
     found = []
     for then, now, itself in (
         (bindings_before.bound, bindings_after.bound, False),
-        (bindings_before.taken_over, bindings_after.taken_over, True),
+        (bindings_before.interposed, bindings_after.interposed, True),
     ):
         old = {
             (common[index], name, version): target

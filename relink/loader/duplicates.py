@@ -147,7 +147,7 @@ def _mixed(
         for name in symbols:
             by_name.setdefault(name, []).append(pair)
     hit: dict[tuple[int, int], set[str]] = {}
-    for (index, name, _), target in bindings.taken_over.items():
+    for (index, name, _), target in bindings.interposed.items():
         if (target, index) in shared and name in shared[target, index]:
             hit.setdefault((target, index), set()).add(name)
     for (index, name, _), target in bindings.bound.items():

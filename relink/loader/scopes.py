@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
-from relink.loader.tables import Settled, Tables, breadth_first, names, needed_by
+from relink.loader.tables import DirectBindings, Tables, breadth_first, names, needed_by
 
 __all__ = ["Process", "Reason", "Scope"]
 
@@ -123,7 +123,7 @@ class Process:
             table = self._cached[index] = self._tables.of(self.closure.objects[index])
         return table
 
-    def settled(self, index: int) -> Settled:
+    def settled(self, index: int) -> DirectBindings:
         """Return which look-ups of an object need no walk."""
         return self._tables.settled(self.table(index))
 

@@ -15,13 +15,13 @@ from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
 from relink.system_errors import raise_trouble
 
-__all__ = ["Settled", "Tables", "breadth_first", "file_of", "names", "needed_by"]
+__all__ = ["DirectBindings", "Tables", "breadth_first", "file_of", "names", "needed_by"]
 
 _DLOPEN = frozenset({"dlopen", "dlmopen"})
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class DirectBindings:
     """What of a table's look-ups needs no walk through a scope, since one table alone has the name, in the right version.
 
     :ivar imports: by that table, the places in `SymbolTable.imports`.
@@ -48,7 +48,7 @@ class Tables:
         self._listed: dict[int, SymbolTable] = {}  # by id, which stays its own since the table is kept
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._twice: set[str] = set()
-        self._settled: dict[int, tuple[int, Settled]] = {}
+        self._settled: dict[int, tuple[int, DirectBindings]] = {}
 
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return the same for other files of members; what was read of everything else is not read again."""
@@ -66,7 +66,7 @@ class Tables:
         """Yield the names that several of these tables define."""
         return ((name, self._owners[name]) for name in self._twice)
 
-    def settled(self, table: SymbolTable) -> Settled:
+    def settled(self, table: SymbolTable) -> DirectBindings:
         """Return what :meth:`owners` alone tells of a table's look-ups."""
         count, settled = self._settled.get(id(table), (0, None))
         if settled is None or not self._still(table, count):
@@ -83,7 +83,7 @@ class Tables:
             for other in later
         )
 
-    def _settle(self, table: SymbolTable) -> Settled:
+    def _settle(self, table: SymbolTable) -> DirectBindings:
         imports: dict[int, list[int]] = {}
         walked = []
         exact = table.exact
@@ -96,7 +96,7 @@ class Tables:
                 walked.append(place)
             else:
                 imports.setdefault(id(owner), []).append(place)
-        return Settled(
+        return DirectBindings(
             tuple((self._listed[owner], tuple(places)) for owner, places in imports.items()),
             tuple(walked),
             tuple(symbol for symbol in table.references if self._sole(*symbol) is not table),

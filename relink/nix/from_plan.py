@@ -12,7 +12,7 @@ from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
 from relink.plans.model import FilePlan, Plan
 from relink.providers.nix_store import NIX_STORE, store_path
-from relink.text import some
+from relink.text import join_truncated
 
 __all__ = ["package_from_plan"]
 
@@ -29,7 +29,7 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]
     if outside:
-        text = f"checked against {some(outside)}; the libraries of nixpkgs, which it will be built with, were not seen"
+        text = f"checked against {join_truncated(outside)}; the libraries of nixpkgs, which it will be built with, were not seen"
         attributes.findings.append(finding("RLK710", subject.archive.path.name, text))
     by_path = _attributes_of_paths(plan, major, attributes)
     files = [
@@ -58,7 +58,7 @@ def _attributes_of_paths(plan: Plan, major: int | None, attributes: Attributes) 
     for item, names in sonames.items():
         result[item], known = attribute_of_path(item, names, major)
         if not known:
-            text = f"has {some(list(dict.fromkeys(names)))}; the attribute is guessed from the path's name"
+            text = f"has {join_truncated(list(dict.fromkeys(names)))}; the attribute is guessed from the path's name"
             remedy = f"Correct {result[item]} in the plan if it is called otherwise."
             attributes.findings.append(finding("RLK711", item, text, remedy))
     return result

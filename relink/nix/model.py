@@ -14,10 +14,10 @@ __all__ = [
     "About",
     "Base",
     "CodeSet",
-    "CodeTarget",
     "File",
     "Index",
     "Package",
+    "PackagedTarget",
     "PathEntry",
     "Replaced",
     "RunPath",
@@ -68,7 +68,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeTarget:
+class PackagedTarget:
     """One code object: a target id, and its generic version where it was read."""
 
     target: str
@@ -80,7 +80,7 @@ class CodeSet:
     """The distinct sets of code objects in the bundles of one member: a GPU needs code in each of them."""
 
     path: str
-    sets: tuple[tuple[CodeTarget, ...], ...]
+    sets: tuple[tuple[PackagedTarget, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

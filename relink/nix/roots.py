@@ -6,7 +6,7 @@ from relink.errors import ProviderError
 from relink.findings.model import Finding, finding
 from relink.plans.model import Plan
 from relink.providers.nix_store import NIX_STORE, add_roots, store_path
-from relink.text import some
+from relink.text import join_truncated
 
 __all__ = ["register_roots", "store_paths"]
 
@@ -35,7 +35,7 @@ def register_roots(plan: Plan, output: str, directory: str | None) -> tuple[Find
     if not paths:
         return ()
     if directory is None:
-        return (finding("RLK701", output, f"{len(paths)} store paths: {some(list(paths))}"),)
+        return (finding("RLK701", output, f"{len(paths)} store paths: {join_truncated(list(paths))}"),)
     try:
         links = add_roots(paths, directory)
     except (ProviderError, OSError) as error:

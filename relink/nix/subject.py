@@ -15,7 +15,7 @@ from relink.gpu import DeviceCode, coverage_of
 from relink.loader.target import Target
 from relink.nix import metadata
 from relink.nix.attributes import EXTRA
-from relink.nix.model import Base, CodeSet, CodeTarget, File, Package
+from relink.nix.model import Base, CodeSet, File, Package, PackagedTarget
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.resolve.members import reached
@@ -145,7 +145,9 @@ def _coverage(subject: Subject, served: Iterable[str]) -> Iterable[CodeSet]:
     for member in served:
         if member in subject.codes and (found := coverage_of(subject.codes[member])).restricts:
             sets = {
-                tuple(CodeTarget(str(code.target), code.generic_version) for code in sorted(codes, key=str))
+                tuple(
+                    PackagedTarget(str(code.target), code.generic_version) for code in sorted(codes, key=str)
+                )
                 for codes, _ in found.sets
             }
             yield CodeSet(member, tuple(sorted(sets, key=str)))

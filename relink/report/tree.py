@@ -14,11 +14,11 @@ from relink.report.lines import Line, Tree, branch
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import matches_library
 
-__all__ = ["Explained", "dependency_trees"]
+__all__ = ["DependencyTree", "dependency_trees"]
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class DependencyTree:
     """One ELF member: what is planned for it, and what loading it then maps.
 
     :ivar sources: where libraries that are not found are to be had: soname → sentence.
@@ -36,7 +36,7 @@ class Explained:
         return next(index for index, item in enumerate(self.closure.objects) if item.path == path)
 
 
-def dependency_trees(members: Sequence[Explained], pattern: str | None = None) -> list[Tree]:
+def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = None) -> list[Tree]:
     """Draw the tree of each member that no other member has in its own.
 
     :param pattern: keep only the ways that lead to the libraries that this glob names (soname, without its version, or path); a
@@ -51,7 +51,7 @@ def dependency_trees(members: Sequence[Explained], pattern: str | None = None) -
     return trees
 
 
-def _tops(members: Sequence[Explained]) -> list[Explained]:
+def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
     paths = {member.layout.path_of(member.file.path): member for member in members}
     inner = {
         item.path
@@ -65,7 +65,7 @@ def _tops(members: Sequence[Explained]) -> list[Explained]:
 
 @dataclass(slots=True)
 class _Drawing:
-    member: Explained
+    member: DependencyTree
     pattern: str | None
     drawn: set[int] = field(default_factory=set)
     edges: dict[int, list[Edge]] = field(default_factory=dict)

@@ -22,11 +22,11 @@ from relink.plans.model import (
     Origin,
     RpathChange,
 )
-from relink.resolve.proof import Prover, Settled
+from relink.resolve.proof import MemberDecision, Prover
 from relink.resolve.reasons import reasons
-from relink.resolve.strategy import Outcome, Situation, matches_library
-from relink.resolve.substitution import Verdict
-from relink.text import some
+from relink.resolve.strategy import Outcome, ResolveContext, matches_library
+from relink.resolve.substitution import SubstitutionDecision
+from relink.text import join_truncated
 
 __all__ = ["Decisions", "decide"]
 
@@ -36,7 +36,7 @@ class Decisions:
     """What was decided about the members, in the wheel's order, and all that was found on the way.
 
     :ivar outcomes: the simulation behind each file's plan, by member.
-    :ivar situation: the situation with the images as they will be.
+    :ivar context: the context with the images as they will be.
     :ivar closures: those of the members that are served, with what is dlopened in them.
     :ivar tables: the symbols of everything in their closures.
     :ivar loads: who asks for whom in all closures.
@@ -45,13 +45,15 @@ class Decisions:
     files: tuple[FilePlan, ...]
     findings: tuple[Finding, ...]
     outcomes: Mapping[str, Outcome]
-    situation: Situation
+    context: ResolveContext
     tables: Tables
     closures: Mapping[str, Closure]
     loads: tuple[Load, ...] = ()
 
 
-def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Tables | None = None) -> Decisions:
+def decide(
+    context: ResolveContext, tables: Mapping[str, SymbolTable], known: Tables | None = None
+) -> Decisions:
     """Plan every image of the wheel.
 
     Members that other members need come first, so that each is planned against the others as they will be. A variant (a
@@ -61,53 +63,53 @@ def decide(situation: Situation, tables: Mapping[str, SymbolTable], known: Table
     :param tables: the symbols of the members.
     :param known: those of other files that have been read.
     """
-    prover = Prover(situation, tables, known)
-    settled: dict[str, Settled] = {}
+    prover = Prover(context, tables, known)
+    settled: dict[str, MemberDecision] = {}
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     refused: list[Finding] = []
-    paths = {situation.layout.path_of(member) for member in situation.images}
-    for member in _leaves_first(situation.images):
+    paths = {context.layout.path_of(member) for member in context.images}
+    for member in _leaves_first(context.images):
         try:
-            settled[member] = prover.settle(situation, member)
+            settled[member] = prover.settle(context, member)
         except RootRefusedError as error:
             if error.path not in paths:
                 raise
-            refused.append(finding("RLK116", member, _refused(situation, member, error)))
+            refused.append(finding("RLK116", member, _refused(context, member, error)))
             continue
         outcome = outcomes[member] = settled[member].outcome
-        if situation.profile.is_variant(member) and not outcome.loads:
+        if context.profile.is_variant(member) and not outcome.loads:
             unserved.append(member)
         else:
-            situation = replace(situation, images={**situation.images, member: outcome.image})
+            context = replace(context, images={**context.images, member: outcome.image})
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     files = tuple(
-        _file_plan(situation, member, settled[member], served=member in served)
-        for member in situation.images
+        _file_plan(context, member, settled[member], served=member in served)
+        for member in context.images
         if member in settled
     )
     serving = {member: settled[member] for member in served}
-    closures = prover.closures(situation, serving)
+    closures = prover.closures(context, serving)
     findings = (
         *refused,
-        *reasons(situation, settled, unserved, prover.tables),
-        *prover.findings(situation, serving, closures),
+        *reasons(context, settled, unserved, prover.tables),
+        *prover.findings(context, serving, closures),
     )
     loads = tuple(
         dict.fromkeys(
             load
-            for member in situation.images
+            for member in context.images
             if member in outcomes
-            for load in _loads(situation, member, outcomes[member])
+            for load in _loads(context, member, outcomes[member])
         )
     )
-    return Decisions(files, findings, outcomes, situation, prover.tables, closures, loads)
+    return Decisions(files, findings, outcomes, context, prover.tables, closures, loads)
 
 
-def _refused(situation: Situation, member: str, error: RootRefusedError) -> str:
-    if error.path == situation.layout.path_of(member):
+def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> str:
+    if error.path == context.layout.path_of(member):
         return f"the loader does not load it: {error.reason}"
-    shown = situation.layout.shown(error.path)
+    shown = context.layout.shown(error.path)
     return f"the loader does not load {shown}, which the package loads before: {error.reason}"
 
 
@@ -133,18 +135,18 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
     return list(order)
 
 
-def _file_plan(situation: Situation, member: str, settled: Settled, *, served: bool) -> FilePlan:
+def _file_plan(context: ResolveContext, member: str, settled: MemberDecision, *, served: bool) -> FilePlan:
     outcome = settled.outcome
     before = outcome.original
     after = outcome.image if served else before
     closure = outcome.closure
-    path = situation.layout.path_of(member)
+    path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     edges = {edge.soname: edge for edge in closure.edges if edge.requester == root}
     edit = outcome.edit if served else ElfEdit()
     replaced = dict(edit.replace)
     needed = [
-        _needed(situation, outcome, edges.get(replaced.get(soname, soname)), soname, edit, settled.verdicts)
+        _needed(context, outcome, edges.get(replaced.get(soname, soname)), soname, edit, settled.verdicts)
         for soname in dict.fromkeys((*before.needed, *after.needed))
         if soname in before.needed or soname not in replaced.values()
     ]
@@ -156,7 +158,7 @@ def _file_plan(situation: Situation, member: str, settled: Settled, *, served: b
         rpath=RpathChange(before.search_path, after.search_path, before.search_kind, after.search_kind),
         interpreter=InterpreterChange(before.interpreter, after.interpreter),
         closure=tuple(
-            (situation.layout.shown(item.image.soname or item.name), situation.layout.shown(item.path))
+            (context.layout.shown(item.image.soname or item.name), context.layout.shown(item.path))
             for item in scope
         ),
         served=served,
@@ -164,17 +166,17 @@ def _file_plan(situation: Situation, member: str, settled: Settled, *, served: b
 
 
 def _needed(
-    situation: Situation,
+    context: ResolveContext,
     outcome: Outcome,
     edge: Edge | None,
     soname: str,
     edit: ElfEdit,
-    verdicts: Mapping[str, Verdict],
+    verdicts: Mapping[str, SubstitutionDecision],
 ) -> NeededDecision:
     resolved = found_by = None
     if edge is not None and edge.target is not None:
-        resolved = situation.layout.shown(outcome.closure.objects[edge.target].path)
-        found_by = situation.layout.shown(str(edge.found_by))
+        resolved = context.layout.shown(outcome.closure.objects[edge.target].path)
+        found_by = context.layout.shown(str(edge.found_by))
     evidence: tuple[str, ...] = ()
     action: Action = "keep"
     after: str | None = soname
@@ -185,38 +187,40 @@ def _needed(
         action, after, evidence = "drop", None, verdicts[soname].evidence
     elif soname not in outcome.original.needed:
         action = "add"
-        who = [name for name, wanted in _requesters(situation, outcome) if wanted == soname]
+        who = [name for name, wanted in _requesters(context, outcome) if wanted == soname]
         if who:
-            evidence = (f"needed by {some(list(dict.fromkeys(who)))}, which cannot find it by itself",)
+            evidence = (
+                f"needed by {join_truncated(list(dict.fromkeys(who)))}, which cannot find it by itself",
+            )
         else:
             evidence = ("preloaded, since a library in the closure dlopens it",)
     elif found_by == "already loaded" and edge is not None and edge.target is not None:
         path = outcome.closure.objects[edge.target].path
-        if any(situation.layout.path_of(name) == path for name in situation.profile.preload):
-            evidence = (f"profile {situation.profile.name}: the package loads it before",)
+        if any(context.layout.path_of(name) == path for name in context.profile.preload):
+            evidence = (f"profile {context.profile.name}: the package loads it before",)
     return NeededDecision(
         soname=soname,
         action=action,
         soname_after=after,
         resolved=resolved,
         found_by=found_by,
-        origin=_origin(situation, outcome, edge, soname),
+        origin=_origin(context, outcome, edge, soname),
         evidence=evidence,
     )
 
 
-def _requesters(situation: Situation, outcome: Outcome) -> Iterator[tuple[str, str]]:
+def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:
     """(path of the requester, soname) of every edge but the root's own."""
     root = outcome.closure.roots[-1]
     for edge in outcome.closure.edges:
         if edge.requester != root:
-            yield situation.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
+            yield context.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
 
 
-def _loads(situation: Situation, member: str, outcome: Outcome) -> Iterator[Load]:
+def _loads(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Load]:
     """Yield the edges among what loading `member` maps; what Python needs for itself is left out."""
-    closure, shown = outcome.closure, situation.layout.shown
-    path = situation.layout.path_of(member)
+    closure, shown = outcome.closure, context.layout.shown
+    path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     for edge in closure.edges:
         if edge.requester in closure.scope and edge.requester >= root:
@@ -225,17 +229,17 @@ def _loads(situation: Situation, member: str, outcome: Outcome) -> Iterator[Load
                 edge.soname,
                 None if edge.target is None else shown(closure.objects[edge.target].path),
                 None if edge.found_by is None else shown(str(edge.found_by)),
-                _origin(situation, outcome, edge, edge.soname),
+                _origin(context, outcome, edge, edge.soname),
             )
 
 
-def _origin(situation: Situation, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
+def _origin(context: ResolveContext, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
     if edge is None or edge.target is None:
-        allowed = any(matches_library(pattern, soname) for pattern in situation.allow_missing)
+        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
         return "assumed" if allowed else "missing"
     item = outcome.closure.objects[edge.target]
     if item.identity[0] == "member":
         return "wheel"
-    if edge.soname not in GLIBC_SONAMES and situation.is_providers(item.identity, edge.soname):
+    if edge.soname not in GLIBC_SONAMES and context.is_providers(item.identity, edge.soname):
         return "provider"
     return "platform"

@@ -12,7 +12,7 @@ from relink.loader.tables import Tables, file_of
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.resolve.strategy import Outcome, Situation, simulate
+from relink.resolve.strategy import Outcome, ResolveContext, simulate
 from relink.rocm.facts import ROCM, dlopens_of
 
 __all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
@@ -28,7 +28,7 @@ class DlopenKnowledge:
     profile says the same.
     """
 
-    situation: Situation
+    context: ResolveContext
     tables: Tables
     _known: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
 
@@ -55,8 +55,8 @@ class DlopenKnowledge:
 
     def _of_member(self, item: LoadedObject) -> dict[str, str]:
         """What the package's profile says of a member of the wheel; a glob that matches nothing there is stands for itself."""
-        layout, profile = self.situation.layout, self.situation.profile
-        member = next((name for name in self.situation.images if layout.path_of(name) == item.path), None)
+        layout, profile = self.context.layout, self.context.profile
+        member = next((name for name in self.context.images if layout.path_of(name) == item.path), None)
         found: dict[str, str] = {}
         for pattern, why in profile.dlopens(member).items() if member else ():
             names = [name for name in self._available() if fnmatch.fnmatchcase(name, pattern)]
@@ -65,20 +65,20 @@ class DlopenKnowledge:
 
     def _strings(self, item: LoadedObject) -> tuple[str, ...]:
         """Names in the read-only data of what a provider has; the wheel's own members are not on the disk."""
-        situation = self.situation
-        if not any(provider.holds(item.path) for provider in situation.providers):
+        context = self.context
+        if not any(provider.holds(item.path) for provider in context.providers):
             return ()
-        if is_platform_library(item.image.soname or "", situation.target.header.machine):
+        if is_platform_library(item.image.soname or "", context.target.header.machine):
             return ()
         return self.tables.dlopened(file_of(item), item.path, item.image)
 
     def _available(self) -> tuple[str, ...]:
-        return tuple(name for provider in self.situation.providers for name in provider.libraries)
+        return tuple(name for provider in self.context.providers for name in provider.libraries)
 
     def _is_soname(self, name: str) -> bool:
         """Whether a provider has a library whose soname this is; links for compilers and full version names are not asked for."""
-        path = self.situation.provider_path(name)
-        image = self.situation.files.open(path).image if path else None
+        path = self.context.provider_path(name)
+        image = self.context.files.open(path).image if path else None
         return image is not None and image.soname == name
 
     def _fits(self, own: str, name: str) -> bool:
@@ -91,9 +91,9 @@ class DlopenKnowledge:
         claimant = (
             soname_stem(own) + name[len(soname_stem(name)) :]
         )  # another version of the caller, which means this one
-        if name == twin or self.situation.provider_path(twin) is not None:
+        if name == twin or self.context.provider_path(twin) is not None:
             return name == twin
-        return self.situation.provider_path(claimant) is None
+        return self.context.provider_path(claimant) is None
 
 
 def profile_of(how: str) -> str | None:
@@ -102,14 +102,14 @@ def profile_of(how: str) -> str | None:
 
 
 def with_dlopens(
-    situation: Situation, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
+    context: ResolveContext, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
 ) -> Closure:
     """Load `member` as planned and follow what its closure dlopens."""
-    return simulate(situation, member, outcome.image, dlopens=knowledge)
+    return simulate(context, member, outcome.image, dlopens=knowledge)
 
 
 def dlopen_findings(
-    situation: Situation, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
+    context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
 ) -> Iterator[Finding]:
     """One finding a soname that would not be found, with all who load it, how that is known, and the flag that helps."""
     lost: dict[str, dict[str, str]] = {}
@@ -117,14 +117,14 @@ def dlopen_findings(
         for edge in closure.dlopened:
             if edge.target is None:
                 caller = closure.objects[edge.requester]
-                lost.setdefault(edge.soname, {})[situation.layout.shown(caller.path)] = knowledge.of(caller)[
+                lost.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
                     edge.soname
                 ]
     for soname, callers in lost.items():
         who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
         names = {profile_of(how) for how in callers.values()}
         rests = None if None in names else names.pop()
-        there = situation.provider_path(soname)
+        there = context.provider_path(soname)
         if there:
             message = f"would not be found, although the prefix has {there}; dlopened by {who}"
             remedy = (

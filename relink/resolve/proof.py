@@ -18,23 +18,23 @@ from relink.loader.closure import Closure
 from relink.loader.duplicates import TwoVersions, duplicates, two_versions
 from relink.providers.prefix import soname_stem
 from relink.resolve.dlopen import DlopenKnowledge, dlopen_findings, profile_of, with_dlopens
-from relink.resolve.strategy import Outcome, Situation, find_strategy, matches_library, simulate
-from relink.resolve.substitution import Candidate, Verdict, weigh
+from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library, simulate
+from relink.resolve.substitution import Candidate, SubstitutionDecision, evaluate_substitution
 from relink.rocm.facts import ROCM, same_abi
 from relink.system_errors import raise_trouble
-from relink.text import several, some
+from relink.text import join_truncated, pluralize
 
-__all__ = ["Prover", "Settled"]
+__all__ = ["MemberDecision", "Prover"]
 
 _MAX_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class MemberDecision:
     """An outcome with the verdicts on the NEEDED entries that were missing at first, by soname."""
 
     outcome: Outcome
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    verdicts: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Prover:
     :ivar known: symbol tables of other files that have been read.
     """
 
-    situation: Situation
+    context: ResolveContext
     members: Mapping[str, SymbolTable]
     known: Tables | None = None
     tables: Tables = field(init=False)
@@ -53,41 +53,41 @@ class Prover:
     _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = self.known or Tables(self.situation.files, {})
-        self.tables = known.over(self.situation.files, self.members)
-        self.knowledge = DlopenKnowledge(self.situation, self.tables)
+        known = self.known or Tables(self.context.files, {})
+        self.tables = known.over(self.context.files, self.members)
+        self.knowledge = DlopenKnowledge(self.context, self.tables)
 
-    def bindings(self, situation: Situation, member: str, closure: Closure) -> Bindings:
+    def bindings(self, context: ResolveContext, member: str, closure: Closure) -> Bindings:
         """Bind the closure of `member`; what the package preloads, and the user vouches for, counts as supplied."""
         known = self._bound.get(id(closure))
         if known is None:
-            known = self._bound[id(closure)] = closure, self._bind(situation, member, closure)
+            known = self._bound[id(closure)] = closure, self._bind(context, member, closure)
         return known[1]  # the closure is kept with it, so its id stays its own
 
     def _bind(
-        self, situation: Situation, member: str, closure: Closure, only: Collection[int] | None = None
+        self, context: ResolveContext, member: str, closure: Closure, only: Collection[int] | None = None
     ) -> Bindings:
         loaded = {item.image.path for item in closure.objects}
         outside = {
-            situation.layout.shown(situation.layout.path_of(name)): frozenset(self.members[name].exports)
-            for name in situation.profile.preload
+            context.layout.shown(context.layout.path_of(name)): frozenset(self.members[name].exports)
+            for name in context.profile.preload
             if name in self.members and name != member and name not in loaded
         }
-        return bind(closure, self.tables, assume=situation.assume_symbols, extra_exports=outside, only=only)
+        return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
 
-    def settle(self, situation: Situation, member: str) -> Settled:
+    def settle(self, context: ResolveContext, member: str) -> MemberDecision:
         """Find the strategy for one member, with NEEDED replaced, dropped or preloaded where that is proved or asked for."""
-        outcome = find_strategy(situation, member)
-        due = ElfEdit()
-        verdicts: dict[str, Verdict] = {}
+        outcome = find_strategy(context, member)
+        required_edit = ElfEdit()
+        verdicts: dict[str, SubstitutionDecision] = {}
         missing = [
             trouble.edge.soname
-            for trouble in outcome.troubles
+            for trouble in outcome.issues
             if trouble.kind == "missing" and _own(outcome, outcome.closure, trouble.edge.requester)
         ]
         if missing:
-            verdicts = self._weigh(situation, member, outcome, list(dict.fromkeys(missing)))
-            due = ElfEdit(
+            verdicts = self._weigh(context, member, outcome, list(dict.fromkeys(missing)))
+            required_edit = ElfEdit(
                 replace=tuple(
                     (soname, verdict.candidate)
                     for soname, verdict in verdicts.items()
@@ -95,29 +95,29 @@ class Prover:
                 ),
                 remove=tuple(soname for soname, verdict in verdicts.items() if verdict.action == "drop"),
             )
-            if due:
-                outcome = find_strategy(situation, member, due)
-        added = self._preloads(situation, member, outcome)
+            if required_edit:
+                outcome = find_strategy(context, member, required_edit)
+        added = self._preloads(context, member, outcome)
         if added:
-            outcome = find_strategy(situation, member, replace(due, add=added))
-        return Settled(outcome, verdicts)
+            outcome = find_strategy(context, member, replace(required_edit, add=added))
+        return MemberDecision(outcome, verdicts)
 
     def _weigh(
-        self, situation: Situation, member: str, outcome: Outcome, missing: Sequence[str]
-    ) -> dict[str, Verdict]:
+        self, context: ResolveContext, member: str, outcome: Outcome, missing: Sequence[str]
+    ) -> dict[str, SubstitutionDecision]:
         closure = outcome.closure
         own = [index for index in range(len(closure.objects)) if _own(outcome, closure, index)]
-        bindings = self._bind(situation, member, closure, own)
+        bindings = self._bind(context, member, closure, own)
         lost = {(item.name, item.version) for item in bindings.unbound}
         imports = self.members[member].imports
         unbound = [item for item in imports if (item.name, item.version) in lost]
-        verdicts = weigh(
-            missing, imports, unbound, {soname: self._candidates(situation, soname) for soname in missing}
+        verdicts = evaluate_substitution(
+            missing, imports, unbound, {soname: self._candidates(context, soname) for soname in missing}
         )
-        assumed = self._assumed(situation, member, closure, bindings)
+        assumed = self._assumed(context, member, closure, bindings)
         if assumed:  # that all others bind is proved only if these are supplied
-            profile = situation.profile.name
-            evidence = f"profile {profile}: the package loads what supplies {some(assumed)} before"
+            profile = context.profile.name
+            evidence = f"profile {profile}: the package loads what supplies {join_truncated(assumed)} before"
             for soname, verdict in verdicts.items():
                 if verdict.action == "drop":
                     verdicts[soname] = replace(
@@ -125,38 +125,40 @@ class Prover:
                     )
         return verdicts
 
-    def _assumed(self, situation: Situation, member: str, closure: Closure, bindings: Bindings) -> list[str]:
+    def _assumed(
+        self, context: ResolveContext, member: str, closure: Closure, bindings: Bindings
+    ) -> list[str]:
         """The imports of `member` itself that only a member supplies which the profile says is loaded before."""
-        preloaded = _preloaded(situation)
-        own = situation.layout.path_of(member)
+        preloaded = _preloaded(context)
+        own = context.layout.path_of(member)
         return [
             item.name
             for item in bindings.explained
-            if closure.objects[item.requester].path == own and situation.layout.shown(item.by) in preloaded
+            if closure.objects[item.requester].path == own and context.layout.shown(item.by) in preloaded
         ]
 
-    def _candidates(self, situation: Situation, soname: str) -> list[Candidate]:
+    def _candidates(self, context: ResolveContext, soname: str) -> list[Candidate]:
         """The libraries of the providers that could stand for `soname`: what the user names alone, or all of that name."""
-        told = [new for old, new in situation.substitutes if old == soname]
+        told = [new for old, new in context.substitutes if old == soname]
         names = told or list(
-            dict.fromkeys(name for provider in situation.providers for name in provider.nearest(soname))
+            dict.fromkeys(name for provider in context.providers for name in provider.nearest(soname))
         )
         found: dict[object, Candidate] = {}
         for name in names:
-            path = situation.provider_path(name)
+            path = context.provider_path(name)
             if path is None:
                 continue
-            opened = situation.files.open(path)
+            opened = context.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
                 continue  # another name of a file that is listed under its soname
-            reason, profile = ("--substitute says so", None) if told else _vouched(situation, soname, name)
-            table = self._table(situation, path)
+            reason, profile = ("--substitute says so", None) if told else _vouched(context, soname, name)
+            table = self._table(context, path)
             found.setdefault(opened.identity, Candidate(name, path, table, reason, profile))
         return list(found.values())
 
-    def _table(self, situation: Situation, path: str) -> SymbolTable:
+    def _table(self, context: ResolveContext, path: str) -> SymbolTable:
         try:
-            with map_file(situation.files.host(path)) as buffer:
+            with map_file(context.files.host(path)) as buffer:
                 return read_symbols(buffer)
         except OSError as error:
             raise_trouble(error, path)
@@ -164,50 +166,50 @@ class Prover:
         except ElfError:
             return SymbolTable()
 
-    def _preloads(self, situation: Situation, member: str, outcome: Outcome) -> tuple[str, ...]:
+    def _preloads(self, context: ResolveContext, member: str, outcome: Outcome) -> tuple[str, ...]:
         """Which of the sonames to preload something in the closure of `member` dlopens, and is not there yet."""
-        if not situation.preload:
+        if not context.preload:
             return ()
-        closure = with_dlopens(situation, member, outcome, self.knowledge.of)
+        closure = with_dlopens(context, member, outcome, self.knowledge.of)
         asked = {edge.soname for edge in closure.dlopened}
         return tuple(
             soname
-            for soname in situation.preload
+            for soname in context.preload
             if soname not in outcome.original.needed
-            and situation.provider_path(soname)
+            and context.provider_path(soname)
             and any(matches_library(soname, name) for name in asked)
         )
 
-    def closures(self, situation: Situation, settled: Mapping[str, Settled]) -> dict[str, Closure]:
+    def closures(self, context: ResolveContext, settled: Mapping[str, MemberDecision]) -> dict[str, Closure]:
         """The closures of members as planned, with what is dlopened in them."""
         return {
-            member: with_dlopens(situation, member, item.outcome, self.knowledge.of)
+            member: with_dlopens(context, member, item.outcome, self.knowledge.of)
             for member, item in settled.items()
         }
 
     def findings(
-        self, situation: Situation, settled: Mapping[str, Settled], closures: Mapping[str, Closure]
+        self, context: ResolveContext, settled: Mapping[str, MemberDecision], closures: Mapping[str, Closure]
     ) -> Iterator[Finding]:
         """Everything that the proofs have to say, over all members that are served."""
         open_symbols: dict[str, dict[Unbound, Closure]] = {}
         explained: dict[tuple[str, str], dict[str, None]] = {}
         for member, item in settled.items():
             closure = item.outcome.closure
-            bindings = self.bindings(situation, member, closure)
+            bindings = self.bindings(context, member, closure)
             for lost in _unexplained(item.outcome, bindings):
-                open_symbols.setdefault(situation.layout.shown(lost.path), {}).setdefault(lost, closure)
+                open_symbols.setdefault(context.layout.shown(lost.path), {}).setdefault(lost, closure)
             for found in bindings.explained:
                 if found.kind != "process" and _own(item.outcome, closure, found.requester):
-                    key = (situation.layout.shown(found.path), situation.layout.shown(found.by))
+                    key = (context.layout.shown(found.path), context.layout.shown(found.by))
                     explained.setdefault(key, {})[found.name] = None
-            yield from self._moved(situation, member, item.outcome)
+            yield from self.changed_bindings(context, member, item.outcome)
         yield from self._open_symbols(open_symbols)
-        preloaded = _preloaded(situation)
+        preloaded = _preloaded(context)
         for (path, by), names in explained.items():
-            text = f"{several(len(names), 'symbol')} supplied by {by}: {some(list(names))}"
-            yield finding("RLK303", path, text, profile=situation.profile.name if by in preloaded else None)
-        yield from self._twice(situation, settled, closures)
-        yield from dlopen_findings(situation, closures, self.knowledge)
+            text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
+            yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
+        yield from self.duplicate_libraries(context, settled, closures)
+        yield from dlopen_findings(context, closures, self.knowledge)
 
     def _open_symbols(self, open_symbols: Mapping[str, Mapping[Unbound, Closure]]) -> Iterator[Finding]:
         nearest: dict[int, Closest] = {}
@@ -227,7 +229,7 @@ class Prover:
             )
 
     def _asked_for_another(
-        self, situation: Situation, closure: Closure
+        self, context: ResolveContext, closure: Closure
     ) -> Iterator[tuple[tuple[str, ...], Finding]]:
         """What is dlopened asks for another version of a library that is there, and would get it if it were installed."""
         there = {soname_stem(item.image.soname): item for item in closure.objects if item.image.soname}
@@ -239,7 +241,7 @@ class Prover:
             if twin is None or own is None or own == edge.soname:
                 continue
             key = tuple(sorted((own, edge.soname)))
-            shown = situation.layout.shown
+            shown = context.layout.shown
             way = _arrows([closure.objects[step].path for step in _way(closure, edge.requester)])
             message = f"{own} is loaded ({shown(twin.path)}), and {way}, which arrives by dlopen, needs {edge.soname}"
             yield key, finding("RLK130", soname_stem(own).removesuffix(".so"), message, level="warning")
@@ -275,18 +277,18 @@ class Prover:
                     return name
         return None
 
-    def _moved(self, situation: Situation, member: str, outcome: Outcome) -> Iterator[Finding]:
+    def changed_bindings(self, context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Finding]:
         """Compare what flattening leads to with the providers' libraries found by themselves."""
         if not outcome.edit.add:
             return
         natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
-        natural = simulate(situation, member, natural_image, natural=True, alone=True)
+        via_library_path = simulate(context, member, natural_image, via_library_path=True, alone=True)
         flat = outcome.closure  # is alone already where no Python was named
-        if situation.target.python is not None:
-            flat = simulate(situation, member, outcome.image, alone=True)
+        if context.target.python is not None:
+            flat = simulate(context, member, outcome.image, alone=True)
         moved = differences(
-            (natural, self.bindings(situation, member, natural)),
-            (flat, self.bindings(situation, member, flat)),
+            (via_library_path, self.bindings(context, member, via_library_path)),
+            (flat, self.bindings(context, member, flat)),
         )
         groups: dict[tuple[str, str, str], list[str]] = {}
         for item in moved:
@@ -295,21 +297,23 @@ class Prover:
             key = (item.requester, item.before, item.after or "nothing")
             groups.setdefault(key, []).append(item.name)
         for (requester, before, after), names in groups.items():
-            shown = situation.layout.shown
-            moved_symbols = f"{several(len(names), 'symbol')} of {shown(requester)} ({some(names)})"
+            shown = context.layout.shown
+            moved_symbols = (
+                f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
+            )
             message = f"{moved_symbols} bound to {shown(after)}, not to {shown(before)}"
             yield finding("RLK304", member, message)
 
-    def _twice(
-        self, situation: Situation, settled: Mapping[str, Settled], closures: Mapping[str, Closure]
+    def duplicate_libraries(
+        self, context: ResolveContext, settled: Mapping[str, MemberDecision], closures: Mapping[str, Closure]
     ) -> Iterator[Finding]:
-        shown = situation.layout.shown
+        shown = context.layout.shown
         # One finding a pair: where two members differ, the error, whichever member comes first.
         pairs: dict[tuple[str, ...], Finding] = {}
         for member, closure in closures.items():
             for key, found in (
                 *self._versions_of(closure, settled[member].outcome.closure),
-                *self._asked_for_another(situation, closure),
+                *self._asked_for_another(context, closure),
             ):
                 if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
                     pairs[key] = found
@@ -317,28 +321,28 @@ class Prover:
         shared_seen: set[tuple[str, str]] = set()
         for member in closures:
             outcome = settled[member].outcome
-            bindings = self.bindings(situation, member, outcome.closure)
+            bindings = self.bindings(context, member, outcome.closure)
             for shared in duplicates(outcome.closure, self.tables, bindings):
                 if not shared.mixed or (shared.first, shared.second) in shared_seen:
                     continue
                 shared_seen.add((shared.first, shared.second))
-                same = several(shared.count, "symbol")
+                same = pluralize(shared.count, "symbol")
                 message = (
-                    f"{shown(shared.first)} exports {same} of the same name ({some(list(shared.examples))}) and "
+                    f"{shown(shared.first)} exports {same} of the same name ({join_truncated(list(shared.examples))}) and "
                     f"answers {shared.mixed} of them in this library's place"
                 )
                 yield finding("RLK131", shown(shared.second), message)
 
 
-def _preloaded(situation: Situation) -> set[str]:
+def _preloaded(context: ResolveContext) -> set[str]:
     """The members that the profile says are loaded before others, as they are shown."""
-    shown, path_of = situation.layout.shown, situation.layout.path_of
-    return {shown(path_of(name)) for name in situation.profile.preload}
+    shown, path_of = context.layout.shown, context.layout.path_of
+    return {shown(path_of(name)) for name in context.profile.preload}
 
 
-def _vouched(situation: Situation, soname: str, other: str) -> tuple[str | None, str | None]:
+def _vouched(context: ResolveContext, soname: str, other: str) -> tuple[str | None, str | None]:
     """Why two sonames are one ABI, and the profile that says so: the package's, or the table of ROCm."""
-    profile = situation.profile
+    profile = context.profile
     if why := profile.why_equal(soname, other):
         return why, profile.name
     why = same_abi(soname, other)
@@ -377,7 +381,7 @@ def _later(pair: TwoVersions, closure: Closure) -> str:
 def _unexplained(outcome: Outcome, bindings: Bindings) -> Iterator[Unbound]:
     """The open imports that are a fault of their own: not those that a missing library or version leaves open."""
     incomplete = {
-        trouble.edge.requester for trouble in outcome.troubles if trouble.kind in ("missing", "allowed")
+        trouble.edge.requester for trouble in outcome.issues if trouble.kind in ("missing", "allowed")
     }
     for lost in bindings.unbound:
         if lost.requester not in incomplete:

@@ -13,7 +13,7 @@ from relink.loader.search import expand
 from relink.loader.target import Target
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
-from relink.text import several
+from relink.text import pluralize
 
 __all__ = ["Entry", "EntryKind", "classify", "removed"]
 
@@ -124,7 +124,7 @@ def removed(member: str, entries: Iterable[Entry], profile: str | None = None) -
             f"removed from the search path, since it counts from the current directory: {_list(by_kind['relative'])}",
         )
     if "sibling-dropped" in by_kind:
-        count = several(len(by_kind["sibling-dropped"]), "entry", "entries")
+        count = pluralize(len(by_kind["sibling-dropped"]), "entry", "entries")
         yield finding(
             "RLK204",
             member,

@@ -21,13 +21,13 @@ from relink.providers.prefix import Provider, find_library, soname_stem
 from relink.resolve.layout import Layout
 from relink.resolve.search_path import Entry, classify
 
-__all__ = ["Outcome", "Situation", "Trouble", "find_strategy", "matches_library", "simulate"]
+__all__ = ["Outcome", "ResolutionIssue", "ResolveContext", "find_strategy", "matches_library", "simulate"]
 
-TroubleKind: TypeAlias = Literal["missing", "allowed", "incoherent", "libc", "shadowed"]
+IssueKind: TypeAlias = Literal["missing", "allowed", "incoherent", "libc", "shadowed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ResolutionIssue:
     """An edge that is not served as it must be.
 
     ``missing``: by nothing; ``allowed``: by nothing, and the user says that this is right; ``incoherent``: from elsewhere
@@ -35,14 +35,14 @@ class Trouble:
     before.
     """
 
-    kind: TroubleKind
+    kind: IssueKind
     edge: Edge
     requester: str
     served_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ResolveContext:
     """All that decisions about the images of one wheel are made from.
 
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
@@ -89,7 +89,7 @@ class Outcome:
     original: Image
     image: Image
     closure: Closure
-    troubles: tuple[Trouble, ...]
+    issues: tuple[ResolutionIssue, ...]
     entries: tuple[Entry, ...]
 
     @property
@@ -100,7 +100,7 @@ class Outcome:
     @property
     def weight(self) -> int:
         """How far from loading it is; what an edit cannot change does not count."""
-        return sum(trouble.kind not in ("shadowed", "allowed") for trouble in self.troubles)
+        return sum(trouble.kind not in ("shadowed", "allowed") for trouble in self.issues)
 
 
 def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
@@ -110,96 +110,94 @@ def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
 
 
 def simulate(
-    situation: Situation,
+    context: ResolveContext,
     member: str,
     image: Image,
     *,
     dlopens: DlopenNames | None = None,
-    natural: bool = False,
+    via_library_path: bool = False,
     alone: bool = False,
 ) -> Closure:
     """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
 
     :param dlopens: follow what the objects dlopen, too.
-    :param natural: with the providers' directories on LD_LIBRARY_PATH: what the vendor's linker had in mind, without any edit.
+    :param via_library_path: with the providers' directories on LD_LIBRARY_PATH: what the vendor's linker had in mind, without any edit.
     :param alone: as the program itself, without the target's Python around it.
     """
-    layout = situation.layout
-    overlay = {layout.path_of(name): found for name, found in situation.images.items()}
+    layout = context.layout
+    overlay = {layout.path_of(name): found for name, found in context.images.items()}
     path = layout.path_of(member)
     overlay[path] = image
-    directories = [directory for provider in situation.providers for directory in provider.directories]
+    directories = [directory for provider in context.providers for directory in provider.directories]
     environment = Environment(
-        situation.target, situation.files.with_overlay(overlay), tuple(directories) if natural else ()
+        context.target, context.files.with_overlay(overlay), tuple(directories) if via_library_path else ()
     )
     if image.is_executable:
         return trace(environment, path, dlopens=dlopens)
     preloads = [
-        layout.path_of(name)
-        for name in situation.profile.preload
-        if name in situation.images and name != member
+        layout.path_of(name) for name in context.profile.preload if name in context.images and name != member
     ]
-    if situation.target.python is not None and not alone:
-        return load(environment, [*preloads, path], situation.target.python, dlopens=dlopens)
+    if context.target.python is not None and not alone:
+        return load(environment, [*preloads, path], context.target.python, dlopens=dlopens)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
-    libc = own_libc(situation)
+    libc = own_libc(context)
     return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
 
 
-def own_libc(situation: Situation, soname: str = "libc.so.6") -> str | None:
+def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
     """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
-    path = posixpath.join(situation.target.libc_directory, soname)
-    return path if situation.files.open(path).image is not None else None
+    path = posixpath.join(context.target.libc_directory, soname)
+    return path if context.files.open(path).image is not None else None
 
 
-def judge(situation: Situation, member: str, closure: Closure) -> tuple[Trouble, ...]:
-    """Look at every edge of the root's own closure; what the program needs for itself is not ours to judge."""
-    path = situation.layout.path_of(member)
+def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:
+    """Look at every edge of the root's own closure; what the program needs for itself is not ours to check_edges."""
+    path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     before = 0 if root == 0 else root  # what was loaded before the root
-    troubles = []
+    issues = []
     for edge in closure.edges:
         if edge.requester >= before and edge.requester in closure.scope:
-            kind = _trouble(situation, closure, edge, before)
+            kind = _trouble(context, closure, edge, before)
             if kind:
                 served = None if edge.target is None else closure.objects[edge.target].path
-                troubles.append(Trouble(kind, edge, closure.objects[edge.requester].path, served))
-    return tuple(troubles)
+                issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
+    return tuple(issues)
 
 
-def _trouble(situation: Situation, closure: Closure, edge: Edge, before: int) -> TroubleKind | None:
+def _trouble(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
     soname = edge.soname
     if edge.target is None:
         # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
-        allowed = any(matches_library(pattern, soname) for pattern in situation.allow_missing)
-        return "allowed" if allowed and situation.provider_path(soname) is None else "missing"
+        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
+        return "allowed" if allowed and context.provider_path(soname) is None else "missing"
     served = closure.objects[edge.target]
     if soname in GLIBC_SONAMES:
-        own = own_libc(situation, soname)
-        wrong = own is not None and situation.files.open(own).identity != served.identity
+        own = own_libc(context, soname)
+        wrong = own is not None and context.files.open(own).identity != served.identity
         return "libc" if wrong and served.identity[0] != "loader" else None
-    if served.identity[0] == "member" or situation.provider_path(soname) is None:
+    if served.identity[0] == "member" or context.provider_path(soname) is None:
         return None
-    if situation.is_providers(served.identity, soname):
+    if context.is_providers(served.identity, soname):
         return None
     return "shadowed" if edge.target < before else "incoherent"
 
 
-def find_strategy(situation: Situation, member: str, due: ElfEdit | None = None) -> Outcome:
+def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit | None = None) -> Outcome:
     """Return the first strategy after which `member` loads, or else the one that comes nearest, nothing before all.
 
-    :param due: NEEDED entries that are to be replaced, dropped or added in any case.
+    :param required_edit: NEEDED entries that are to be replaced, dropped or added in any case.
     """
-    image = situation.images[member]
-    due = due or ElfEdit()
-    nothing = _attempt(situation, member, image, "nothing", due)
-    interpreter = situation.target.interpreter if image.is_executable else None
+    image = context.images[member]
+    required_edit = required_edit or ElfEdit()
+    nothing = _attempt(context, member, image, "nothing", required_edit)
+    interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
-    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter and not due
+    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter and not required_edit
     if clean and nothing.loads:
         return nothing
-    edit = replace(due, interpreter=interpreter if wrong_interpreter else None)
-    base = _Base(situation, member, image, edit, nothing)
+    edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
+    base = _Base(context, member, image, edit, nothing)
     outcomes = [nothing] if clean else []
     for strategy in (_runpath, _rpath, _flatten):
         outcome = strategy(base, outcomes[-1] if outcomes else nothing)
@@ -207,50 +205,54 @@ def find_strategy(situation: Situation, member: str, due: ElfEdit | None = None)
             return outcome
         outcomes.append(outcome)
     # Of equals the one that does not leave aside what a provider has, so that the reason is told; then the least invasive.
-    return min(outcomes, key=lambda outcome: (outcome.weight, _left_aside(situation, outcome)))
+    return min(outcomes, key=lambda outcome: (outcome.weight, _left_aside(context, outcome)))
 
 
-def _left_aside(situation: Situation, outcome: Outcome) -> int:
+def _left_aside(context: ResolveContext, outcome: Outcome) -> int:
     return sum(
-        trouble.kind == "missing" and situation.provider_path(trouble.edge.soname) is not None
-        for trouble in outcome.troubles
+        trouble.kind == "missing" and context.provider_path(trouble.edge.soname) is not None
+        for trouble in outcome.issues
     )
 
 
-def _attempt(situation: Situation, member: str, image: Image, strategy: Strategy, edit: ElfEdit) -> Outcome:
+def _attempt(
+    context: ResolveContext, member: str, image: Image, strategy: Strategy, edit: ElfEdit
+) -> Outcome:
     edited = result_of(image, edit)
-    closure = simulate(situation, member, edited)
-    path = situation.layout.path_of(member)
+    closure = simulate(context, member, edited)
+    path = context.layout.path_of(member)
     serving = {
         found.entry
         for item in closure.objects
         if (found := item.found_by).owner == path
         and found.entry is not None
-        and not situation.provider_path(item.name)
+        and not context.provider_path(item.name)
     }
     entries = classify(
         image,
         path,
-        layout=situation.layout,
-        target=situation.target,
+        layout=context.layout,
+        target=context.target,
         provider_directories={
-            directory for provider in situation.providers for directory in provider.directories
+            directory for provider in context.providers for directory in provider.directories
         },
-        member_directories=situation.member_directories,
+        member_directories=context.member_directories,
         serving=serving,
-        profile=situation.profile,
+        profile=context.profile,
     )
-    return Outcome(strategy, edit, image, edited, closure, judge(situation, member, closure), tuple(entries))
+    return Outcome(
+        strategy, edit, image, edited, closure, check_edges(context, member, closure), tuple(entries)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What every strategy starts from: the image, the edit that is due in any case, and what loading it gave as it is.
+    """What every strategy starts from: the image, the edit that is required_edit in any case, and what loading it gave as it is.
 
     :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
     """
 
-    situation: Situation
+    context: ResolveContext
     member: str
     image: Image
     edit: ElfEdit
@@ -259,12 +261,12 @@ class _Base:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """What the image needs after the edit that is due."""
+        """What the image needs after the edit that is required_edit."""
         return result_of(self.image, self.edit).needed
 
     def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:
         if edit not in self.tried:
-            self.tried[edit] = _attempt(self.situation, self.member, self.image, strategy, edit)
+            self.tried[edit] = _attempt(self.context, self.member, self.image, strategy, edit)
         return replace(self.tried[edit], strategy=strategy)
 
     def with_path(self, directories: Sequence[str], kind: str) -> ElfEdit:
@@ -285,14 +287,14 @@ class _Base:
 
         The C library is found without help, unless it was seen not to be: then where a provider has the target's own.
         """
-        situation = self.situation
-        lost = {trouble.edge.soname for trouble in self.nothing.troubles if trouble.kind == "libc"}
+        context = self.context
+        lost = {trouble.edge.soname for trouble in self.nothing.issues if trouble.kind == "libc"}
         used = {
             posixpath.dirname(path)
             for soname in sonames
-            if (soname not in GLIBC_SONAMES or soname in lost) and (path := situation.provider_path(soname))
+            if (soname not in GLIBC_SONAMES or soname in lost) and (path := context.provider_path(soname))
         }
-        every = (directory for provider in situation.providers for directory in provider.directories)
+        every = (directory for provider in context.providers for directory in provider.directories)
         return [directory for directory in every if directory in used]
 
 
@@ -307,7 +309,7 @@ def _rpath(base: _Base, last: Outcome) -> Outcome:
 
 def _flatten(base: _Base, _last: Outcome) -> Outcome:
     """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
-    situation = base.situation
+    context = base.context
     added = list(base.edit.add)
     while True:
         needed = [*base.needed, *added]
@@ -315,11 +317,11 @@ def _flatten(base: _Base, _last: Outcome) -> Outcome:
         outcome = base.attempt("flatten", edit)
         lost = (
             trouble.edge.soname
-            for trouble in outcome.troubles
+            for trouble in outcome.issues
             if trouble.kind in ("missing", "incoherent", "libc")
         )
         more = dict.fromkeys(
-            soname for soname in lost if situation.provider_path(soname) and soname not in needed
+            soname for soname in lost if context.provider_path(soname) and soname not in needed
         )
         if not more:
             return outcome

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from relink.elf.symbols import Import, SymbolTable, match
 from relink.providers.prefix import soname_stem
 
-__all__ = ["Candidate", "Verdict", "weigh"]
+__all__ = ["Candidate", "SubstitutionDecision", "evaluate_substitution"]
 
 _MAX_SHOWN = 3
 
@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SubstitutionDecision:
     """What may be done about one missing NEEDED.
 
     :ivar action: ``substitute``, ``drop`` or ``keep`` (nothing is proved, so it stays missing).
@@ -55,12 +55,12 @@ class Verdict:
     profile: str | None = None
 
 
-def weigh(
+def evaluate_substitution(
     missing: Sequence[str],
     imports: Sequence[Import],
     unbound: Collection[Import],
     candidates: Mapping[str, Sequence[Candidate]],
-) -> dict[str, Verdict]:
+) -> dict[str, SubstitutionDecision]:
     """Say of every missing NEEDED of one image what the evidence allows.
 
     :param missing: its NEEDED entries that nothing serves.
@@ -116,9 +116,9 @@ def _verdict(
     candidate: Candidate | None,
     *,
     alone: bool,
-) -> Verdict:
+) -> SubstitutionDecision:
     if not named and not open_imports:
-        return Verdict(
+        return SubstitutionDecision(
             soname,
             "drop",
             evidence=(
@@ -129,14 +129,14 @@ def _verdict(
     taken = [item for item in open_imports if candidate is not None and _exports(candidate.table, item)]
     if not named and not taken and not unexplained:
         # What is open belongs to another missing library, whose substitute exports it.
-        return Verdict(
+        return SubstitutionDecision(
             soname,
             "drop",
             evidence=("no version record names it", "every strong import of the file binds without it"),
         )
     if candidate is None:
         wanted = [*named, *unexplained]
-        return Verdict(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
+        return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
     # An import that no library is known for counts against this one, unless another missing library may have had it.
     wanted = list(dict.fromkeys([*named, *taken, *(unexplained if alone else ())]))
     found = [item for item in wanted if _exports(candidate.table, item)]
@@ -151,7 +151,7 @@ def _verdict(
     if candidate.reason:
         named_by = f"profile {candidate.profile}: " if candidate.profile else ""
         evidence.append(f"{named_by}{candidate.reason}")
-    return Verdict(
+    return SubstitutionDecision(
         soname,
         "substitute" if proved and candidate.reason else "keep",
         candidate.soname,

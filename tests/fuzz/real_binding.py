@@ -122,7 +122,7 @@ def simulated_bind(
     paths = [item.path for item in closure.objects]
     bound = {
         (paths[index], name, version, paths[target])
-        for symbols in (found.bound, found.taken_over)
+        for symbols in (found.bound, found.interposed)
         for (index, name, version), target in symbols.items()
         if bindings and paths[index] != paths[target]
     }
@@ -229,7 +229,7 @@ def simulated_open(environment: Environment, roots: Sequence[str], opener: str, 
         paths = [item.path for item in closure.objects]
         bound |= {
             (paths[index], name, version, paths[target])
-            for symbols in (found.bound, found.taken_over)
+            for symbols in (found.bound, found.interposed)
             for (index, name, version), target in symbols.items()
             if paths[index] != paths[target] and paths[index].startswith(below)
         }

@@ -158,7 +158,7 @@ def _entry(entries: list[Entry], **facts: object) -> None:
         setattr(entries[0], name, value)
 
 
-def _twice(entries: list[Entry], _: RawZip) -> None:
+def duplicate_libraries(entries: list[Entry], _: RawZip) -> None:
     entries.insert(1, Entry(entries[0].name, b"b = 2\n"))
 
 
@@ -228,7 +228,7 @@ def _extra(kind: int, data: bytes) -> bytes:
 
 
 DEFECTS: dict[str, Edit] = {
-    "duplicate entry": _twice,
+    "duplicate entry": duplicate_libraries,
     "trailing bytes": lambda _, archive: setattr(archive, "trailing", b"x"),
     "trailing zeros": lambda _, archive: setattr(archive, "trailing", bytes(9)),
     "another archive behind": lambda _, archive: setattr(archive, "trailing", RawZip(good_entries()).build()),

@@ -50,8 +50,8 @@ def test_what_python_has_loaded_shadows_the_prefix(scene: Scene) -> None:
     program = "extern int f(void); int main(void){return f();}"
     python = cc(program, scene.root / "python", f"-Wl,-rpath,{own.parent}", needed=[own])
     scene.member("demo/a.so", ["libtool.so.1"], USES_F)
-    situation = replace(scene.situation(), target=replace(find_target(), python=str(python)))
-    found = only(decide(situation, scene.tables).findings, "RLK108")
+    context = replace(scene.context(), target=replace(find_target(), python=str(python)))
+    found = only(decide(context, scene.tables).findings, "RLK108")
     assert (found.level, found.subject) == ("warning", "libtool.so.1")
     assert f"served by {own}, although the prefix has {scene.prefix}/lib/libtool.so.1" in found.message
 
@@ -62,7 +62,7 @@ def test_a_library_of_the_system(scene: Scene) -> None:
     scene.member("demo/a.so", ["libtool.so.1"], USES_F)
     target = find_target()
     target = replace(target, directories=(*target.directories, str(system)))
-    found = only(decide(replace(scene.situation(), target=target), scene.tables).findings, "RLK110")
+    found = only(decide(replace(scene.context(), target=target), scene.tables).findings, "RLK110")
     assert (found.level, found.subject) == ("info", "libtool.so.1")
     assert str(system) in found.message
 

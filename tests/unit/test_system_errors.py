@@ -1,4 +1,4 @@
-"""Trouble of this machine is no fact about a wheel: it is told as what it is, and nothing is concluded from it."""
+"""ResolutionIssue of this machine is no fact about a wheel: it is told as what it is, and nothing is concluded from it."""
 
 from __future__ import annotations
 

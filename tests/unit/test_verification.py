@@ -24,7 +24,7 @@ from relink.loader.dryrun import LoaderMap, Refusal, dry_run, dry_runs, refusal
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from relink.options import Options
-from relink.planning import situation_of
+from relink.planning import context_of
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.sandbox import KINDS, Sandbox, why_not
@@ -226,12 +226,12 @@ def _verified(wheel: Path, *, pretend: dict[str, dict[str, object]]) -> Verifica
     with ExitStack() as stack:
         target = find_target()
         read = open_wheel(wheel, stack, target)
-        situation = situation_of(read, target, (), Options())
+        context = context_of(read, target, (), Options())
         changed = {
             name: replace(image, **pretend.get(name, {}))  # type: ignore[arg-type]
-            for name, image in situation.images.items()
+            for name, image in context.images.items()
         }
-        return verify("x.whl", read.archive.chunks, [*changed], replace(situation, images=changed))
+        return verify("x.whl", read.archive.chunks, [*changed], replace(context, images=changed))
 
 
 def test_agreement(relinked: Path) -> None:
@@ -317,8 +317,8 @@ def test_a_loader_that_cannot_be_run(relinked: Path, tmp_path: Path) -> None:
     with ExitStack() as stack:
         target = find_target()
         read = open_wheel(relinked, stack, target)
-        situation = situation_of(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options())
-        result = verify(OUTPUT, read.archive.chunks, [*read.images], situation)
+        context = context_of(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options())
+        result = verify(OUTPUT, read.archive.chunks, [*read.images], context)
     (found,) = result.findings
     assert (found.code, found.level, found.subject) == ("RLK602", "error", OUTPUT)
     assert "No such file or directory" in found.message

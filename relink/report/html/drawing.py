@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from relink.report.html.graph import Edge, Graph, Node
-from relink.report.html.layered import Box, Layout, Route, lay_out, passing
+from relink.report.html.graph import Arrow, Graph, Node
+from relink.report.html.layered import Box, GraphLayout, Route, lay_out, passing
 from relink.report.html.markup import Html, tag
 from relink.report.html.words import node_words
 
@@ -89,7 +89,7 @@ def _node(number: int, node: Node, label: str, box: Box, anchor: str) -> Html:
     )
 
 
-def _edge(layout: Layout, edge: Edge) -> Html:
+def _edge(layout: GraphLayout, edge: Arrow) -> Html:
     start, end = layout.boxes[edge.start], layout.boxes[edge.end]
     route = layout.routes.get((edge.start, edge.end))
     if route is None:  # implied: no way was kept free for it

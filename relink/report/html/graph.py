@@ -13,7 +13,7 @@ from relink.report.html.layered import reduced
 from relink.report.model import Report
 from relink.resolve.layout import Layout
 
-__all__ = ["Edge", "Graph", "Node", "graph_of"]
+__all__ = ["Arrow", "Graph", "Node", "graph_of"]
 
 _MOST_NODES, _MOST_EDGES = 400, 4000
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
@@ -47,7 +47,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Arrow:
     """Who asks for whom, by the numbers of the nodes; `implied` where a longer way through the graph says the same."""
 
     start: int
@@ -64,7 +64,7 @@ class Graph:
     """
 
     nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[Arrow, ...]
     drawable: bool
 
 
@@ -139,7 +139,7 @@ def graph_of(report: Report) -> Graph:
                 built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
     drawable = len(built.nodes) <= _MOST_NODES and len(built.changes) <= _MOST_EDGES
     kept = set(reduced(len(built.nodes), list(built.changes)) if drawable else built.changes)
-    edges = tuple(Edge(*ends, change, ends not in kept) for ends, change in built.changes.items())
+    edges = tuple(Arrow(*ends, change, ends not in kept) for ends, change in built.changes.items())
     return Graph(tuple(built.nodes), edges, drawable)
 
 

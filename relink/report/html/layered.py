@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Box", "Layout", "Route", "lay_out", "passing", "reduced"]
+__all__ = ["Box", "GraphLayout", "Route", "lay_out", "passing", "reduced"]
 
 _SWEEPS = 12  # of ordering and of alignment; more changes nothing that can be seen on graphs of 200 nodes
 _THIN = 8.0  # height of the place that a passing edge takes
@@ -40,7 +40,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """The drawing: boxes by node, routes by edge, and the size of it all."""
 
     boxes: Mapping[int, Box]
@@ -83,7 +83,7 @@ def lay_out(
     between_layers: float = 48,
     between_nodes: float = 10,
     margin: float = 8,
-) -> Layout:
+) -> GraphLayout:
     """Place nodes of the given (width, height), numbered from 0, and the edges among them."""
     count = len(sizes)
     edges = list(dict.fromkeys((a, b) for a, b in edges if a != b))
@@ -135,7 +135,7 @@ def lay_out(
         routes[edge] = Route(tuple(points), edge in turned)
     height = max((box.y + box.height for box in boxes.values()), default=0.0)
     passing_height = max((middles[node] for node in range(count, len(layer_of))), default=0.0)
-    return Layout(boxes, routes, x - between_layers + margin, max(height, passing_height) + margin)
+    return GraphLayout(boxes, routes, x - between_layers + margin, max(height, passing_height) + margin)
 
 
 def _adjacent(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -257,7 +257,7 @@ def _aligned(
 ) -> list[float]:
     """Return the middle of each node: as near to its neighbours as the order and the distances allow.
 
-    Places of passing edges weigh more, so that long edges are straight.
+    Places of passing edges evaluate_substitution more, so that long edges are straight.
     """
     middles = [0.0] * len(heights)
     for layer in layers:

@@ -79,7 +79,7 @@ def _where(closure: Closure, bindings: Bindings, path: Path, name: str, version:
     """Return the file name of what a symbol of `path` binds to."""
     index = next(i for i, item in enumerate(closure.objects) if item.path == str(path))
     key = (index, name, version)
-    target = bindings.bound.get(key, bindings.taken_over.get(key))
+    target = bindings.bound.get(key, bindings.interposed.get(key))
     assert target is not None
     return Path(closure.objects[target].path).name
 
@@ -271,7 +271,7 @@ def test_bsymbolic_keeps_what_is_its_own(environment: Environment, lib: Path) ->
         closure, bindings, _ = _bound(environment, top)
         over = [
             key
-            for key in bindings.taken_over
+            for key in bindings.interposed
             if key[1] == "value" and closure.objects[key[0]].path == str(below)
         ]
         assert len(over) == taken
@@ -294,7 +294,7 @@ def test_a_protected_definition_binds_in_its_own_object(environment: Environment
     for visibility, taken in ((0, 1), (3, 0)):
         (lib / "libb.so").write_bytes(image(Node(plain, (Tweak("x", visibility, own=0),))))
         _, bindings, _ = _bound(environment, lib / "liba.so")
-        assert len(bindings.taken_over) == taken
+        assert len(bindings.interposed) == taken
     # Hidden ones are for nobody else.
     (lib / "libb.so").write_bytes(image(Node(replace(plain, imports=()), (Tweak("x", 2),))))
     wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x"),))

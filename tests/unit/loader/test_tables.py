@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relink.elf.symbols import Export, Import, SymbolTable
 from relink.loader.files import Files
-from relink.loader.tables import Settled, Tables
+from relink.loader.tables import DirectBindings, Tables
 
 NAMES = st.sampled_from("abcd")
 
@@ -57,7 +57,7 @@ def test_only_names_that_are_looked_up_matter(
     for one in (first, owner):
         tables._noted(one)
     found = tables.settled(first)
-    assert found == Settled(((owner, (0,)),), (), ())
+    assert found == DirectBindings(((owner, (0,)),), (), ())
     settling = Mock(wraps=tables._settle)
     monkeypatch.setattr(tables, "_settle", settling)
     assert tables.settled(first) is found

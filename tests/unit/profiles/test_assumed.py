@@ -284,17 +284,17 @@ def test_hints_are_added_to_the_remedies_they_fit() -> None:
 def test_where_a_library_is_to_be_had(
     scene: Scene, distribution: Distribution | None, soname: str, sentence: str | None
 ) -> None:
-    situation = replace(scene.situation(), distribution=distribution)
-    assert where_to_get(soname, situation.distribution, situation.providers) == sentence
-    assert missing_remedy(soname, situation.distribution, situation.providers, "Do.") == (
+    context = replace(scene.context(), distribution=distribution)
+    assert where_to_get(soname, context.distribution, context.providers) == sentence
+    assert missing_remedy(soname, context.distribution, context.providers, "Do.") == (
         f"Do. {sentence}" if sentence else "Do."
     )
 
 
 def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:
-    situation = scene.situation()
-    provider = replace(situation.providers[0], kind=NIX_STORE)
-    there = replace(situation, providers=(provider,), distribution=Distribution("Debian", "debian"))
+    context = scene.context()
+    provider = replace(context.providers[0], kind=NIX_STORE)
+    there = replace(context, providers=(provider,), distribution=Distribution("Debian", "debian"))
     assert (
         where_to_get("librocblas.so.5", there.distribution, there.providers)
         == "librocblas.so.5 is part of rocBLAS: rocmPackages.rocblas in nixpkgs."

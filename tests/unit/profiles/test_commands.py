@@ -17,7 +17,7 @@ from relink.elf.image import read_image
 from relink.elf.symbols import read_symbols
 from relink.loader.target import find_target
 from relink.options import Options
-from relink.planning import situation_of
+from relink.planning import context_of
 from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
 from relink.providers.distribution import Distribution
 from relink.reading import open_wheel
@@ -241,8 +241,8 @@ def test_the_distribution_is_that_of_the_sysroot(works: Works, tmp_path: Path) -
     target = replace(find_target(), sysroot=str(tmp_path / "root"))
     with ExitStack() as stack:
         wheel = open_wheel(works.small(tmp_path), stack)
-        situation = situation_of(wheel, target, (), Options())
-    assert situation.distribution == Distribution("Arch Linux", "arch")
-    assert where_to_get("librccl.so.1", situation.distribution, situation.providers) == (
+        context = context_of(wheel, target, (), Options())
+    assert context.distribution == Distribution("Arch Linux", "arch")
+    assert where_to_get("librccl.so.1", context.distribution, context.providers) == (
         "librccl.so.1 is part of RCCL; on Arch Linux: pacman -S rccl, if its release has this version."
     )

@@ -1,4 +1,4 @@
-"""The check at run time and the JSON schemas say the same: one is read from the other, and jsonschema is the judge."""
+"""The check at run time and the JSON schemas say the same: one is read from the other, and jsonschema is the check_edges."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.report.html.layered import Layout, _crossings, _rising, lay_out, passing, reduced
+from relink.report.html.layered import GraphLayout, _crossings, _rising, lay_out, passing, reduced
 from tests.support.amount import amount
 
 Edges = list[tuple[int, int]]
@@ -49,7 +49,7 @@ def reach(count: int, edges: Edges) -> list[set[int]]:
     return found
 
 
-def overlapping(layout: Layout) -> list[tuple[int, int]]:
+def overlapping(layout: GraphLayout) -> list[tuple[int, int]]:
     return [
         (a, b)
         for (a, first), (b, second) in itertools.combinations(layout.boxes.items(), 2)
@@ -60,7 +60,7 @@ def overlapping(layout: Layout) -> list[tuple[int, int]]:
     ]
 
 
-def check(layout: Layout, edges: Edges) -> None:
+def check(layout: GraphLayout, edges: Edges) -> None:
     assert not overlapping(layout)
     for box in layout.boxes.values():
         assert box.x >= 0

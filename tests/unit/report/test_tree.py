@@ -9,7 +9,7 @@ from rich.console import Console
 
 from relink.profiles import Profile
 from relink.report.lines import Part, show
-from relink.report.tree import Explained, dependency_trees
+from relink.report.tree import DependencyTree, dependency_trees
 from relink.resolve.layout import Layout
 from tests.unit.resolve.scenes import Scene
 
@@ -24,8 +24,10 @@ def scene(tmp_path: Path) -> Scene:
 
 def drawn(scene: Scene, pattern: str | None = None, *, width: int | None = None) -> list[str]:
     decisions = scene.decide()
-    layout: Layout = decisions.situation.layout
-    members = [Explained(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files]
+    layout: Layout = decisions.context.layout
+    members = [
+        DependencyTree(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files
+    ]
     return lines(*dependency_trees(members, pattern), width=width)
 
 

@@ -14,7 +14,7 @@ from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import open_prefix
 from relink.resolve.decide import Decisions, decide
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import Situation
+from relink.resolve.strategy import ResolveContext
 from tests.support.cc import shared
 
 
@@ -87,10 +87,10 @@ class Scene:
         script.write_text("\n".join(lines))
         return f"-Wl,--version-script={script}"
 
-    def situation(self) -> Situation:
+    def context(self) -> ResolveContext:
         target = find_target()
         layout = Layout(python="3.11")
-        return Situation(
+        return ResolveContext(
             target=target,
             files=Files(),
             providers=(open_prefix(str(self.prefix), target),),
@@ -105,12 +105,12 @@ class Scene:
         )
 
     def decide(self) -> Decisions:
-        return decide(self.situation(), self.tables)
+        return decide(self.context(), self.tables)
 
     def decide_again(self, decisions: Decisions) -> Decisions:
         """Plan the members as the first plan leaves them."""
         images = {name: outcome.image for name, outcome in decisions.outcomes.items()}
-        return decide(replace(self.situation(), images=images), self.tables)
+        return decide(replace(self.context(), images=images), self.tables)
 
 
 def codes(decisions: Decisions) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from relink.plans.model import FilePlan
 from relink.profiles import Profile
 from relink.resolve.decide import Decisions
-from relink.resolve.strategy import Trouble, TroubleKind
+from relink.resolve.strategy import IssueKind, ResolutionIssue
 from tests.unit.resolve.scenes import Scene, codes
 
 
@@ -247,11 +247,11 @@ def test_what_is_allowed_to_be_missing_has_no_weight(scene: Scene) -> None:
     scene.allow_missing = ("libabsent.so.1",)
     scene.member("demo/a.so", ["libhip.so.1", "libabsent.so.1"])
     outcome = scene.decide().outcomes["demo/a.so"]
-    assert [trouble.kind for trouble in outcome.troubles] == ["allowed"]
+    assert [trouble.kind for trouble in outcome.issues] == ["allowed"]
     assert (outcome.weight, outcome.loads, outcome.strategy) == (0, True, "runpath")
-    edge = outcome.troubles[0].edge
-    kinds: tuple[TroubleKind, ...] = ("missing", "allowed", "incoherent", "libc", "shadowed")
-    several = replace(outcome, troubles=tuple(Trouble(kind, edge, "x") for kind in kinds))
+    edge = outcome.issues[0].edge
+    kinds: tuple[IssueKind, ...] = ("missing", "allowed", "incoherent", "libc", "shadowed")
+    several = replace(outcome, issues=tuple(ResolutionIssue(kind, edge, "x") for kind in kinds))
     assert (several.weight, several.loads) == (3, False)
 
 
