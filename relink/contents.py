@@ -1,7 +1,7 @@
 """The contents of one wheel's members between reading and writing, and the one owner of the thread that works ahead on them.
 
 Takes the path of a wheel; gives each member's content once to whoever reads it, and once more to whoever writes it. A large
-member stays in memory without its gaps (:mod:`relink.elf.hollow`): some megabytes of several hundred. The largest stays whole.
+member stays in memory without its gaps (:mod:`relink.elf.gaps`): some megabytes of several hundred. The largest stays whole.
 
 Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so a thread does them while the main
 thread reads, plans and edits. No caller has to know: each method returns when its result is there.
@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from relink.elf.hollow import Cut, blank, pages_in
+from relink.elf.gaps import Gap, blank, pages_in
 from relink.elf.image import is_elf
 from relink.errors import WheelError
 from relink.progress import OnProgress
@@ -52,7 +52,7 @@ class LoadedMember:
     """
 
     view: memoryview
-    gaps: tuple[Cut, ...]
+    gaps: tuple[Gap, ...]
     stay: tuple[range, ...]
     whole: bool
 
@@ -149,7 +149,7 @@ class Contents:
         self,
         name: str,
         content: memoryview,
-        gaps: tuple[Cut, ...],
+        gaps: tuple[Gap, ...],
         noted: Iterable[range],
         *,
         whole: bool = False,
@@ -177,7 +177,7 @@ class Contents:
             wait(one for _, one in self._unreleased)
 
     def _find_spans(
-        self, name: str, content: memoryview, gaps: Sequence[Cut]
+        self, name: str, content: memoryview, gaps: Sequence[Gap]
     ) -> Future[tuple[Span, ...]] | None:
         member = self.archive.member(name)
         if member.method != DEFLATED or member.size < _REUSE:
@@ -254,7 +254,7 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
             memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 
-def _joined(gaps: Sequence[Cut]) -> list[range]:
+def _joined(gaps: Sequence[Gap]) -> list[range]:
     """Join gaps that lie close together: less is deflated again where an edit does not touch what lies between."""
     found: list[range] = []
     for gap in gaps:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from relink.checks.gpu_findings import changed_code
 from relink.contents import Contents, LoadedMember
-from relink.elf.hollow import kept
+from relink.elf.gaps import kept
 from relink.elf.image import Image
-from relink.elf.patchelf import Edited, apply_edit, edit_hollow
+from relink.elf.patchelf import Edited, apply_edit, edit_without_gaps
 from relink.errors import PatchelfError
 from relink.findings.model import Finding, finding
 from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_code
@@ -83,7 +83,9 @@ def _edited(
     loaded = contents.loaded.get(file.path)
     if loaded is not None:
         try:
-            return edit_hollow(path, file.edit, image, loaded.view, loaded.gaps, loaded.stay, sandbox), []
+            return edit_without_gaps(
+                path, file.edit, image, loaded.view, loaded.gaps, loaded.stay, sandbox
+            ), []
         except PatchelfError as error:
             reason = "; ".join([error.message, *error.issues])
     content = contents.archive.read_into(file.path)
@@ -104,7 +106,7 @@ def _edited(
 def _reusable(contents: Contents, name: str, edited: Edited) -> tuple[Span, ...]:
     """Return the spans in which the edit has changed nothing: in gaps, and in what lies between them."""
     loaded = contents.loaded.get(name)
-    if loaded is None or not edited.cuts:
+    if loaded is None or not edited.gaps:
         return ()
     with memoryview(edited.view) as after:
         return tuple(span for span in contents.spans(name) if _unchanged(span, loaded, after, edited))
@@ -114,7 +116,7 @@ def _unchanged(span: Span, loaded: LoadedMember, after: memoryview, edited: Edit
     known = range(max(0, span.start - WINDOW), span.stop)  # a block may refer to the window before it
     return all(
         after[part.start : part.stop] == loaded.view[part.start : part.stop]
-        for rest in kept(edited.cuts, len(loaded.view))
+        for rest in kept(edited.gaps, len(loaded.view))
         if (part := range(max(rest.start, known.start), min(rest.stop, known.stop)))
     )
 
@@ -128,13 +130,13 @@ def _counted(pieces: Iterable[memoryview], on_progress: OnProgress) -> Iterator[
 def _pieces(contents: Contents, name: str, edited: Edited, *, check: bool) -> Iterator[memoryview]:
     """Yield the edited file: its gaps from the original content, the rest from memory."""
     with memoryview(edited.view) as view:
-        if not edited.cuts:
+        if not edited.gaps:
             if check and (entry := contents.listed.get(name)) and entry.digest is not None:
                 verify_member(contents.archive, entry)
             yield view
             return
         position = 0
-        rest = list(kept(edited.cuts, len(view)))
+        rest = list(kept(edited.gaps, len(view)))
         for chunk in contents.original(name, check=check):
             start, end = position, position + len(chunk)
             while position < end:

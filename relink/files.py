@@ -7,7 +7,7 @@ reader says how much it takes at most. ``tests/unit/test_files.py`` holds that n
 The errors are those of the system, so that a caller treats a refusal as any file that cannot be opened: EINVAL for what is no
 regular file, EFBIG for one that is too large, EXDEV for one outside of its root (as openat2(2) has it for RESOLVE_BENEATH).
 
-A file that somebody cuts short while it is mapped ends the process (SIGBUS, mmap(2)); nothing here can prevent that.
+A file that somebody gaps short while it is mapped ends the process (SIGBUS, mmap(2)); nothing here can prevent that.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.elf.hollow import Cut
+from relink.elf.gaps import Gap
 from relink.elf.image import Buffer, Image
 from relink.errors import TargetError
 from relink.loader.dryrun import Refusal, dry_run, refusal
@@ -107,9 +107,9 @@ def extract(
     context: ResolveContext,
     layout: Layout,
     member: str,
-    cuts: Sequence[Cut],
+    gaps: Sequence[Gap],
 ) -> None:
-    """Write a file with holes in place of its cuts."""
+    """Write a file with holes in place of its gaps."""
     path = Path(resolve_inside(context.target.sysroot, layout.path_of(member)))
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -117,12 +117,12 @@ def extract(
         for chunk in chunks:
             start, end = end, end + len(chunk)
             at = start
-            for cut in cuts:
-                if start < cut.stop and cut.start < end:
-                    file.write(memoryview(chunk)[at - start : max(at, cut.start) - start])
-                    at = min(end, cut.stop)
+            for gap in gaps:
+                if start < gap.stop and gap.start < end:
+                    file.write(memoryview(chunk)[at - start : max(at, gap.start) - start])
+                    at = min(end, gap.stop)
                     file.seek(at)
-            file.write(memoryview(chunk)[at - start :])  # no cut reaches the end of a file
+            file.write(memoryview(chunk)[at - start :])  # no gap reaches the end of a file
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
 
 

@@ -113,7 +113,7 @@ def _verified(
     names = {name: output_path(archive, planned.output, name) for name in context.images}
     originals = {new: name for name, new in names.items()}
     gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
-    gaps |= {name: file.edited.cuts for name, file in edits.items()}
+    gaps |= {name: file.edited.gaps for name, file in edits.items()}
 
     def content(member: str) -> Iterator[Buffer]:
         name = originals[member]

@@ -79,13 +79,13 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             )
         wheel = open_wheel(path, stack, target)
         context = context_of(wheel, target, (), options)
-        cuts = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
+        gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(
             archive.path.name,
             archive.chunks,
             list(wheel.images),
             context,
-            cuts,
+            gaps,
             sandbox=sandbox,
             trust=trusted(options),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.contents import Contents
-from relink.elf.hollow import Cut, find_cuts
+from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import ElfError
@@ -125,9 +125,9 @@ def read_wheel(
     )
 
 
-def _gaps(content: memoryview, image: Image) -> tuple[Cut, ...]:
+def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
     try:
-        return find_cuts(content, image)
+        return find_gaps(content, image)
     except (
         ElfError
     ):  # section headers that lead nowhere: the loader does not read them, and patchelf reports them

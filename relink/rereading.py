@@ -43,7 +43,7 @@ def reread_files(
             result_of(images[file.path], file.edit),
             after.image.segments,
             planned_needs(tables[file.path].verneeds, file.edit),
-            after.cuts,
+            after.gaps,
         )
         if found:
             yield finding("RLK610", file.path, "; ".join(found))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from relink.elf.hollow import Cut
+from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import TargetError
@@ -55,7 +55,7 @@ def verify(
     contents: Callable[[str], Iterable[Buffer]],
     members: Collection[str],
     context: ResolveContext,
-    cuts: Mapping[str, Sequence[Cut]] | None = None,
+    gaps: Mapping[str, Sequence[Gap]] | None = None,
     known: Tables | None = None,
     sandbox: Sandbox | None = None,
     trust: Sequence[str] = (),
@@ -71,7 +71,7 @@ def verify(
     :param wheel: what it is called.
     :param contents: gives a member's content in pieces, by its name.
     :param members: the ELF members to ask about; `context` has all ELF members.
-    :param cuts: by member, what the loader does not look at in a dry run (:func:`relink.elf.hollow.find_cuts`): it is read and
+    :param gaps: by member, what the loader does not look at in a dry run (:func:`relink.elf.gaps.find_gaps`): it is read and
         checked, but takes no room on the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
@@ -86,7 +86,7 @@ def verify(
         with ExitStack() as stack:
             layout = stack.enter_context(laid_out(context))
             for name in context.images:
-                extract(contents(name), context, layout, name, (cuts or {}).get(name, ()))
+                extract(contents(name), context, layout, name, (gaps or {}).get(name, ()))
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
             symbols = _symbols(context)
@@ -237,7 +237,8 @@ def _compare_symbols(
         return
     only_here = [_symbol(*item) for item in sorted(predicted_open - real_open, key=str)]
     only_there = [_symbol(*item) for item in sorted(real_open - predicted_open, key=str)]
-    message = f"open symbols differ. Predicted only: {join_truncated(only_here) or 'none'}. The loader only: {join_truncated(only_there) or 'none'}"
+    ours, theirs = (join_truncated(names) or "none" for names in (only_here, only_there))
+    message = f"open symbols differ. Predicted only: {ours}. The loader only: {theirs}"
     yield finding("RLK601", member, context.layout.shown(message))
 
 

@@ -323,7 +323,7 @@ def _import(python: Path, work: Path) -> None:
 
 
 def _compare(vendor: Vendor, installed: Path, rocm: Path, target: Target, work: Path) -> None:
-    """Print the loader's map of the provider in the vendor's wheel beside that of the installed one, and check_edges the latter."""
+    """Print the loader's map of the provider in the vendor's wheel beside that of the installed one, and check the latter."""
     roots = (vendor.directory, installed)
     before, after = (_ask_the_loader(root, target) for root in roots)
     asked = ["LD_TRACE_LOADED_OBJECTS=1", "LD_BIND_NOW=1", "LD_WARN=1", f"LD_PRELOAD=…/{Path(SHARED).name}"]

@@ -19,9 +19,9 @@ from relink.comparison.content import BLOCK, Ranges, chunked, compared
 from relink.comparison.elf import named
 from relink.comparison.reference import Reference, disagreements
 from relink.elf.edit_checks import check_edit
-from relink.elf.hollow import Cut, find_cuts
+from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, Section
-from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, find_patchelf, result_of
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, find_patchelf, result_of
 from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
 from relink.files import map_file
 from relink.nix.roots import store_paths
@@ -88,8 +88,8 @@ class Account:
             return
         old, new = contents
         try:
-            with _edited_again(old, images[0], file.edit) as (again, cuts):
-                wrong = _differing(again, cuts, old, new, ranges)
+            with _edited_again(old, images[0], file.edit) as (again, gaps):
+                wrong = _differing(again, gaps, old, new, ranges)
                 if not wrong.found:
                     return
         except MachineError:
@@ -209,7 +209,7 @@ class Account:
 @contextlib.contextmanager
 def _edited_again(
     old: memoryview, image: Image, edit: ElfEdit
-) -> Iterator[tuple[memoryview, tuple[Cut, ...]]]:
+) -> Iterator[tuple[memoryview, tuple[Gap, ...]]]:
     """Edit the old file as relink does: hollow if that can be done, whole if not.
 
     Gives what came out, and the ranges where it has nothing and the old file's bytes belong.
@@ -217,16 +217,16 @@ def _edited_again(
     :raises PatchelfError: it does not do it.
     """
     try:
-        cuts = find_cuts(old, image)
+        gaps = find_gaps(old, image)
     except ElfError:
-        cuts = ()
+        gaps = ()
     with working_directory(Path(tempfile.gettempdir())) as place:
         path = place / "again.elf"
         hollow = None
         with contextlib.suppress(PatchelfError):
-            hollow = edit_hollow(path, edit, image, old, cuts) if cuts else None
+            hollow = edit_without_gaps(path, edit, image, old, gaps) if gaps else None
         if hollow is not None:
-            yield memoryview(hollow.view), cuts
+            yield memoryview(hollow.view), gaps
             return
         path.write_bytes(old)
         apply_edit(path, edit, image, old)
@@ -235,23 +235,23 @@ def _edited_again(
 
 
 def _differing(
-    again: memoryview, cuts: Sequence[Cut], old: memoryview, new: memoryview, ranges: Ranges
+    again: memoryview, gaps: Sequence[Gap], old: memoryview, new: memoryview, ranges: Ranges
 ) -> Ranges:
-    """Return where `new` is not what was made again, or, at cuts, not what the old file has.
+    """Return where `new` is not what was made again, or, at gaps, not what the old file has.
 
-    :param ranges: the differences between `old` and `new`; cuts without any are not read.
+    :param ranges: the differences between `old` and `new`; gaps without any are not read.
     """
     size = min(len(again), len(new))
     wrong = Ranges()
     end = 0
-    for cut in (*cuts, range(size, size)):
-        deque(compared(chunked(again, new, range(end, min(cut.start, size))), wrong), 0)
-        # Blocks begin anywhere: one that begins before the cut may reach into it.
-        first = bisect_left(ranges.blocks, cut.start - BLOCK)
-        for block in ranges.blocks[first : bisect_left(ranges.blocks, cut.stop)]:
-            part = range(max(block, cut.start), min(block + BLOCK, cut.stop))
+    for gap in (*gaps, range(size, size)):
+        deque(compared(chunked(again, new, range(end, min(gap.start, size))), wrong), 0)
+        # Blocks begin anywhere: one that begins before the gap may reach into it.
+        first = bisect_left(ranges.blocks, gap.start - BLOCK)
+        for block in ranges.blocks[first : bisect_left(ranges.blocks, gap.stop)]:
+            part = range(max(block, gap.start), min(block + BLOCK, gap.stop))
             deque(compared(chunked(old, new, part), wrong), 0)
-        end = cut.stop
+        end = gap.stop
     if len(again) != len(new):
         wrong.add(size, max(len(again), len(new)))
     return wrong

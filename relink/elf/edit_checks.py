@@ -54,23 +54,23 @@ def check_edit(
     before: Image,
     after: Image,
     planned: Image,
-    cuts: Sequence[range] = (),
+    gaps: Sequence[range] = (),
 ) -> list[str]:
     """Compare an edited file with the original and with what was planned; returns one sentence a defect, none if it holds.
 
     :param original: the bytes before, `before` their facts.
     :param edited: the bytes after, `after` their facts, re-read from them.
     :param planned: the facts that were asked for (:func:`relink.elf.patchelf.result_of`).
-    :param cuts: file offsets at which neither buffer has the bytes; those of the result are the original's at the same offset.
+    :param gaps: file offsets at which neither buffer has the bytes; those of the result are the original's at the same offset.
     """
     return [
         *_check_dynamic(after, planned),
-        *_check_other_entries(original, edited, before, after, cuts),
+        *_check_other_entries(original, edited, before, after, gaps),
         *_check_version_records(original, edited, before, after),
         *_check_segments(after, len(edited)),
         *_check_other_segments(before, after),
-        *_check_sections(original, edited, before, after, cuts),
-        *_check_fatbin_pointers(original, edited, before, after, cuts),
+        *_check_sections(original, edited, before, after, gaps),
+        *_check_fatbin_pointers(original, edited, before, after, gaps),
     ]
 
 
@@ -82,7 +82,7 @@ def _check_dynamic(after: Image, planned: Image) -> Iterator[str]:
 
 
 def _check_other_entries(
-    original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
+    original: Buffer, edited: Buffer, before: Image, after: Image, gaps: Sequence[range]
 ) -> Iterator[str]:
     """Every other entry of the dynamic array says the same: the same number, or the address of the same section.
 
@@ -101,7 +101,7 @@ def _check_other_entries(
             now is None or now.name != table.name
         ):  # that of an empty table says nothing
             place = file_offset(after.segments, other)
-            if place is None or not _equal(original, table.offset, edited, place, table.file_size, cuts):
+            if place is None or not _equal(original, table.offset, edited, place, table.file_size, gaps):
                 yield f"entry {tag:#x} of the dynamic section does not lead to {table.name} any more"
 
 
@@ -175,7 +175,7 @@ def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
 
 
 def _check_sections(
-    original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
+    original: Buffer, edited: Buffer, before: Image, after: Image, gaps: Sequence[range]
 ) -> Iterator[str]:
     """Every allocated section that was not to change holds the same bytes, at the same address unless only ld.so reads it."""
     sections = [section for section in read_sections(original, before.path) if section.flags & _SHF_ALLOC]
@@ -208,28 +208,28 @@ def _check_sections(
             # it carries section indices, which are renumbered
             if _symbols(original, section, before) != _symbols(edited, twin, after):
                 yield "the dynamic symbol table changed"
-        elif not _equal(original, section.offset, edited, twin.offset, section.file_size, cuts):
+        elif not _equal(original, section.offset, edited, twin.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"
 
 
 def _equal(
-    left: Buffer, left_at: int, right: Buffer, right_at: int, size: int, cuts: Sequence[range]
+    left: Buffer, left_at: int, right: Buffer, right_at: int, size: int, gaps: Sequence[range]
 ) -> bool:
-    """Whether two ranges hold the same bytes; one with a cut in it does so only at the same offset."""
-    if left_at != right_at and any(_meets(cut, at, size) for cut in cuts for at in (left_at, right_at)):
+    """Whether two ranges hold the same bytes; one with a gap in it does so only at the same offset."""
+    if left_at != right_at and any(_meets(gap, at, size) for gap in gaps for at in (left_at, right_at)):
         return False
     start, end, shift = left_at, left_at + size, right_at - left_at
-    for cut in (*(cut for cut in cuts if _meets(cut, left_at, size)), range(end, end)):
-        for done in range(start, cut.start, _CHUNK):
-            stop = min(done + _CHUNK, cut.start)
+    for gap in (*(gap for gap in gaps if _meets(gap, left_at, size)), range(end, end)):
+        for done in range(start, gap.start, _CHUNK):
+            stop = min(done + _CHUNK, gap.start)
             if left[done:stop] != right[done + shift : stop + shift]:
                 return False
-        start = cut.stop
+        start = gap.stop
     return True
 
 
-def _meets(cut: range, at: int, size: int) -> bool:
-    return at < cut.stop and cut.start < at + size
+def _meets(gap: range, at: int, size: int) -> bool:
+    return at < gap.stop and gap.start < at + size
 
 
 def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
@@ -250,7 +250,7 @@ def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
 
 
 def _check_fatbin_pointers(
-    original: Buffer, edited: Buffer, before: Image, after: Image, cuts: Sequence[range]
+    original: Buffer, edited: Buffer, before: Image, after: Image, gaps: Sequence[range]
 ) -> Iterator[str]:
     """Each device-code wrapper still points to its bundle: patchelf is known to have broken CUDA fat binaries that way."""
     pointers = _fatbin_pointers(original, before)
@@ -261,7 +261,7 @@ def _check_fatbin_pointers(
         old, new = file_offset(before.segments, bundle), file_offset(after.segments, bundle)
         if old is None:
             continue  # kpack references and the like; the section comparison has them
-        if new is None or not _equal(original, old, edited, new, 64, cuts):
+        if new is None or not _equal(original, old, edited, new, 64, gaps):
             yield f"the device code wrapper at {wrapper:#x} does not point to its bundle any more"
 
 

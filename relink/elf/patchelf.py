@@ -24,7 +24,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.edit_checks import check_edit
-from relink.elf.hollow import Cut, find_symbols, hollowed, restored
+from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
 from relink.errors import ElfError, PatchelfError
@@ -39,7 +39,7 @@ __all__ = [
     "ElfEdit",
     "Patchelf",
     "apply_edit",
-    "edit_hollow",
+    "edit_without_gaps",
     "find_patchelf",
     "result_of",
 ]
@@ -96,12 +96,12 @@ class Patchelf:
 class Edited:
     """A file after an edit that was checked.
 
-    :ivar view: its bytes; at `cuts` they are not there, and are the original's at the same offsets.
+    :ivar view: its bytes; at `gaps` they are not there, and are the original's at the same offsets.
     """
 
     image: Image
     view: Buffer
-    cuts: tuple[Cut, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 def find_patchelf() -> Patchelf:
@@ -225,34 +225,34 @@ def apply_edit(
         raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
-def edit_hollow(
+def edit_without_gaps(
     path: Path,
     edit: ElfEdit,
     before: Image,
     original: Buffer,
-    cuts: Sequence[Cut],
+    gaps: Sequence[Gap],
     stay: Iterable[range] = (),
     sandbox: Sandbox | None = None,
 ) -> Edited:
-    """Edit a file without its `cuts` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
+    """Edit a file without its `gaps` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
 
     :param path: where the hollow copy is written; it stays there.
-    :param original: the bytes before; those at `cuts` are not looked at, but for `stay`.
-    :param stay: ranges inside of `cuts` that the result has from `original`, for who wants to look at them.
+    :param original: the bytes before; those at `gaps` are not looked at, but for `stay`.
+    :param stay: ranges inside of `gaps` that the result has from `original`, for who wants to look at them.
     :param sandbox: as for :func:`apply_edit`.
-    :raises PatchelfError: as for :func:`apply_edit`, or the cuts cannot be put back.
+    :raises PatchelfError: as for :func:`apply_edit`, or the gaps cannot be put back.
     """
-    found = find_symbols(original, before, cuts)
-    out = sorted([*cuts, found[1]] if found else cuts, key=lambda cut: cut.start)
-    path.write_bytes(hollowed(original, out))
+    found = find_symbols(original, before, gaps)
+    out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
+    path.write_bytes(without_gaps(original, out))
     _patch(path, edit, before, sandbox or find_sandbox())
     try:
-        view = restored(path.read_bytes(), out, original, stay)
+        view = with_gaps(path.read_bytes(), out, original, stay)
         if found:
             table, symbols = found
             renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
         _order_needed(view, before.path, result_of(before, edit).needed)
-        return Edited(_checked(view, edit, before, original, cuts), view, tuple(cuts))
+        return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))
     except ElfError as error:
         raise _wrong(before, [error.message]) from error
     except OSError as error:
@@ -268,10 +268,10 @@ def _patch(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
 
 
 def _checked(
-    buffer: Buffer, edit: ElfEdit, before: Image, original: Buffer, cuts: Sequence[Cut] = ()
+    buffer: Buffer, edit: ElfEdit, before: Image, original: Buffer, gaps: Sequence[Gap] = ()
 ) -> Image:
     after = read_image(buffer, before.path)
-    issues = check_edit(original, buffer, before, after, result_of(before, edit), cuts)
+    issues = check_edit(original, buffer, before, after, result_of(before, edit), gaps)
     if issues:
         raise _wrong(before, issues)
     return after

@@ -56,14 +56,14 @@ class Reading:
 
 
 class _Stream(io.RawIOBase):
-    """A buffer as pyelftools reads it: few bytes at a time, none inside of `cuts`, and no section headers.
+    """A buffer as pyelftools reads it: few bytes at a time, none inside of `gaps`, and no section headers.
 
     Without section headers pyelftools finds the strings by DT_STRTAB, as ld.so does, and does not read every section's header.
     """
 
-    def __init__(self, view: memoryview, cuts: Sequence[range]) -> None:
+    def __init__(self, view: memoryview, gaps: Sequence[range]) -> None:
         super().__init__()
-        self._view, self._cuts, self._at = view, cuts, 0
+        self._view, self._cuts, self._at = view, gaps, 0
         head = bytearray(view[:64])
         if len(head) == 64:
             # e_shoff, e_shnum and e_shstrndx (Elf64_Ehdr, Elf32_Ehdr)
@@ -88,12 +88,12 @@ class _Stream(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         """Return up to `size` bytes.
 
-        :raises ElfError: they are many, or lie in a cut.
+        :raises ElfError: they are many, or lie in a gap.
         """
         start, stop = self._at, min(self._at + size, len(self._view))
         if not 0 <= size <= _LONGEST_READ:
             raise ElfError(f"a structure of {size} bytes at {start:#x}")
-        if any(start < cut.stop and cut.start < stop for cut in self._cuts):
+        if any(start < gap.stop and gap.start < stop for gap in self._cuts):
             raise ElfError(f"a structure at {start:#x}, in the content of a large section")
         self._at = max(start, stop)
         head = self._head[start:stop]
@@ -123,20 +123,20 @@ def _string(stream: Any, offset: int) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def read_with_pyelftools(buffer: Buffer, cuts: Sequence[range] = ()) -> Reading:
+def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = ()) -> Reading:
     """Read the facts of one ELF file by pyelftools.
 
     Of entries that may occur once the last one counts, as in ld.so (glibc elf/get-dynamic-info.h), of PT_DYNAMIC too
     (elf/dl-load.c), and of PT_INTERP the first, as in Linux (fs/binfmt_elf.c).
 
-    :param cuts: file offsets at which the bytes are not the file's (:mod:`relink.elf.hollow`); nothing there is read.
+    :param gaps: file offsets at which the bytes are not the file's (:mod:`relink.elf.gaps`); nothing there is read.
     :raises ElfError: pyelftools cannot read it; the message has its reason.
     """
     from elftools.common.exceptions import ELFError  # noqa: PLC0415
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
 
     with memoryview(buffer) as raw, raw.cast("B") as view:
-        stream: Any = _Stream(view, cuts)  # pyelftools asks for IO[bytes], and uses seek, tell and read
+        stream: Any = _Stream(view, gaps)  # pyelftools asks for IO[bytes], and uses seek, tell and read
         try:
             elf = ELFFile(stream)
             stream.show_all()
@@ -266,7 +266,7 @@ _PLANNED: Final = {
 
 
 def differences(
-    buffer: Buffer, planned: Image, segments: Sequence[Segment], needs: Needs, cuts: Sequence[range] = ()
+    buffer: Buffer, planned: Image, segments: Sequence[Segment], needs: Needs, gaps: Sequence[range] = ()
 ) -> list[str]:
     """Compare what pyelftools reads in an edited file with the plan; returns a sentence for each field that differs.
 
@@ -276,10 +276,10 @@ def differences(
     :param planned: the facts that were asked for (:func:`relink.elf.patchelf.result_of`).
     :param segments: the program headers as relink reads them in `buffer`.
     :param needs: :func:`planned_needs`.
-    :param cuts: see :func:`read_with_pyelftools`.
+    :param gaps: see :func:`read_with_pyelftools`.
     """
     try:
-        other = read_with_pyelftools(buffer, cuts)
+        other = read_with_pyelftools(buffer, gaps)
     except ElfError as error:
         return [f"relink can read the edited file, pyelftools cannot: {error.message}"]
     fields = [(word, getattr(planned, name), getattr(other, name)) for name, word in _PLANNED.items()]

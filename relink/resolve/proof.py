@@ -202,13 +202,13 @@ class Prover:
                 if found.kind != "process" and _own(item.outcome, closure, found.requester):
                     key = (context.layout.shown(found.path), context.layout.shown(found.by))
                     explained.setdefault(key, {})[found.name] = None
-            yield from self.changed_bindings(context, member, item.outcome)
+            yield from self._changed_bindings(context, member, item.outcome)
         yield from self._open_symbols(open_symbols)
         preloaded = _preloaded(context)
         for (path, by), names in explained.items():
             text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
             yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
-        yield from self.duplicate_libraries(context, settled, closures)
+        yield from self._duplicate_libraries(context, settled, closures)
         yield from dlopen_findings(context, closures, self.knowledge)
 
     def _open_symbols(self, open_symbols: Mapping[str, Mapping[Unbound, Closure]]) -> Iterator[Finding]:
@@ -277,15 +277,15 @@ class Prover:
                     return name
         return None
 
-    def changed_bindings(self, context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Finding]:
+    def _changed_bindings(self, context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Finding]:
         """Compare what flattening leads to with the providers' libraries found by themselves."""
         if not outcome.edit.add:
             return
         natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
-        via_library_path = simulate(context, member, natural_image, via_library_path=True, alone=True)
+        via_library_path = simulate(context, member, natural_image, via_library_path=True, standalone=True)
         flat = outcome.closure  # is alone already where no Python was named
         if context.target.python is not None:
-            flat = simulate(context, member, outcome.image, alone=True)
+            flat = simulate(context, member, outcome.image, standalone=True)
         moved = differences(
             (via_library_path, self.bindings(context, member, via_library_path)),
             (flat, self.bindings(context, member, flat)),
@@ -304,7 +304,7 @@ class Prover:
             message = f"{moved_symbols} bound to {shown(after)}, not to {shown(before)}"
             yield finding("RLK304", member, message)
 
-    def duplicate_libraries(
+    def _duplicate_libraries(
         self, context: ResolveContext, settled: Mapping[str, MemberDecision], closures: Mapping[str, Closure]
     ) -> Iterator[Finding]:
         shown = context.layout.shown

@@ -116,13 +116,13 @@ def simulate(
     *,
     dlopens: DlopenNames | None = None,
     via_library_path: bool = False,
-    alone: bool = False,
+    standalone: bool = False,
 ) -> Closure:
     """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
 
     :param dlopens: follow what the objects dlopen, too.
-    :param via_library_path: with the providers' directories on LD_LIBRARY_PATH: what the vendor's linker had in mind, without any edit.
-    :param alone: as the program itself, without the target's Python around it.
+    :param via_library_path: with the providers' directories on LD_LIBRARY_PATH, and without any edit.
+    :param standalone: as the program itself, without the target's Python around it.
     """
     layout = context.layout
     overlay = {layout.path_of(name): found for name, found in context.images.items()}
@@ -137,7 +137,7 @@ def simulate(
     preloads = [
         layout.path_of(name) for name in context.profile.preload if name in context.images and name != member
     ]
-    if context.target.python is not None and not alone:
+    if context.target.python is not None and not standalone:
         return load(environment, [*preloads, path], context.target.python, dlopens=dlopens)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
     libc = own_libc(context)
@@ -151,7 +151,7 @@ def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
 
 
 def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:
-    """Look at every edge of the root's own closure; what the program needs for itself is not ours to check_edges."""
+    """Look at every edge of the root's own closure; what the program needs for itself is not checked."""
     path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     before = 0 if root == 0 else root  # what was loaded before the root
@@ -247,7 +247,7 @@ def _attempt(
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What every strategy starts from: the image, the edit that is required_edit in any case, and what loading it gave as it is.
+    """What every strategy starts from: the image, the edit that is required in any case, and what loading it gave as it is.
 
     :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
     """
@@ -261,7 +261,7 @@ class _Base:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """What the image needs after the edit that is required_edit."""
+        """What the image needs after the required edit."""
         return result_of(self.image, self.edit).needed
 
     def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:

@@ -86,7 +86,7 @@ def evaluate_substitution(
     for soname in missing:
         others = [name for name in missing if name != soname and chosen[name] is None]
         verdicts[soname] = _verdict(
-            soname, named[soname], open_imports, unexplained, chosen[soname], alone=not others
+            soname, named[soname], open_imports, unexplained, chosen[soname], standalone=not others
         )
     return verdicts
 
@@ -115,7 +115,7 @@ def _verdict(
     unexplained: Sequence[Import],
     candidate: Candidate | None,
     *,
-    alone: bool,
+    standalone: bool,
 ) -> SubstitutionDecision:
     if not named and not open_imports:
         return SubstitutionDecision(
@@ -138,7 +138,7 @@ def _verdict(
         wanted = [*named, *unexplained]
         return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
     # An import that no library is known for counts against this one, unless another missing library may have had it.
-    wanted = list(dict.fromkeys([*named, *taken, *(unexplained if alone else ())]))
+    wanted = list(dict.fromkeys([*named, *taken, *(unexplained if standalone else ())]))
     found = [item for item in wanted if _exports(candidate.table, item)]
     lacking = tuple(_label(item) for item in wanted if item not in found)
     same_stem = soname_stem(candidate.soname) == soname_stem(soname)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relink.comparison import diff
-from relink.elf.hollow import find_cuts
+from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image
 from tests.real.test_vendor_wheels import run
 from tests.support.wheels import changed
@@ -35,8 +35,8 @@ def test_one_bit_of_what_patchelf_never_saw(rocm_wheel: Path, full_prefix: Path,
     name = "onnxruntime/capi/libonnxruntime_providers_rocm.so"
     with zipfile.ZipFile(output) as archive:
         data = bytearray(archive.read(name))
-    cut = max(find_cuts(data, read_image(data, name)), key=len)
-    at = cut.start + len(cut) // 2
+    gap = max(find_gaps(data, read_image(data, name)), key=len)
+    at = gap.start + len(gap) // 2
     data[at] ^= 1
     found = diff(rocm_wheel, changed(output, tmp_path / "tampered", {name: bytes(data)}))
     assert found.verdict == "unexplained"

@@ -19,7 +19,7 @@ import pytest
 from relink.comparison import diff
 from relink.comparison.content import Ranges, both, compared
 from relink.comparison.elf import changes, named
-from relink.elf.hollow import find_cuts
+from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image, read_sections
 from relink.errors import WheelError
 from relink.library import relink
@@ -275,8 +275,8 @@ def test_no_byte_can_be_changed_that_patchelf_does_not_see(
     large: tuple[Path, Path], tmp_path: Path, share: float
 ) -> None:
     data = content(large[1], "demo/big.so")
-    (cut,) = find_cuts(data, read_image(data, "x"))
-    at = cut.start + int(share * (len(cut) - 1))
+    (gap,) = find_gaps(data, read_image(data, "x"))
+    at = gap.start + int(share * (len(gap) - 1))
     found = diff(large[0], changed(large[1], tmp_path / "tampered", {"demo/big.so": flipped(data, at)}))
     assert [text for text in found.unexplained if f"bytes {at:#x}..{at + 1:#x} (.data) are not" in text]
     assert diff(*large).verdict == "only what the plan says"
@@ -284,8 +284,8 @@ def test_no_byte_can_be_changed_that_patchelf_does_not_see(
 
 def test_more_ranges_than_are_told_apart(large: tuple[Path, Path], tmp_path: Path) -> None:
     data = bytearray(content(large[1], "demo/big.so"))
-    (cut,) = find_cuts(data, read_image(data, "x"))
-    places = range(cut.start, cut.stop, 256)
+    (gap,) = find_gaps(data, read_image(data, "x"))
+    places = range(gap.start, gap.stop, 256)
     for at in places:
         data[at] ^= 1
     found = diff(large[0], changed(large[1], tmp_path / "tampered", {"demo/big.so": bytes(data)}))

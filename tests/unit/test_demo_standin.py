@@ -123,7 +123,7 @@ def test_it_is_laid_out_like_a_rocm(wheel: Path, tmp_path: Path) -> None:
     assert sorted(provider.libraries) == ["libamdhip64.so.7", "libmigraphx.so.2014000", "libmigraphx_c.so.3"]
     front = prefix / "lib/libmigraphx_c.so.3"
     image = read_image(front.read_bytes(), "libmigraphx_c.so.3")
-    assert image.runpath == "/opt/rocm-7.2.4/lib/migraphx/lib"  # cuts the RPATH chain and leads nowhere
+    assert image.runpath == "/opt/rocm-7.2.4/lib/migraphx/lib"  # gaps the RPATH chain and leads nowhere
     alone, _ = ask_the_loader(front)
     assert "libmigraphx.so.2014000 => not found" in alone
     assert "not a ROCm" in (prefix / "STAND-IN.txt").read_text()

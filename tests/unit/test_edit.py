@@ -127,7 +127,7 @@ def test_nothing_large_touches_the_disk(
 
 
 def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path) -> None:
-    """The largest one whole, others without their cuts."""
+    """The largest one whole, others without their gaps."""
     original = fat.read_bytes()
     larger = tmp_path / "larger.so"
     larger.write_bytes(original + bytes(10))
@@ -140,8 +140,8 @@ def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path)
         assert (held.whole, whole.whole) == (False, True)
         assert sum(map(len, held.gaps)) > SIZE - (1 << 18)
         gone = bytearray(original)
-        for cut in held.gaps:
-            gone[cut.start : cut.stop] = bytes(len(cut))
+        for gap in held.gaps:
+            gone[gap.start : gap.stop] = bytes(len(gap))
         for part in held.stay:
             gone[part.start : part.stop] = original[part.start : part.stop]
         assert held.view == gone
@@ -158,9 +158,9 @@ def test_small_members_are_not_held(works: Works, tmp_path: Path) -> None:
 @pytest.fixture
 def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise PatchelfError("it does not hold up", ["a section with a cut moved"])
+        raise PatchelfError("it does not hold up", ["a section with a gap moved"])
 
-    monkeypatch.setattr(apply, "edit_hollow", fail)
+    monkeypatch.setattr(apply, "edit_without_gaps", fail)
 
 
 @pytest.mark.usefixtures("unwilling")
@@ -172,7 +172,7 @@ def test_where_that_fails_the_whole_file_is_edited(
     report = relink(vendor, works.options(tmp_path / "b"))
     (found,) = (found for found in report.findings if found.code == "RLK510")
     assert (found.level, found.subject) == ("info", "demo/fat.so")
-    assert "a section with a cut moved" in found.message
+    assert "a section with a gap moved" in found.message
     assert (tmp_path / "a" / OUTPUT).read_bytes() == (tmp_path / "b" / OUTPUT).read_bytes()
 
 
@@ -266,9 +266,9 @@ def test_what_is_taken_over_is_what_is_read_back(
 def test_content_that_changed_in_a_stretch_is_deflated_anew(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks are looked for across small gaps between cuts, where an edit may change something after all."""
+    """Blocks are looked for across small gaps between gaps, where an edit may change something after all."""
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    monkeypatch.setattr(ahead, "_joined", lambda cuts: [range(cuts[-1].stop)])
+    monkeypatch.setattr(ahead, "_joined", lambda gaps: [range(gaps[-1].stop)])
     assert relink(vendor, works.options(tmp_path / "out")).ok
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))
@@ -315,7 +315,7 @@ def test_a_file_that_record_does_not_list_is_refused(
                 data = re.sub(rb"(?<=demo/fat.so,sha256=).{4}", b"AAAA", data)
             sink.writestr(entry, data)
     if whole:
-        monkeypatch.setattr("relink.reading.find_cuts", lambda *_: ())
+        monkeypatch.setattr("relink.reading.find_gaps", lambda *_: ())
     with pytest.raises(WheelError) as caught:
         relink(vendor, works.options(tmp_path / "out", force=True))
     assert "'demo/fat.so' is not the file that RECORD lists (sha256=" in str(caught.value)

@@ -201,7 +201,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "creates with O_EXCL, or opens directories and its own temporary files with O_NOFOLLOW",
     ("wheel/atomic.py", "open"): "a descriptor of the above",
     ("wheel/archive.py", "mmap.mmap"): MEMORY,
-    ("elf/hollow.py", "mmap.mmap"): MEMORY,
+    ("elf/gaps.py", "mmap.mmap"): MEMORY,
     ("wheel/zipwriter.py", "content.open"): OWN,
     ("verification.py", "path.open"): OWN,
     ("comparison/content.py", "mmap.mmap"): OWN,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.hollow import find_cuts, find_symbols, hollowed
+from relink.elf.gaps import find_gaps, find_symbols, without_gaps
 from relink.elf.image import Buffer, Image, Section, read_image, read_sections
-from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL, renumber
 from relink.errors import ElfError, PatchelfError
 from tests.support.cc import shared
@@ -46,7 +46,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(file: Path) -> tuple[bytes, Image, tuple[range, ...]]:
     data = file.read_bytes()
     image = read_image(data, file.name)
-    return data, image, find_cuts(data, image)
+    return data, image, find_gaps(data, image)
 
 
 def symbols(data: Buffer) -> Section:
@@ -54,8 +54,8 @@ def symbols(data: Buffer) -> Section:
 
 
 def test_most_entries_are_left_out(file: Path) -> None:
-    data, image, cuts = read(file)
-    found = find_symbols(data, image, cuts)
+    data, image, gaps = read(file)
+    found = find_symbols(data, image, gaps)
     assert found is not None
     table, out = found
     assert table == symbols(data)
@@ -67,9 +67,9 @@ def test_most_entries_are_left_out(file: Path) -> None:
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_they_end_as_if_patchelf_had_seen_them(file: Path, edit: ElfEdit, tmp_path: Path) -> None:
-    data, before, cuts = read(file)
-    edited = edit_hollow(tmp_path / "hollow", edit, before, data, cuts, cuts).view
-    assert (tmp_path / "hollow").stat().st_size < len(data) - sum(map(len, cuts)) - 5 * UNIT
+    data, before, gaps = read(file)
+    edited = edit_without_gaps(tmp_path / "hollow", edit, before, data, gaps, gaps).view
+    assert (tmp_path / "hollow").stat().st_size < len(data) - sum(map(len, gaps)) - 5 * UNIT
     (tmp_path / "whole").write_bytes(data)
     apply_edit(tmp_path / "whole", edit, before, data)
     whole = (tmp_path / "whole").read_bytes()
@@ -151,7 +151,7 @@ def sections_file(sections: list[tuple[str, int]]) -> bytes:
 def test_a_patchelf_that_numbers_in_another_way_gets_the_whole_file(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, before, cuts = read(file)
+    data, before, gaps = read(file)
 
     def patch(path: Path, *_: object) -> None:
         small = bytearray(path.read_bytes())
@@ -160,13 +160,13 @@ def test_a_patchelf_that_numbers_in_another_way_gets_the_whole_file(
 
     monkeypatch.setattr("relink.elf.patchelf._patch", patch)
     with pytest.raises(PatchelfError) as caught:
-        edit_hollow(tmp_path / "x", ElfEdit(), before, data, cuts)
+        edit_without_gaps(tmp_path / "x", ElfEdit(), before, data, gaps)
     assert caught.value.issues == ("the sections of symbols were not renumbered by their names",)
 
 
 def test_nothing_is_left_out_of_a_small_or_odd_table(file: Path) -> None:
-    data, image, cuts = read(file)
-    found = find_symbols(data, image, cuts)
+    data, image, gaps = read(file)
+    found = find_symbols(data, image, gaps)
     assert found is not None
     table, out = found
     header = struct.unpack_from("<Q", data, 40)[0] + 64 * read_sections(data, "x").index(table)
@@ -180,27 +180,27 @@ def test_nothing_is_left_out_of_a_small_or_odd_table(file: Path) -> None:
     ):
         other = bytearray(data)
         struct.pack_into("<Q", other, header + 32, size)
-        now = find_symbols(other, image, cuts)
+        now = find_symbols(other, image, gaps)
         assert (len(now[1]) if now else 0) == left
-    assert find_symbols(data, replace(image, header=replace(image.header, kind=2)), cuts) is None
+    assert find_symbols(data, replace(image, header=replace(image.header, kind=2)), gaps) is None
     assert find_symbols(data, image, (range(out.start - 10, out.start),)) is None
     assert find_symbols(data, image, (range(out.stop, out.stop + 10),)) is None
     assert find_symbols(data, image, (range(out.stop + 1, out.stop + 10),)) == found
     inner = replace(image.segments[0], type=4, offset=out.start + 9, file_size=1)
-    assert find_symbols(data, replace(image, segments=(*image.segments, inner)), cuts) is None
+    assert find_symbols(data, replace(image, segments=(*image.segments, inner)), gaps) is None
     wide = replace(image.segments[0], type=1, align=1 << 18)
-    assert find_symbols(data, replace(image, segments=(*image.segments, wide)), cuts) is None
+    assert find_symbols(data, replace(image, segments=(*image.segments, wide)), gaps) is None
     struct.pack_into("<I", other := bytearray(data), header + 4, 1)
-    assert find_symbols(other, image, cuts) is None
+    assert find_symbols(other, image, gaps) is None
 
 
 def test_sections_whose_numbers_take_two_bytes(file: Path, tmp_path: Path) -> None:
     extra = "\n".join(f'.section extra{n},"a"\n.byte 1' for n in range(MOST_SECTIONS))
     many = shared(tmp_path / "libmany.so", source(file.parent / "payload", extra))
-    data, image, cuts = read(many)
-    assert cuts
+    data, image, gaps = read(many)
+    assert gaps
     assert len(read_sections(data, "x")) > MOST_SECTIONS
-    assert find_symbols(data, image, cuts) is None
-    edited = edit_hollow(tmp_path / "hollow", EDITS[0], image, data, cuts, cuts)
-    assert len(hollowed(data, cuts)) <= (tmp_path / "hollow").stat().st_size
+    assert find_symbols(data, image, gaps) is None
+    edited = edit_without_gaps(tmp_path / "hollow", EDITS[0], image, data, gaps, gaps)
+    assert len(without_gaps(data, gaps)) <= (tmp_path / "hollow").stat().st_size
     assert edited.image.rpath == EDITS[0].search_path

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from relink.elf.hollow import find_cuts
+from relink.elf.gaps import find_gaps
 from relink.elf.image import Image, Segment, file_offset, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, result_of
 from relink.elf.second_reader import Needs, differences, planned_needs, read_with_pyelftools
@@ -207,18 +207,18 @@ def test_nothing_in_a_cut_is_read(tmp_path: Path) -> None:
     source = "const char data[3 << 20] = {1}; int f(void) { return data[5]; }"
     data = shared(tmp_path / "libbig.so", source).read_bytes()
     image = read_image(data, "x")
-    cuts = find_cuts(data, image)
-    assert cuts
+    gaps = find_gaps(data, image)
+    assert gaps
     hollow = bytearray(data)
-    for cut in cuts:
-        hollow[cut.start : cut.stop] = bytes(len(cut))
+    for gap in gaps:
+        hollow[gap.start : gap.stop] = bytes(len(gap))
     assert (
         differences(
-            hollow, image, image.segments, planned_needs(read_symbols(data).verneeds, ElfEdit()), cuts
+            hollow, image, image.segments, planned_needs(read_symbols(data).verneeds, ElfEdit()), gaps
         )
         == []
     )
-    assert read_with_pyelftools(hollow, cuts) == read_with_pyelftools(data)
+    assert read_with_pyelftools(hollow, gaps) == read_with_pyelftools(data)
     with pytest.raises(ElfError, match="in the content of a large section"):
         read_with_pyelftools(data, [range(len(data))])
 

@@ -1,11 +1,11 @@
 """An ELF file without what an edit does not touch: patchelf reads and writes whole files, and most of one is device code.
 
-A *cut* is a range inside of one large section, a multiple of every segment's alignment, that no header points into or ends in.
-The *hollow* copy is the file without its cuts: headers follow, addresses stay, so patchelf does to it what it would do to the
-whole file. :func:`restored` moves everything back; a cut of the original lies then at the same offset, at the same address, in
+A *gap* is a range inside of one large section, a multiple of every segment's alignment, that no header points into or ends in.
+The *hollow* copy is the file without its gaps: headers follow, addresses stay, so patchelf does to it what it would do to the
+whole file. :func:`with_gaps` moves everything back; a gap of the original lies then at the same offset, at the same address, in
 the same section. It is never copied: the memory in its place reads as zeros, unless it was told to keep something there.
 
-Only 64-bit little-endian shared objects have cuts: of others patchelf may shift the contents.
+Only 64-bit little-endian shared objects have gaps: of others patchelf may shift the contents.
 """
 
 from __future__ import annotations
@@ -23,15 +23,25 @@ from relink.elf.image import Buffer, Image, Section, read_sections
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL
 from relink.errors import ElfError
 
-__all__ = ["Cut", "blank", "find_cuts", "find_symbols", "hollowed", "kept", "pages_in", "restored", "sparse"]
+__all__ = [
+    "Gap",
+    "blank",
+    "find_gaps",
+    "find_symbols",
+    "kept",
+    "pages_in",
+    "sparse",
+    "with_gaps",
+    "without_gaps",
+]
 
-Cut: TypeAlias = range
+Gap: TypeAlias = range
 """File offsets that are not touched."""
 
 _UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
 _PAGE: Final = mmap.PAGESIZE
 _WORTH: Final = 1 << 20  # bytes: for less, a hollow copy is not worth its checks
-_MOST: Final = 64  # cuts; the largest are taken
+_MOST: Final = 64  # gaps; the largest are taken
 _MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
 _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOC = 1, 2, 3, 8, 2
 _PT_LOAD = 1
@@ -42,7 +52,7 @@ _SECTION: Final = struct.Struct(
 )  # name, type, flags, addr, offset, size, link, info, addralign, entsize
 
 
-def find_cuts(buffer: Buffer, image: Image) -> tuple[Cut, ...]:
+def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
     """Return what can be left out of the file when it is edited, in order; nothing where that does not pay or cannot be done.
 
     :param image: the facts of `buffer`.
@@ -54,28 +64,28 @@ def find_cuts(buffer: Buffer, image: Image) -> tuple[Cut, ...]:
     sections = read_sections(buffer, image.path)
     edges = _edges(buffer, image, sections)
     names = struct.unpack_from("<H", buffer, 62)[0]
-    cuts = []
+    gaps = []
     for number, section in enumerate(sections):
         text = section.type == _STRTAB and not section.flags & _ALLOC and number != names
         if not (section.type == _PROGBITS or text) or section.name in MOVABLE:
             continue
-        # The first and the last bytes stay, so that no offset in a header can be on either side of the cut.
+        # The first and the last bytes stay, so that no offset in a header can be on either side of the gap.
         start = -(-(section.offset + 1) // _PAGE) * _PAGE
         size = (section.offset + section.file_size - 1 - start) // unit * unit
-        cut = range(start, start + size)
-        if section.offset + section.file_size <= image.size and _free(cut, edges):
-            cuts.append(cut)
-    cuts = sorted(sorted(cuts, key=len)[-_MOST:], key=lambda cut: cut.start)
-    if any(left.stop >= right.start for left, right in pairwise(cuts)) or sum(map(len, cuts)) < _WORTH:
+        gap = range(start, start + size)
+        if section.offset + section.file_size <= image.size and _free(gap, edges):
+            gaps.append(gap)
+    gaps = sorted(sorted(gaps, key=len)[-_MOST:], key=lambda gap: gap.start)
+    if any(left.stop >= right.start for left, right in pairwise(gaps)) or sum(map(len, gaps)) < _WORTH:
         return ()
-    return tuple(cuts)
+    return tuple(gaps)
 
 
-def find_symbols(buffer: Buffer, image: Image, cuts: Sequence[Cut]) -> tuple[Section, Cut] | None:
+def find_symbols(buffer: Buffer, image: Image, gaps: Sequence[Gap]) -> tuple[Section, Gap] | None:
     """Return the static symbol table, and those entries that can be left out, too, as long as they are renumbered afterwards.
 
-    :param cuts: those of :func:`find_cuts`, which stay apart from it.
-    :raises ElfError: as for :func:`find_cuts`.
+    :param gaps: those of :func:`find_gaps`, which stay apart from it.
+    :raises ElfError: as for :func:`find_gaps`.
     """
     unit = _unit(image)
     sections = read_sections(buffer, image.path)
@@ -85,13 +95,13 @@ def find_symbols(buffer: Buffer, image: Image, cuts: Sequence[Cut]) -> tuple[Sec
     # As above, and whole entries, since patchelf looks at the others.
     start = table.offset + SYMBOL
     step = lcm(unit, SYMBOL)
-    cut = range(start, start + (table.file_size - 2 * SYMBOL) // step * step)
-    apart = all(cut.stop < other.start or other.stop < cut.start for other in cuts)
-    return (table, cut) if apart and _free(cut, _edges(buffer, image, sections)) else None
+    gap = range(start, start + (table.file_size - 2 * SYMBOL) // step * step)
+    apart = all(gap.stop < other.start or other.stop < gap.start for other in gaps)
+    return (table, gap) if apart and _free(gap, _edges(buffer, image, sections)) else None
 
 
 def _unit(image: Image) -> int | None:
-    """Return what the sizes of cuts are multiples of; None if the file can have none."""
+    """Return what the sizes of gaps are multiples of; None if the file can have none."""
     header = image.header
     if (header.elf_class, header.little_endian, header.kind) != (64, True, _ET_DYN):
         return None
@@ -99,9 +109,9 @@ def _unit(image: Image) -> int | None:
     return None if unit & (unit - 1) or unit > _MAX_ALIGN else unit
 
 
-def _free(cut: Cut, edges: Sequence[int]) -> bool:
-    """Whether there is something in a cut, and no edge, nor at its ends."""
-    return len(cut) > 0 and bisect_left(edges, cut.start) == bisect_left(edges, cut.stop + 1)
+def _free(gap: Gap, edges: Sequence[int]) -> bool:
+    """Whether there is something in a gap, and no edge, nor at its ends."""
+    return len(gap) > 0 and bisect_left(edges, gap.start) == bisect_left(edges, gap.stop + 1)
 
 
 def _edges(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[int]:
@@ -123,40 +133,40 @@ def _edges(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[in
     return sorted(found)
 
 
-def kept(cuts: Iterable[Cut], size: int) -> Iterator[range]:
-    """Yield the ranges between cuts, of a file of `size` bytes."""
+def kept(gaps: Iterable[Gap], size: int) -> Iterator[range]:
+    """Yield the ranges between gaps, of a file of `size` bytes."""
     start = 0
-    for cut in cuts:
-        yield range(start, cut.start)
-        start = cut.stop
+    for gap in gaps:
+        yield range(start, gap.start)
+        start = gap.stop
     yield range(start, size)
 
 
-def blank(memory: mmap.mmap, cuts: Iterable[Cut], keep: Iterable[range] = ()) -> None:
-    """Give the memory of cuts back to the system; they read as zeros then.
+def blank(memory: mmap.mmap, gaps: Iterable[Gap], keep: Iterable[range] = ()) -> None:
+    """Give the memory of gaps back to the system; they read as zeros then.
 
     :param memory: private and anonymous.
-    :param keep: ranges in cuts, of whole pages (:func:`pages_in`), that stay readable nevertheless.
+    :param keep: ranges in gaps, of whole pages (:func:`pages_in`), that stay readable nevertheless.
     """
     stay = sorted(keep, key=lambda part: part.start)
-    for cut in cuts:
-        at = cut.start
+    for gap in gaps:
+        at = gap.start
         for part in stay:
-            if cut.start <= part.start < cut.stop:
+            if gap.start <= part.start < gap.stop:
                 if part.start > at:
                     memory.madvise(mmap.MADV_DONTNEED, at, part.start - at)
                 at = part.stop
-        if at < cut.stop:
-            memory.madvise(mmap.MADV_DONTNEED, at, cut.stop - at)
+        if at < gap.stop:
+            memory.madvise(mmap.MADV_DONTNEED, at, gap.stop - at)
 
 
-def pages_in(cuts: Iterable[Cut], parts: Iterable[range]) -> tuple[range, ...]:
-    """Return the pages of cuts that `parts` touch, in order."""
+def pages_in(gaps: Iterable[Gap], parts: Iterable[range]) -> tuple[range, ...]:
+    """Return the pages of gaps that `parts` touch, in order."""
     pages = sorted({page for part in parts for page in range(part.start // _PAGE, -(-part.stop // _PAGE))})
     return tuple(
-        range(page * _PAGE, min((page + 1) * _PAGE, cut.stop))
-        for cut in cuts
-        for page in pages[bisect_left(pages, cut.start // _PAGE) : bisect_left(pages, cut.stop // _PAGE)]
+        range(page * _PAGE, min((page + 1) * _PAGE, gap.stop))
+        for gap in gaps
+        for page in pages[bisect_left(pages, gap.start // _PAGE) : bisect_left(pages, gap.stop // _PAGE)]
     )
 
 
@@ -168,22 +178,22 @@ def sparse(size: int) -> memoryview:
 class _Moved:
     """Offsets in the whole file against offsets in the hollow one."""
 
-    def __init__(self, cuts: Sequence[Cut]) -> None:
-        self.cuts = cuts
-        self.starts: list[int] = []  # where each cut was, in the hollow file
+    def __init__(self, gaps: Sequence[Gap]) -> None:
+        self.gaps = gaps
+        self.starts: list[int] = []  # where each gap was, in the hollow file
         gone = 0
-        for cut in cuts:
-            self.starts.append(cut.start - gone)
-            gone += len(cut)
+        for gap in gaps:
+            self.starts.append(gap.start - gone)
+            gone += len(gap)
 
     def down(self, offset: int) -> int:
         """From the whole file to the hollow one."""
-        return offset - sum(len(cut) for cut in self.cuts if cut.start < offset)
+        return offset - sum(len(gap) for gap in self.gaps if gap.start < offset)
 
     def up(self, offset: int) -> int:
         """From the hollow file to the whole one."""
         return offset + sum(
-            len(cut) for cut, start in zip(self.cuts, self.starts, strict=True) if start < offset
+            len(gap) for gap, start in zip(self.gaps, self.starts, strict=True) if start < offset
         )
 
 
@@ -219,38 +229,38 @@ def _moved(move: Callable[[int], int], offset: int, size: int) -> tuple[int, int
     return start, move(offset + size) - start
 
 
-def hollowed(buffer: Buffer, cuts: Sequence[Cut]) -> bytearray:
-    """Return the file without its cuts, its headers moved accordingly."""
+def without_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> bytearray:
+    """Return the file without its gaps, its headers moved accordingly."""
     with memoryview(buffer) as view:
-        file = bytearray().join(view[part.start : part.stop] for part in kept(cuts, len(view)))
-    _move_headers(file, _Moved(cuts), down=True)
+        file = bytearray().join(view[part.start : part.stop] for part in kept(gaps, len(view)))
+    _move_headers(file, _Moved(gaps), down=True)
     return file
 
 
-def restored(file: Buffer, cuts: Sequence[Cut], original: Buffer, stay: Iterable[range] = ()) -> memoryview:
-    """Put the cuts back into an edited hollow file, as memory that reads as zeros there.
+def with_gaps(file: Buffer, gaps: Sequence[Gap], original: Buffer, stay: Iterable[range] = ()) -> memoryview:
+    """Put the gaps back into an edited hollow file, as memory that reads as zeros there.
 
-    :param original: the file before, with or without its cuts.
-    :param stay: ranges inside of cuts that are copied from there.
-    :raises ElfError: a section with a cut is not where it was, or the headers are not sound.
+    :param original: the file before, with or without its gaps.
+    :param stay: ranges inside of gaps that are copied from there.
+    :raises ElfError: a section with a gap is not where it was, or the headers are not sound.
     """
-    whole = sparse(len(file) + sum(map(len, cuts)))
+    whole = sparse(len(file) + sum(map(len, gaps)))
     if len(whole) < len(original):
         raise ElfError("it is smaller than before")
     with memoryview(file) as view:
         at = 0
-        for part in kept(cuts, len(whole)):
+        for part in kept(gaps, len(whole)):
             whole[part.start : part.stop] = view[at : at + len(part)]
             at += len(part)
     for part in stay:
         whole[part.start : part.stop] = original[part.start : part.stop]
     try:
-        _move_headers(whole, _Moved(cuts), down=False)
+        _move_headers(whole, _Moved(gaps), down=False)
     except struct.error as error:
         raise ElfError(f"damaged headers ({error})") from error
     _leave_old_headers(whole, original)
-    if _holders(original, cuts) != _holders(whole, cuts):
-        raise ElfError("a section with a cut moved")
+    if _holders(original, gaps) != _holders(whole, gaps):
+        raise ElfError("a section with a gap moved")
     return whole
 
 
@@ -262,9 +272,9 @@ def _leave_old_headers(whole: memoryview, original: Buffer) -> None:
         whole[old : old + size] = original[old : old + size]
 
 
-def _holders(buffer: Buffer, cuts: Sequence[Cut]) -> list[tuple[str, int, int, int]]:
-    """The sections that cuts lie in."""
-    starts = [cut.start for cut in cuts]
+def _holders(buffer: Buffer, gaps: Sequence[Gap]) -> list[tuple[str, int, int, int]]:
+    """The sections that gaps lie in."""
+    starts = [gap.start for gap in gaps]
     return sorted(
         (section.name, section.address, section.offset, section.file_size)
         for section in read_sections(buffer, "")

@@ -1,4 +1,4 @@
-"""elf.hollow: what is cut out, and that an edit of the hollow copy gives what an edit of the whole file gives."""
+"""Gaps of a file: what is left out, and that an edit of the copy without gaps gives what an edit of the whole file gives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf import edit_checks, hollow
+from relink.elf import edit_checks
+from relink.elf import gaps as gaps_module
 from relink.elf.edit_checks import check_edit
-from relink.elf.hollow import blank, find_cuts, hollowed, kept, pages_in, restored, sparse
+from relink.elf.gaps import blank, find_gaps, kept, pages_in, sparse, with_gaps, without_gaps
 from relink.elf.image import Section, read_image, read_sections
-from relink.elf.patchelf import ElfEdit, apply_edit, edit_hollow, result_of
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, result_of
 from relink.errors import ElfError, PatchelfError
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
@@ -70,23 +71,23 @@ def section(buffer: bytes | memoryview, name: str) -> Section:
 
 def test_the_payload_is_cut_out(file: Path) -> None:
     data = file.read_bytes()
-    (cut,) = find_cuts(data, read_image(data, "x"))
+    (gap,) = find_gaps(data, read_image(data, "x"))
     fatbin = section(data, ".hip_fatbin")
-    assert fatbin.offset < cut.start < cut.stop < fatbin.offset + fatbin.file_size
-    assert len(cut) % UNIT == 0
-    assert len(cut) > SIZE - 2 * UNIT
-    assert [len(part) for part in kept((cut,), len(data))] == [cut.start, len(data) - cut.stop]
+    assert fatbin.offset < gap.start < gap.stop < fatbin.offset + fatbin.file_size
+    assert len(gap) % UNIT == 0
+    assert len(gap) > SIZE - 2 * UNIT
+    assert [len(part) for part in kept((gap,), len(data))] == [gap.start, len(data) - gap.stop]
 
 
 def test_out_and_back_is_the_same_file(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
-    cuts = find_cuts(data, read_image(data, "x"))
-    small = hollowed(data, cuts)
-    assert len(small) == len(data) - len(cuts[0])
+    gaps = find_gaps(data, read_image(data, "x"))
+    small = without_gaps(data, gaps)
+    assert len(small) == len(data) - len(gaps[0])
     (tmp_path / "small").write_bytes(small)
     said = subprocess.run(["readelf", "-SlW", tmp_path / "small"], capture_output=True, text=True, check=True)
     assert (said.stderr, ".hip_fatbin" in said.stdout) == ("", True)
-    whole = restored(small, cuts, data, cuts)
+    whole = with_gaps(small, gaps, data, gaps)
     assert whole == data
 
 
@@ -97,8 +98,8 @@ def test_an_edit_of_the_hollow_copy_is_an_edit_of_the_whole(
     """The same bytes but for section headers that nobody reads: where patchelf moved them twice, it left a table behind."""
     data = file.read_bytes()
     before = read_image(data, file.name)
-    cuts = find_cuts(data, before)
-    edited = edit_hollow(tmp_path / "hollow", edit, before, data, cuts, cuts)
+    gaps = find_gaps(data, before)
+    edited = edit_without_gaps(tmp_path / "hollow", edit, before, data, gaps, gaps)
     assert (tmp_path / "hollow").stat().st_size < len(data) - SIZE // 2
     (tmp_path / "whole").write_bytes(data)
     after = apply_edit(tmp_path / "whole", edit, before, data)
@@ -118,13 +119,13 @@ def test_an_edit_of_the_hollow_copy_is_an_edit_of_the_whole(
 def test_the_loader_and_readelf_see_no_difference(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     before = read_image(data, file.name)
-    cuts = find_cuts(data, before)
+    gaps = find_gaps(data, before)
     seen = []
-    for stay, name in ((cuts, "full"), ((), "holes")):
+    for stay, name in ((gaps, "full"), ((), "holes")):
         path = tmp_path / name / "libuser.so"
         path.parent.mkdir()
         edit = ElfEdit(str(file.parent), "runpath")
-        path.write_bytes(edit_hollow(tmp_path / "hollow", edit, before, data, cuts, stay).view)
+        path.write_bytes(edit_without_gaps(tmp_path / "hollow", edit, before, data, gaps, stay).view)
         found = dry_run(find_target(), str(path))
         assert dict(found.objects)["libdeep.so.1"] == str(file.parent / "libdeep.so.1")
         said = subprocess.run(["readelf", "-aW", path], capture_output=True, text=True, check=True)
@@ -138,19 +139,19 @@ def test_a_result_with_holes_is_held_against_the_original_with_holes(file: Path,
     """Nothing of the payload is needed; what stays of it is carried over."""
     data = file.read_bytes()
     before = read_image(data, file.name)
-    cuts = find_cuts(data, before)
+    gaps = find_gaps(data, before)
     memory = mmap.mmap(-1, len(data), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.write(data)
-    at = cuts[0].start + 3 * UNIT
-    stay = pages_in(cuts, [range(at + 5, at + 10), range(10)])
-    blank(memory, cuts, stay)
+    at = gaps[0].start + 3 * UNIT
+    stay = pages_in(gaps, [range(at + 5, at + 10), range(10)])
+    blank(memory, gaps, stay)
     assert stay == (range(at, at + mmap.PAGESIZE),)
     assert memory[at : at + mmap.PAGESIZE] == data[at : at + mmap.PAGESIZE]
-    for gap in (range(cuts[0].start, at), range(at + mmap.PAGESIZE, cuts[0].stop)):
+    for gap in (range(gaps[0].start, at), range(at + mmap.PAGESIZE, gaps[0].stop)):
         assert memory[gap.start : gap.stop] == bytes(len(gap))
-    assert memory[: cuts[0].start] == data[: cuts[0].start]
-    assert memory[cuts[0].stop :] == data[cuts[0].stop :]
-    edited = edit_hollow(tmp_path / "hollow", EDITS[0], before, memory, cuts, stay)
+    assert memory[: gaps[0].start] == data[: gaps[0].start]
+    assert memory[gaps[0].stop :] == data[gaps[0].stop :]
+    edited = edit_without_gaps(tmp_path / "hollow", EDITS[0], before, memory, gaps, stay)
     assert edited.view[at : at + mmap.PAGESIZE] == data[at : at + mmap.PAGESIZE]
     assert edited.view[at - UNIT : at] == bytes(UNIT)
 
@@ -161,66 +162,66 @@ def test_a_result_with_holes_is_held_against_the_original_with_holes(file: Path,
 def broken(file: Path, tmp_path: Path) -> tuple[bytes, bytearray, tuple[range, ...]]:
     data = file.read_bytes()
     before = read_image(data, file.name)
-    cuts = find_cuts(data, before)
-    return data, bytearray(edit_hollow(tmp_path / "hollow", EDITS[0], before, data, cuts).view), cuts
+    gaps = find_gaps(data, before)
+    return data, bytearray(edit_without_gaps(tmp_path / "hollow", EDITS[0], before, data, gaps).view), gaps
 
 
-def issues(data: bytes, edited: bytearray, cuts: tuple[range, ...]) -> list[str]:
+def issues(data: bytes, edited: bytearray, gaps: tuple[range, ...]) -> list[str]:
     before = read_image(data, "x")
-    return check_edit(data, edited, before, read_image(edited, "x"), result_of(before, EDITS[0]), cuts)
+    return check_edit(data, edited, before, read_image(edited, "x"), result_of(before, EDITS[0]), gaps)
 
 
 def test_bytes_around_a_cut_are_compared(file: Path, tmp_path: Path) -> None:
-    data, edited, cuts = broken(file, tmp_path)
-    assert issues(data, edited, cuts) == []
+    data, edited, gaps = broken(file, tmp_path)
+    assert issues(data, edited, gaps) == []
     assert "section .hip_fatbin changed its contents" in issues(data, edited, ())
-    for at in (cuts[0].start - 1, cuts[0].stop):
+    for at in (gaps[0].start - 1, gaps[0].stop):
         edited[at] ^= 1
-        assert "section .hip_fatbin changed its contents" in issues(data, edited, cuts)
+        assert "section .hip_fatbin changed its contents" in issues(data, edited, gaps)
         edited[at] ^= 1
 
 
 def test_zeros_in_place_of_a_cut_are_no_evidence() -> None:
     """Both files read as zeros there: the same offset is the same payload, another one is not."""
     file = bytes(100)
-    cuts = (range(10, 20), range(40, 50))
+    gaps = (range(10, 20), range(40, 50))
     equal = edit_checks._equal
-    assert equal(file, 5, file, 5, 90, cuts)
-    assert equal(file, 20, file, 50, 20, cuts)
-    assert not equal(file, 21, file, 50, 20, cuts)
-    assert not equal(file, 60, file, 19, 10, cuts)
+    assert equal(file, 5, file, 5, 90, gaps)
+    assert equal(file, 20, file, 50, 20, gaps)
+    assert not equal(file, 21, file, 50, 20, gaps)
+    assert not equal(file, 60, file, 19, 10, gaps)
     other = bytearray(file)
     for at in range(100):
         other[at] = 1
-        assert equal(file, 5, other, 5, 90, cuts) == (at in cuts[0] or at in cuts[1] or not 5 <= at < 95)
+        assert equal(file, 5, other, 5, 90, gaps) == (at in gaps[0] or at in gaps[1] or not 5 <= at < 95)
         other[at] = 0
 
 
 def test_a_wrapper_into_a_cut_whose_bytes_come_from_elsewhere(file: Path, tmp_path: Path) -> None:
-    data, edited, cuts = broken(file, tmp_path)
+    data, edited, gaps = broken(file, tmp_path)
     (at,) = (
         64 + 56 * number
         for number, one in enumerate(read_image(edited, "x").segments)
-        if one.type == 1 and one.offset <= cuts[0].start < one.offset + one.file_size
+        if one.type == 1 and one.offset <= gaps[0].start < one.offset + one.file_size
     )
     struct.pack_into("<Q", edited, at + 8, struct.unpack_from("<Q", edited, at + 8)[0] + 16)
     assert any(
-        issue.endswith("does not point to its bundle any more") for issue in issues(data, edited, cuts)
+        issue.endswith("does not point to its bundle any more") for issue in issues(data, edited, gaps)
     )
 
 
 def test_a_section_with_a_cut_that_moved(file: Path) -> None:
     data = file.read_bytes()
-    cuts = find_cuts(data, read_image(data, "x"))
-    small = hollowed(data, cuts)
+    gaps = find_gaps(data, read_image(data, "x"))
+    small = without_gaps(data, gaps)
     number = [one.name for one in read_sections(data, "x")].index(".hip_fatbin")
     (table,) = struct.unpack_from("<Q", small, 40)
     for field in (16, 24, 32):
         at = table + 64 * number + field
         (value,) = struct.unpack_from("<Q", small, at)
         struct.pack_into("<Q", small, at, value + 16)
-        with pytest.raises(ElfError, match="a section with a cut moved"):
-            restored(small, cuts, data)
+        with pytest.raises(ElfError, match="a section with a gap moved"):
+            with_gaps(small, gaps, data)
         struct.pack_into("<Q", small, at, value)
 
 
@@ -236,11 +237,11 @@ def test_a_section_with_a_cut_that_moved(file: Path) -> None:
 )
 def test_headers_that_make_no_sense(file: Path, offset: int, value: int, words: str) -> None:
     data = file.read_bytes()
-    cuts = find_cuts(data, read_image(data, "x"))
-    small = hollowed(data, cuts)
+    gaps = find_gaps(data, read_image(data, "x"))
+    small = without_gaps(data, gaps)
     struct.pack_into("<H" if offset == 54 else "<Q", small, offset, value)
     with pytest.raises(ElfError, match=words):
-        restored(small, cuts, data)
+        with_gaps(small, gaps, data)
 
 
 def test_a_patchelf_that_moves_the_payload_is_refused(
@@ -252,73 +253,73 @@ def test_a_patchelf_that_moves_the_payload_is_refused(
         "relink.elf.patchelf._patch", lambda path, *_: path.write_bytes(b"\x7fELF" + bytes(100))
     )
     with pytest.raises(PatchelfError, match="does not hold up"):
-        edit_hollow(tmp_path / "x", EDITS[0], before, data, find_cuts(data, before))
+        edit_without_gaps(tmp_path / "x", EDITS[0], before, data, find_gaps(data, before))
 
 
-# What is not cut
+# What is not gap
 
 
 def test_small_files_and_programs_are_left_whole(file: Path, tmp_path: Path) -> None:
     small = shared(tmp_path / "libsmall.so").read_bytes()
-    assert find_cuts(small, read_image(small, "x")) == ()
+    assert find_gaps(small, read_image(small, "x")) == ()
     flags = ["-no-pie", f"-Wl,-rpath,{file.parent}"]
     source = "int main(void) { return 0; }" + BEHIND.replace("PAYLOAD", str(file.parent / "payload"))
     program = cc(source, tmp_path / "program", *flags, needed=[file.parent / "libdeep.so.1"]).read_bytes()
-    assert find_cuts(program, read_image(program, "x")) == ()
+    assert find_gaps(program, read_image(program, "x")) == ()
 
 
 @pytest.mark.parametrize("change", [{"elf_class": 32}, {"little_endian": False}, {"kind": 2}])
 def test_other_kinds_of_files(file: Path, change: dict[str, int]) -> None:
     data = file.read_bytes()
     image = read_image(data, "x")
-    assert find_cuts(data, replace(image, header=replace(image.header, **change))) == ()  # type: ignore[arg-type]
+    assert find_gaps(data, replace(image, header=replace(image.header, **change))) == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("align", [(1 << 16) + 1, 1 << 18])
 def test_alignments_that_nothing_can_follow(file: Path, align: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hollow, "_MAX_ALIGN", 1 << 17)
+    monkeypatch.setattr(gaps_module, "_MAX_ALIGN", 1 << 17)
     data = file.read_bytes()
     image = read_image(data, "x")
     segments = (*image.segments, replace(image.segments[0], type=1, align=align))
-    assert find_cuts(data, replace(image, segments=segments)) == ()
+    assert find_gaps(data, replace(image, segments=segments)) == ()
 
 
 def test_a_cut_is_a_multiple_of_every_alignment(file: Path) -> None:
     data = file.read_bytes()
     image = read_image(data, "x")
     segments = (*image.segments, replace(image.segments[0], type=1, align=1 << 20))
-    (cut,) = find_cuts(data, replace(image, segments=segments))
-    assert len(cut) == 2 << 20
+    (gap,) = find_gaps(data, replace(image, segments=segments))
+    assert len(gap) == 2 << 20
 
 
 def test_nothing_is_cut_where_a_header_points(file: Path) -> None:
     """A segment that begins in the payload: an offset there would have no place in the hollow copy."""
     data = file.read_bytes()
     image = read_image(data, "x")
-    (cut,) = find_cuts(data, image)
+    (gap,) = find_gaps(data, image)
     for offset, size in (
-        (cut.start, 1),
-        (cut.stop - 1, 1),
-        (cut.start - 9, 9),
-        (cut.stop, 1),
-        (0, cut.start + 9),
+        (gap.start, 1),
+        (gap.stop - 1, 1),
+        (gap.start - 9, 9),
+        (gap.stop, 1),
+        (0, gap.start + 9),
     ):
         inner = replace(image.segments[0], type=4, offset=offset, file_size=size)
-        assert find_cuts(data, replace(image, segments=(*image.segments, inner))) == ()
-    around = replace(image.segments[0], type=4, offset=cut.start - 9, file_size=len(cut) + 20)
-    assert find_cuts(data, replace(image, segments=(*image.segments, around))) == (cut,)
+        assert find_gaps(data, replace(image, segments=(*image.segments, inner))) == ()
+    around = replace(image.segments[0], type=4, offset=gap.start - 9, file_size=len(gap) + 20)
+    assert find_gaps(data, replace(image, segments=(*image.segments, around))) == (gap,)
 
 
 def test_sections_of_names_that_patchelf_knows_stay(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = file.read_bytes()
-    monkeypatch.setattr(hollow, "MOVABLE", frozenset({".hip_fatbin"}))
-    assert find_cuts(data, read_image(data, "x")) == ()
+    monkeypatch.setattr(gaps_module, "MOVABLE", frozenset({".hip_fatbin"}))
+    assert find_gaps(data, read_image(data, "x")) == ()
 
 
 def test_what_does_not_pay_is_not_cut(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hollow, "_WORTH", SIZE)
+    monkeypatch.setattr(gaps_module, "_WORTH", SIZE)
     data = file.read_bytes()
-    assert find_cuts(data, read_image(data, "x")) == ()
+    assert find_gaps(data, read_image(data, "x")) == ()
 
 
 def test_a_section_past_the_end_of_the_file_is_not_cut(file: Path) -> None:
@@ -326,7 +327,7 @@ def test_a_section_past_the_end_of_the_file_is_not_cut(file: Path) -> None:
     number = [one.name for one in read_sections(data, "x")].index(".hip_fatbin")
     (table,) = struct.unpack_from("<Q", data, 40)
     struct.pack_into("<Q", data, table + 64 * number + 24, len(data) + UNIT)
-    assert find_cuts(data, read_image(data, "x")) == ()
+    assert find_gaps(data, read_image(data, "x")) == ()
 
 
 def test_sparse_memory_reads_as_zeros() -> None:
