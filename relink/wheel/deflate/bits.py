@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-__all__ = ["EMPTY_STORED", "END", "FILLING", "LAST", "STORED", "Bits", "Reader", "taken"]
+__all__ = ["EMPTY_STORED", "END", "LAST", "PADDING", "STORED", "Bits", "Reader", "copy_bits", "joined_bits"]
 
 Reader: TypeAlias = Callable[[int, int], bytes]
 """``read(offset, length)`` gives bytes of a stream."""
@@ -26,18 +26,28 @@ STORED: Final[Bits] = 0, 3
 """A stored block's three bits, behind which it begins at a byte."""
 
 EMPTY_STORED: Final = b"\0\0\xff\xff"
-"""What follows these in one without content: the length, and its complement."""
+"""What follows these in one without content: its length in bytes, and the complement of that (RFC 1951, 3.2.4)."""
 
-_EMPTY: Final[Bits] = 0b010, 10  # one of fixed codes that is not the last
+_EMPTY: Final[Bits] = 0b010, 10  # an empty block of fixed codes that is not the last: 0, 01, and seven zeros
 _PIECE: Final = 1 << 19
 
 
-def taken(read: Reader, first: int, last: int, end: Bits) -> Iterator[bytes]:
-    """Yield the bits from `first` to `last`, and those of `end` behind them, up to a byte's end.
+def joined_bits(fields: Iterable[Bits]) -> Bits:
+    """Return fields one behind the other."""
+    number = count = 0
+    for value, width in fields:
+        number |= value << count
+        count += width
+    return number, count
 
-    They keep their place in a byte, since stored blocks begin at a byte's beginning: empty blocks fill up to it.
+
+def copy_bits(read: Reader, first: int, last: int, end: Bits) -> Iterator[bytes]:
+    """Yield the bits of a stream from `first` to `last`, then those of `end`, then zeros up to a byte's end.
+
+    Every bit keeps its place in a byte, since a stored block's content begins at a byte's beginning. So :data:`PADDING` comes
+    before the first one, which has no content.
     """
-    number, count = FILLING[first % 8]
+    number, count = PADDING[first % 8]
     at, stop, left = first // 8, last // 8, last % 8
     if at < stop:
         if count % 8:
@@ -56,26 +66,28 @@ def taken(read: Reader, first: int, last: int, end: Bits) -> Iterator[bytes]:
     yield number.to_bytes(-(-count // 8), "little")
 
 
-def _filling(place: int) -> Bits:
-    """Return empty blocks that end at a place in a byte."""
-    number, count = _odd() if place % 2 else (0, 0)
+def _padding(place: int) -> Bits:
+    """Return empty blocks whose bits end at a place in a byte.
+
+    Blocks of ten bits reach the even places only, so an odd one needs one of an odd number of bits before them.
+    """
+    number, count = _odd_block() if place % 2 else (0, 0)
     while count % 8 != place:
         number, count = number | _EMPTY[0] << count, count + _EMPTY[1]
     return number, count
 
 
-def _odd() -> Bits:
-    """Return an empty block of 95 bits, an odd number: its two codes are one bit long, and all 19 lengths are told."""
+def _odd_block() -> Bits:
+    """Return an empty dynamic block (RFC 1951, 3.2.7) of 95 bits.
+
+    Its codes have two symbols of one bit each: byte 0 and the block's end, and two distances that nothing uses.
+    """
     fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
     fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
     one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
     fields += [one, zeros, (138 - 11, 7), zeros, (117 - 11, 7), one, one, one, (1, 1)]
-    number = count = 0
-    for value, width in fields:
-        number |= value << count
-        count += width
-    return number, count
+    return joined_bits(fields)
 
 
-FILLING: Final = tuple(_filling(place) for place in range(8))
+PADDING: Final = tuple(_padding(place) for place in range(8))
 """Empty blocks that end at each place in a byte."""

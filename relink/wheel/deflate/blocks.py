@@ -1,11 +1,13 @@
 """Where the blocks of a deflate stream (RFC 1951) begin, when what it inflates to is known.
 
 No inflater tells that. But it stops behind a block that says it is the last, and every block begins with the bit that says so:
-each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit the
-next block begins, its header mostly tells, and if not, what the block inflates to when it is ended there.
+each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit of
+that byte is found by ending the block there. Where the next one's header seems to be is tried first, and not believed unless it
+inflates: stored bytes, with the padding before them, can be made to look like any header.
 
 So blocks are walked through, from the beginning of the stream or from near its end, where a header is looked for before anything
-is inflated. That it is one shows then: the stream is inflated up to there, and ended, and from there on.
+is inflated. That it is one shows when the stream is read: up to there, and from there on
+(:func:`relink.wheel.deflate.stream.inflate_into`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final
 
 from isal import isal_zlib
 
-from relink.wheel.deflate.bits import FILLING, LAST, Reader, taken
+from relink.wheel.deflate.bits import LAST, PADDING, Reader, copy_bits
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
 
 __all__ = ["Blocks", "find_split"]
@@ -28,13 +30,13 @@ _OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
 _LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
-_TRY: Final = 32 << 10  # bytes that could be inflated while one bit is tried
+_TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the block has fewer
 _SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
 _FAR: Final = 1 << 20  # compressed bytes that are searched in all
 _TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
 # So little of a stream, in which most edits are, is left behind the split: a twelfth, or of a short one up to a third.
 _LATE, _LATEST, _BEHIND = 12, 3, 3 << 20
-_PATIENCE: Final = 64 << 20
+_BUDGET: Final = 64 << 20
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
 
@@ -69,7 +71,7 @@ class Blocks:
         self._end: Block = (8 * length, len(content))
         self._split = split or (0, 0)
         self._known: Block = (0, 0)
-        self._patience = 2 * len(content) + _PATIENCE  # bytes that may be inflated in all
+        self._inflate_budget = 4 * len(content) + _BUDGET  # bytes that may be inflated in all
 
     def after(self, place: int) -> Block | None:
         """Return the first block that begins at or behind a place in the content, or the stream's end if none does."""
@@ -87,28 +89,27 @@ class Blocks:
     def _walk(self, place: int) -> Iterator[Block]:
         """Yield blocks one after the other, at last the end, from one that begins at or before `place`."""
         at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
-        before: tuple[Block, _End] | None = None  # the last block, if where the next one begins is a guess
-        while at is not None:
-            if at == self._end:
-                yield at
+        while at is not None and at != self._end:
+            following = self._next(at)
+            if following is None:
                 return
-            end = self._inflate(at)
-            if end is None:
-                at, before = self._tried(*before) if before else None, None
-                continue
             self._known = at
             yield at
-            self._patience -= max(0, _SMALL - (end.start - at[1]))
-            at, before = self._next(at, end)
+            at = following
+        if at is not None:
+            yield at
 
-    def _next(self, at: Block, end: _End) -> tuple[Block | None, tuple[Block, _End] | None]:
-        """Return what follows on a block, and, if that is a guess, what it is made from."""
+    def _next(self, at: Block) -> Block | None:
+        """Return what follows on a block: another, or the stream's end; None if that cannot be seen."""
+        end = self._inflate(at)
+        if end is None:
+            return None
+        self._inflate_budget -= max(0, _SMALL - (end.start - at[1]))
         if end.last:
-            return self._end, None
-        if end.aligned:
-            return (8 * end.byte + 8, end.start), None
-        bit = _guess(self._read, end.byte)
-        return (self._tried(at, end), None) if bit is None else ((bit, end.start), (at, end))
+            return self._end
+        if end.aligned:  # a stored block, which ends where a byte does
+            return 8 * end.byte + 8, end.start
+        return self._ended(at, end)
 
     def _inflate(self, at: Block) -> _End | None:
         """Inflate one block; None if it does not give what the content is there, or is the last one and the end is elsewhere."""
@@ -118,7 +119,7 @@ class Blocks:
         if not text:
             return None
         header = int.from_bytes(text[:2], "little") >> place
-        number, count = FILLING[place]
+        number, count = PADDING[place]
         number |= (text[0] >> place | 1) << count
         feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
         inflater = isal_zlib.decompressobj(-15, self._window(start))
@@ -133,7 +134,7 @@ class Blocks:
                 if stop + len(data) > start + _LARGEST or not self._is(stop, data):
                     return None
                 stop += len(data)
-            if not (text and self._patience > 0):
+            if not (text and self._inflate_budget > 0):
                 return None
             if not inflater.eof:
                 feed = text = self._read(byte, _FEED)
@@ -143,17 +144,28 @@ class Blocks:
             return None
         return _End(stop, byte - 1, header & 0b110 == 0, last)
 
-    def _tried(self, at: Block, end: _End) -> Block | None:
-        """Return what follows on a block: the bit at which this, ended there, inflates to what it did."""
+    def _ended(self, at: Block, end: _End) -> Block | None:
+        """Return what follows on a block: the bit at which this, ended there, inflates to what it did.
+
+        Only one of the eight can do that (RFC 1951, 3.2.3). At an earlier one the block goes on with bits of the end that was put
+        there, at a later one bits of the next block come before that end. What remains of its ten bits, or what they become, is
+        never a last block without content. So a block that was made to look as if it ended elsewhere is not misjudged; the guess
+        says only which bit to try first.
+        """
         first, start = at
-        for bit in range(8 * end.byte + 1, 8 * end.byte + 9):
-            feed = b"".join(taken(self._read, first, bit, LAST))
+        size = end.start - start
+        guess = _guess(self._read, end.byte)
+        bits = range(8 * end.byte + 1, 8 * end.byte + 9)
+        for bit in sorted(bits, key=lambda bit: bit != guess):
+            if self._inflate_budget <= 0:
+                return None
+            self._inflate_budget -= max(size, _TRY)
+            feed = b"".join(copy_bits(self._read, first, bit, LAST))
             inflater = isal_zlib.decompressobj(-15, self._window(start))
-            self._patience -= _TRY
             with suppress(InflateError):
-                data = b"".join(inflated(inflater, feed, end.start - start))
+                data = b"".join(inflated(inflater, feed, size))
                 ended = inflater.eof and not inflater.unused_data
-                if ended and len(data) == end.start - start and self._is(start, data):
+                if ended and len(data) == size and self._is(start, data):
                     return bit, end.start
         return None
 
@@ -163,7 +175,7 @@ class Blocks:
 
     def _is(self, place: int, data: bytes) -> bool:
         """Whether the content is this at a place."""
-        self._patience -= len(data)
+        self._inflate_budget -= len(data)
         return bytes(self._content[place : place + len(data)]) == data
 
 
@@ -179,7 +191,7 @@ def find_split(read: Reader, length: int) -> int | None:
             bit = 8 * at + header
             inflater = isal_zlib.decompressobj(-15, bytes(WINDOW))
             with suppress(InflateError):
-                for piece in taken(read, bit, 8 * min(length, at + _FEED), (0, 0)):
+                for piece in copy_bits(read, bit, 8 * min(length, at + _FEED), (0, 0)):
                     inflater.decompress(piece, _OUTPUT)
                 return bit
             tries -= 1
@@ -207,7 +219,7 @@ def _guess(read: Reader, byte: int) -> int | None:
     """Return the one bit behind the first of `byte`, or at its end, where the header of a dynamic block could begin.
 
     That is, its numbers are possible, and the code of its code lengths is complete (RFC 1951, 3.2.3 and 3.2.7). None if there is
-    not just one.
+    not just one. It may be wrong: other blocks' bits can look like that.
     """
     number = int.from_bytes(read(byte, _HEADER), "little")
     found = None

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias, cast
 
 from isal import isal_zlib
 
-from relink.wheel.deflate.bits import Reader, taken
+from relink.wheel.deflate.bits import Bits, Reader, copy_bits, joined_bits
 
-__all__ = ["WINDOW", "Block", "InflateError", "crc_before", "inflate_rest", "inflated"]
+__all__ = [
+    "WINDOW",
+    "Block",
+    "InflateError",
+    "crc_before",
+    "dense",
+    "inflate_rest",
+    "inflated",
+    "random_block",
+]
 
 Block: TypeAlias = tuple[int, int]
 """(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
@@ -17,8 +27,9 @@ Block: TypeAlias = tuple[int, int]
 WINDOW: Final = 32 << 10
 """Bytes of content that a block may refer back to (RFC 1951, 2)."""
 
-_FEED: Final = 256 << 10
-_OUTPUT: Final = 4 << 20  # of so much compressed data, mostly
+_FEED: Final = 64 << 10  # compressed bytes at a time; at most 1,032 times as many come out at once
+_OUTPUT: Final = 1 << 20  # bytes of so much compressed data, mostly
+_MOST_EMPTY: Final = 1 << 20  # compressed bytes without content in a row
 
 # The stub of isal calls it an instance.
 InflateError = cast("type[Exception]", isal_zlib.error)
@@ -27,11 +38,52 @@ InflateError = cast("type[Exception]", isal_zlib.error)
 def inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the content of more data, about `size` bytes, in two parts.
 
-    ``decompress`` begins with little room, and waits for the interpreter each time that it takes more; ``flush`` is told.
+    ``decompress`` starts with a buffer of 16 KiB and takes the interpreter's lock each time that it enlarges it; ``flush`` starts
+    with one of `size` bytes.
 
     :raises isal.isal_zlib.error: the data is damaged.
     """
     return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
+
+
+def dense(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[bytes]:
+    """Yield the pieces of a stream as long as they give content.
+
+    A block without content takes 10 bits and up to a microsecond, so a stream of these would keep a reader busy for a minute
+    for each 100 MB. What compressors write for content that does not compress is larger than this by a thousandth.
+
+    :param produced: returns how many bytes the pieces so far have been inflated to.
+    :raises isal.isal_zlib.error: they have given less than half as many bytes for too long.
+    """
+    missing = before = 0
+    for piece in pieces:
+        yield piece
+        now = produced()
+        missing = max(0, missing + len(piece) - 2 * (now - before))
+        before = now
+        if missing > _MOST_EMPTY:
+            raise InflateError(f"{_MOST_EMPTY >> 20} MiB of compressed data and more have next to no content")
+
+
+def random_block() -> tuple[Bits, bytes]:
+    """Return a dynamic block that is not the last (RFC 1951, 3.2.7), and its content: 15 different bytes.
+
+    It shows that a block begins at a bit of a stream, if the stream is inflated up to there and goes on with this: only an
+    inflater that reads its header as one can give its content. It shows, too, that no block before was the last. A block that
+    can be foreseen shows less: a stream can be made so that the bits of it, inside of another block, are read as content and
+    that block's end.
+
+    The bytes and the block's end have codes of four bits. Of the code lengths, 0 and 4 have codes of one bit, so that the row of
+    code lengths says by one bit for each of 257 symbols whether it is used; the zero behind it says that no distance is.
+    """
+    values = random.SystemRandom().sample(range(256), 15)
+    codes = {value: code for code, value in enumerate(sorted(values))}
+    fields = [(0b100, 3), (0, 5), (0, 5), (12 - 4, 4)]
+    fields += [(1 if symbol in (0, 4) else 0, 3) for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4)]
+    fields += [(int(symbol in codes or symbol == 256), 1) for symbol in range(257)] + [(0, 1)]
+    for code in (*(codes[value] for value in values), 15):  # a code's highest bit comes first (3.1.1)
+        fields += [(code >> place & 1, 1) for place in (3, 2, 1, 0)]
+    return joined_bits(fields), bytes(values)
 
 
 def inflate_rest(read: Reader, bit: int, length: int, window: bytes) -> Iterator[bytes]:
@@ -42,9 +94,16 @@ def inflate_rest(read: Reader, bit: int, length: int, window: bytes) -> Iterator
     :raises isal.isal_zlib.error: it cannot be inflated, or does not end where the stream does.
     """
     inflater = isal_zlib.decompressobj(-15, window)
-    for piece in taken(read, bit, 8 * length, (0, 0)):
+    size = 0
+
+    def produced() -> int:
+        return size
+
+    for piece in dense(copy_bits(read, bit, 8 * length, (0, 0)), produced):
         for at in range(0, len(piece), _FEED):
-            yield from inflated(inflater, piece[at : at + _FEED], _OUTPUT)
+            for data in inflated(inflater, piece[at : at + _FEED], _OUTPUT):
+                size += len(data)
+                yield data
     if not inflater.eof or inflater.unused_data:
         raise InflateError("the blocks do not end there")
 

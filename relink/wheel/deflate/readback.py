@@ -1,8 +1,9 @@
 """What was written, read again: RECORD lists what the file gives back, not what was meant to be in it.
 
-That it is what was meant the CRC tells, which was computed of the content before it was deflated. Of a member that takes over
+The CRC, which was computed of the content before it was deflated, says whether it is what was meant. Of a member that reuses
 blocks of an old one (:mod:`relink.wheel.deflate.splice`) only the new blocks are inflated: the others were when the old one was
-read, and must be the same bytes as then. RECORD lists there the content that was deflated.
+read, ends included (:mod:`relink.wheel.deflate.blocks`), and must be the same bytes as then. RECORD lists there the content that
+was deflated.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class ReadBack:
 
     :param fd: the file.
     :param jobs: members that are read at once.
-    :param told: how many bytes more have been read, each time; on any thread.
+    :param on_progress: called with how many bytes more have been read, each time; on any thread.
     """
 
-    def __init__(self, fd: int, jobs: int, told: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(self, fd: int, jobs: int, on_progress: Callable[[int], object] = lambda _: None) -> None:
         self._fd = fd
-        self._told = told
+        self._on_progress = on_progress
         self._pool = ThreadPoolExecutor(jobs, "relink-readback")
         self._begun: list[Future[RecordEntry]] = []
 
@@ -77,7 +78,9 @@ class ReadBack:
         sha256 = hashlib.sha256()
         with ThreadPoolExecutor(1, "relink-hash") as pool:
             large = member.size >= _LARGE
-            chunks = _hashed(content(self._read, member), sha256.update, pool if large else None, self._told)
+            chunks = _hashed(
+                content(self._read, member), sha256.update, pool if large else None, self._on_progress
+            )
             deque(chunks, maxlen=0)
         return sha256.digest()
 
@@ -89,9 +92,9 @@ class ReadBack:
                 place = at
                 for data in piece.span.stream():
                     if self._exactly(place, len(data)) != data:
-                        raise WheelError(f"{member.name!r} has other blocks than were taken over")
+                        raise WheelError(f"{member.name!r} has other blocks than were reused")
                     place += len(data)
-                self._told(piece.size)
+                self._on_progress(piece.size)
             else:
                 self._inflate(replace(member, data_offset=at), piece, last=at + piece.length == end)
             at += piece.length
@@ -113,7 +116,7 @@ class ReadBack:
             )
 
         for chunk in content(read, part):
-            self._told(len(chunk))
+            self._on_progress(len(chunk))
 
     def _exactly(self, offset: int, length: int) -> bytes:
         data = b""
@@ -133,7 +136,7 @@ def _hashed(
     chunks: Iterable[bytes],
     update: Callable[[bytes], object],
     pool: ThreadPoolExecutor | None,
-    told: Callable[[int], object],
+    on_progress: Callable[[int], object],
 ) -> Iterator[bytes]:
     """Yield the chunks, which are hashed meanwhile."""
     waiting: deque[Future[object]] = deque()
@@ -143,7 +146,7 @@ def _hashed(
         else:
             waiting.append(pool.submit(update, chunk))
         yield chunk
-        told(len(chunk))
+        on_progress(len(chunk))
         if len(waiting) > _WAITING:
             waiting.popleft().result()
     for hashing in waiting:

@@ -1,4 +1,4 @@
-"""Deflated data taken over as it is: blocks of an old stream inside of a new one.
+"""Deflated data reused as it is: blocks of an old stream inside of a new one.
 
 A deflate stream (RFC 1951) is a row of blocks, each of which begins at any bit and refers to at most 32 KiB of content before it.
 Where a stretch of content stays what it was, the blocks in it mean the same in another stream behind the same 32 KiB.
@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from isal import isal_zlib
 
-from relink.wheel.deflate.bits import EMPTY_STORED, STORED, Reader, taken
+from relink.wheel.deflate.bits import EMPTY_STORED, STORED, Reader, copy_bits
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW, Block, crc_before
 
@@ -53,7 +53,7 @@ class Span:
 
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
-        yield from taken(self.read, self.first, self.last, STORED)
+        yield from copy_bits(self.read, self.first, self.last, STORED)
         yield EMPTY_STORED
 
 
@@ -98,7 +98,7 @@ def find_spans(
 
 
 def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:
-    """Tell the largest span its CRC, which that of all the content and those of what is around it give."""
+    """Give the largest span its CRC, computed from that of all the content and those of what is around it."""
     largest = max(spans, key=lambda span: span.stop - span.start, default=None)
     for span in spans:
         if span is not largest:
@@ -125,7 +125,7 @@ class Joiner:
         self._spans = [*spans]
         self._deflater = deflater()
         self._position = 0
-        self._taken: Span | None = None  # what the next content lies in
+        self._reused: Span | None = None  # what the next content lies in
         self._waiting = bytearray()  # new content that is not a whole block
         self._pieces: list[Piece] = []
         self._length = self._size = self._crc = 0  # of the piece that is being made
@@ -135,10 +135,10 @@ class Joiner:
         view = memoryview(content)
         while view:
             if self._spans and self._position == self._spans[0].start:
-                self._taken = self._spans.pop(0)
-                self._take_over(self._taken)
-            if self._taken:
-                part = view[: self._taken.stop - self._position]
+                self._reused = self._spans.pop(0)
+                self._reuse(self._reused)
+            if self._reused:
+                part = view[: self._reused.stop - self._position]
             else:
                 stop = self._position // _BLOCK * _BLOCK + _BLOCK
                 if self._spans:
@@ -146,13 +146,13 @@ class Joiner:
                 part = view[: stop - self._position]
                 self._deflate(part, whole=self._position + len(part) == stop)
             self._size += len(part)
-            if self._taken is None or self._taken.crc is None:
+            if self._reused is None or self._reused.crc is None:
                 self._crc = isal_zlib.crc32(part, self._crc)
             self._position += len(part)
             view = view[len(part) :]
-            if self._taken and self._position == self._taken.stop:
-                self._end_piece(self._taken)
-                self._taken = None
+            if self._reused and self._position == self._reused.stop:
+                self._end_piece(self._reused)
+                self._reused = None
 
     def finish(self) -> tuple[Piece, ...]:
         """End the stream; return the pieces that it is made of."""
@@ -170,7 +170,7 @@ class Joiner:
             self._put(self._deflater.compress(self._waiting))
             self._waiting = bytearray()
 
-    def _take_over(self, span: Span) -> None:
+    def _reuse(self, span: Span) -> None:
         if span.start:
             self._put(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
             self._end_piece()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from relink.wheel.deflate import blocks
-from relink.wheel.deflate.bits import END, FILLING, LAST, Bits, taken
+from relink.wheel.deflate.bits import END, LAST, PADDING, Bits, copy_bits
 from relink.wheel.deflate.blocks import Blocks, find_split
 from relink.wheel.deflate.inflate import Block, InflateError
 from relink.wheel.deflate.stream import inflate_into
@@ -53,7 +53,7 @@ def inflated_by_isal(stream: bytes) -> bytes:
 def begins(stream: bytes, block: Block, content: bytes, inflate: Callable[[bytes], bytes] = inflated) -> bool:
     """Whether the stream, ended where the block begins, inflates to the content before it."""
     try:
-        data = inflate(b"".join(taken(reader(stream), 0, block[0], LAST)))
+        data = inflate(b"".join(copy_bits(reader(stream), 0, block[0], LAST)))
     except (zlib.error, InflateError, EOFError):
         return False
     return data == content[: block[1]]
@@ -121,7 +121,7 @@ def test_of_blocks_at_one_place() -> None:
 
 def test_the_filling() -> None:
     """What relink puts around blocks that it takes over can be taken over itself."""
-    for place, (number, count) in enumerate(FILLING):
+    for place, (number, count) in enumerate(PADDING):
         assert count % 8 == place
         stream = whole((number, count), LAST)
         assert zlib.decompress(stream, wbits=-15) == b""
@@ -208,17 +208,17 @@ def test_so_large_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_so_small_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs as much as one of 16 KiB does."""
-    monkeypatch.setattr(blocks, "_PATIENCE", 4 << 20)
+    monkeypatch.setattr(blocks, "_BUDGET", 4 << 20)
     one = calls(monkeypatch, "_inflate")
     stream = b"\0\0\0\xff\xff" * 1000 + END
     assert blocks_of(stream, b"").after(1) is None
     assert one.call_count == 257
 
 
-@pytest.mark.parametrize(("patience", "enough"), [(64 << 20, True), (0, False)])
-def test_so_odd_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch, patience: int, enough: bool) -> None:
+@pytest.mark.parametrize(("budget", "enough"), [(64 << 20, True), (0, False)])
+def test_so_odd_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch, budget: int, enough: bool) -> None:
     """Each end of blocks with fixed codes has to be tried."""
-    monkeypatch.setattr(blocks, "_PATIENCE", patience)
+    monkeypatch.setattr(blocks, "_BUDGET", budget)
     content = made(2, 800 * KIB)
     found = blocks_of(deflate(content, 6, zlib.Z_FIXED), content)
     assert (found.after(len(content)) is not None) is enough
@@ -228,7 +228,7 @@ def test_stored_blocks_end_where_a_byte_does(monkeypatch: pytest.MonkeyPatch) ->
     content = made(3, 800 * KIB)
     stream = deflate(content, 0)
     monkeypatch.setattr(blocks, "_guess", None)
-    monkeypatch.setattr(Blocks, "_tried", None)
+    monkeypatch.setattr(Blocks, "_ended", None)
     assert len(check(stream, content)) > 10
 
 
@@ -359,7 +359,7 @@ def test_headers_are_those_that_are_possible(parts: list[Bits], rest: bytes) -> 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many places are asked for of one stream."""
-    monkeypatch.setattr(blocks, "_PATIENCE", 1 << 40)
+    monkeypatch.setattr(blocks, "_BUDGET", 1 << 40)
 
 
 @pytest.mark.usefixtures("patient")
@@ -489,7 +489,7 @@ FALSE = {
     "the same blocks": RAW[-15000:],
     "all of them": RAW * 2,
     "a whole stream": deflate(REST, 6),
-    "nothing": random.Random(2).randbytes(60000) + whole(FILLING[1], FILLING[1], FILLING[6]),
+    "nothing": random.Random(2).randbytes(60000) + whole(PADDING[1], PADDING[1], PADDING[6]),
     "itself": misleading(),
 }
 
@@ -543,8 +543,8 @@ def test_other_content_than_the_stream_has() -> None:
 @pytest.mark.parametrize("tries", [1, 7, 50])
 def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
     monkeypatch.setattr(blocks, "_TRIES", tries)
-    trying = Mock(wraps=taken)
-    monkeypatch.setattr(blocks, "taken", trying)
+    trying = Mock(wraps=copy_bits)
+    monkeypatch.setattr(blocks, "copy_bits", trying)
     stream = stored(random.Random(3).randbytes(300 * KIB)) + deflate(REST, 6)
     assert split_of(stream) is None
     assert trying.call_count == tries
