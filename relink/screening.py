@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relink.errors import TargetError
-from relink.files import map_file
+from relink.files import NOT_REGULAR, map_file
 from relink.findings.model import Finding, finding
 from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject, trace
@@ -156,7 +156,13 @@ def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterato
     """Yield the files that relink cannot read although the loader may take them: what these need is not known."""
     for tried in closure.edges[-1].tried if closure.edges else ():
         found = context.files.open(tried.path)
-        if found.image is not None or found.head is None or found.identity is None:
+        if found.image is not None or found.identity is None:
+            continue
+        if found.problem == NOT_REGULAR and not context.files.is_directory(tried.path):
+            reason = f"is {NOT_REGULAR}: the loader opens it, and may wait without end"
+            files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
+            yield found.identity
+        if found.head is None:
             continue
         if reject_header(found.head, context.target.header) is None:
             reason = f"cannot be read ({found.problem}), and the loader may take it all the same"

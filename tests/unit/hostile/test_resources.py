@@ -315,8 +315,14 @@ CASES: dict[str, Case] = {
 }
 
 
+ALIKE = pytest.mark.slow(reason="a process each; the same places with a FIFO are tried always")
+
+
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=ALIKE) if case.endswith(("device", "sparse")) else case for case in CASES],
+)
 def test_an_answer_at_once(
     works: Works,
     tmp_path: Path,
