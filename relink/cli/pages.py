@@ -29,13 +29,13 @@ def file_for(
     """
     if wanted is None:
         return None
-    if wanted.is_dir():
+    if os.path.isdir(wanted):
         return wanted / f"{wheel.stem}{suffix}"
     if len(wheels) > 1:
         raise UsageError(
             f"{option} {wanted}: one file is about one wheel; name a directory for those of {len(wheels)}"
         )
-    if not wanted.parent.is_dir():
+    if not os.path.isdir(wanted.parent):
         raise UsageError(f"{option} {wanted}: there is no directory {wanted.parent}; make it first")
     return wanted
 
@@ -48,7 +48,7 @@ def write_page(report: Report, path: Path, *, plan: bool = False) -> None:
     from relink.report.html import html_page
     from relink.wheel.atomic import atomic_file
 
-    if path.suffix.lower() not in (".html", ".htm") and path.exists():
+    if path.suffix.lower() not in (".html", ".htm") and os.path.exists(path):
         raise UsageError(f"{path}: exists and is not called .html; name another file")
     page = html_page(report, plan=plan)
     try:

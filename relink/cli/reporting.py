@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,7 @@ def report(
 
     found, plan = _read(source)
     path = output or Path(f"{source.stem}.html")
-    if path.is_dir():
+    if os.path.isdir(path):
         path /= f"{source.stem}.html"
     write_page(found, path, plan=plan)
     show(str(path))

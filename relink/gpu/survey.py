@@ -207,9 +207,9 @@ def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> 
     :raises UsageError: there is nothing of that name.
     :raises WheelError: it is called .whl and is no wheel.
     """
-    if path.is_dir():
+    if os.path.isdir(path):  # Path.is_dir raises for a link to a name that is too long
         return _directory(path, scan_limit)
-    if not path.exists():
+    if not os.path.exists(path):
         raise UsageError(f"{path}: no such file or directory; name a wheel, a library or a directory")
     if path.suffix == ".whl":
         return _wheel(path, variants, scan_limit)

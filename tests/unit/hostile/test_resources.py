@@ -178,6 +178,11 @@ def link(target: str) -> Make:
     return make
 
 
+def too_long(_: Works, here: Path) -> Sequence[str | Path]:
+    (here / "a").symlink_to("a" * 300)
+    return ("isa", here / "a")
+
+
 def packed(_: Works, here: Path) -> Sequence[str | Path]:
     """An archive whose table of contents is 32 MiB of empty lists."""
     data = kpack_archive({"a#0": ["gfx1100"]})
@@ -212,6 +217,7 @@ CASES: dict[str, Case] = {
     "isa: a link to /": Case(link("/"), 0, "lead out of it"),
     "isa: a link to /proc": Case(link("/proc"), 0, "lead out of it"),
     "isa: a link to the processes' memory": Case(link("/proc/kcore"), 0, ""),
+    "isa: a link to a name that is too long": Case(too_long, 2, "no such file"),
     "isa: a view that grows": Case(sqlite(VIEW), 0, "no table cache_v1"),
     "isa: a view without end": Case(sqlite(ENDLESS), 0, "no table cache_v1"),
     "isa: a generated column": Case(sqlite(*GENERATED), 0, "cannot be read"),
