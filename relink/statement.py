@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import platform
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -22,8 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from relink import __version__
+from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.elf.patchelf import find_patchelf
 from relink.errors import RelinkError, UsageError
+from relink.files import open_regular, read_text
 from relink.findings.model import Finding, finding
 from relink.loader.files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
@@ -42,7 +43,6 @@ PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/rocm-relink#relink/1"
 """Names what the parameters mean: options of ``relink WHEEL`` that are not at their default, and the target."""
 
-_LARGEST: Final = 64 << 20  # bytes of a statement; one with 200 libraries has 60 kB
 _LARGEST_LIBRARY: Final = 16 << 30  # bytes; the largest known one has 1.1 GB
 # They change how a result is made or where it goes, and no byte of it.
 _NO_PARAMETERS: Final = frozenset(
@@ -182,10 +182,8 @@ def _file_digest(path: str) -> str:
     :raises RelinkError: it cannot be read, or is no regular file of a library's size.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_LIBRARY:
+        with os.fdopen(open_regular(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _LARGEST_LIBRARY:
                 raise RelinkError(f"{path}: is no file that a library could be")
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -201,17 +199,12 @@ def read_statement(path: Path) -> dict[str, Any]:
     :raises UsageError: it cannot be read, or is none.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            content = file.read(_LARGEST + 1) if regular else b""
+        text = read_text(path, JSON_LIMIT, errors="replace")
     except OSError as error:
         raise UsageError(f"{path}: the statement cannot be read ({error.strerror})") from error
-    if not regular or len(content) > _LARGEST:
-        raise UsageError(f"{path}: is no statement (it is no regular file of at most {_LARGEST} bytes)")
     try:
-        statement = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        statement = parse_json(text)
+    except ValueError as error:
         raise UsageError(f"{path}: the statement is not JSON ({error})") from error
     if not isinstance(statement, dict):
         raise UsageError(f"{path}: the statement is not a JSON object")

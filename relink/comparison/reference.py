@@ -10,7 +10,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from relink.bounded_json import JSON_LIMIT
 from relink.errors import UsageError
+from relink.files import read_text
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import open_providers, plan_wheel
@@ -22,8 +24,6 @@ from relink.report.saved import read_saved
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["Reference", "disagreements", "plan_anew", "plan_of_file", "same_wheel"]
-
-_LARGEST = 256 << 20  # bytes of a saved plan; that of the largest known wheel has 3 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,11 @@ def plan_of_file(path: Path) -> Reference:
             name = f"{archive.dist_info}/{PLAN_MEMBER}"
             if name not in archive.members:
                 raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
-            return Reference(from_json(archive.read(name).decode("utf-8", "replace")), str(path))
+            return Reference(from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace")), str(path))
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
+        text = read_text(path, JSON_LIMIT, errors="replace")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    if len(content) > _LARGEST:
-        raise UsageError(f"{path}: more than {_LARGEST} bytes; this is no plan")
-    text = content.decode("utf-8", "replace")
     report, is_plan = read_saved(text, str(path))
     if is_plan:
         return Reference(embedded(from_json(text)), str(path))

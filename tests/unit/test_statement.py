@@ -213,7 +213,7 @@ def test_a_library_that_was_changed_or_removed(
         library.unlink(missing_ok=True)
         shutil.move(kept, library)
     assert "it is not here to be compared" in gone.message
-    assert "no file that a library could be" in fifo.message
+    assert "not a regular file" in fifo.message
     assert "its sha256 is" in other.message
 
 

@@ -294,6 +294,22 @@ CASES: dict[str, Case] = {
         text("a.json", lambda: f'{{"schema": {"9" * 100_000}}}', "report"), 2, "4300 digits"
     ),
     **{
+        f"diff --plan: a {kind}": Case(
+            lambda works, here, kind=kind: (  # type: ignore[misc]
+                *(
+                    "diff",
+                    works.small(here),
+                    works.small(here / "b"),
+                    "--plan",
+                    instead("a.json", kind)(here),
+                ),
+            ),
+            2,
+            "cannot be read",
+        )
+        for kind in KINDS
+    },
+    **{
         f"--interpreter: a {kind}": Case(
             lambda works, here, kind=kind: (works.small(here), "--interpreter", instead("ld.so", kind)(here)),  # type: ignore[misc]
             2,
