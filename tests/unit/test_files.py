@@ -189,7 +189,7 @@ DOORS = {"read_text", "read_bytes", "read_start", "map_file", "open_regular"}
 OWN = "what relink itself has just written, in a directory that only it can enter"
 SHIPPED = "data that is shipped with relink"
 MEMORY = "memory, and no file"
-LOADER = "relink.loader.files, which goes through the door"
+LOADER = "files.open"  # of relink.loader.files, which goes through the door
 NO_FILE = "opens no file: a look-up, or a member of a wheel that is open"
 ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "os.open"): "the door itself",
@@ -239,17 +239,6 @@ ALLOWED: dict[tuple[str, str], str] = {
         "os.open",
     ): "O_PATH of its own directory, and files to try whether they can be written",
     ("wheel/second_reader.py", "other.open"): NO_FILE,
-    ("laid_out.py", "situation.files.open"): LOADER,
-    ("screening.py", "situation.files.open"): LOADER,
-    ("verification.py", "situation.files.open"): LOADER,
-    ("loader/search.py", "self.environment.files.open"): LOADER,
-    ("loader/closure.py", "files.open"): LOADER,
-    ("loader/closure.py", "self.environment.files.open"): LOADER,
-    ("resolve/strategy.py", "self.files.open"): LOADER,
-    ("resolve/strategy.py", "context.files.open"): LOADER,
-    ("resolve/proof.py", "context.files.open"): LOADER,
-    ("resolve/reasons.py", "context.files.open"): LOADER,
-    ("resolve/dlopen.py", "self.context.files.open"): LOADER,
     ("report/html/graph.py", "built.connect"): NO_FILE,
     ("wheel/writer.py", "writer.copy"): NO_FILE,
 }
@@ -270,7 +259,9 @@ def calls(path: Path) -> Iterator[tuple[str, str]]:
             continue
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in OPENING:
-            yield str(path.relative_to(PACKAGE)), _written(function)
+            written = _written(function)
+            if not f".{written}".endswith(f".{LOADER}"):
+                yield str(path.relative_to(PACKAGE)), written
         elif isinstance(function, ast.Name):
             home = origin.get(function.id, "")
             taken = function.id in OPENING and home in MODULES
