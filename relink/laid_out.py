@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from relink.atomic import working_directory
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer, Image
 from relink.errors import TargetError
@@ -26,7 +27,6 @@ from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
-from relink.wheel.atomic import working_directory
 
 __all__ = ["Place", "extract", "laid_out", "room", "why_not_laid_out"]
 

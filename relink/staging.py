@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from relink.atomic import working_directory
 from relink.contents import Contents
 from relink.errors import RelinkError, UsageError
 from relink.findings.model import Finding
@@ -22,7 +23,6 @@ from relink.options import LEVELS, Options
 from relink.progress import OnProgress
 from relink.rereading import reread_wheel
 from relink.system_errors import raise_trouble
-from relink.wheel.atomic import working_directory
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Addition, Packing, Replacement
 from relink.wheel.record import verify_members

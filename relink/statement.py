@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relink import __version__
+from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.elf.patchelf import find_patchelf
 from relink.errors import RelinkError, UsageError
@@ -33,7 +34,6 @@ from relink.plans.model import FilePlan, Plan, ProviderFacts, from_json, plain
 from relink.provenance import PLAN_MEMBER
 from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
-from relink.wheel.atomic import atomic_file
 from relink.wheel.record import default_jobs
 
 __all__ = ["check_statement", "make_statement", "read_statement", "write_statement"]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relink.atomic import working_directory
 from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.comparison.content import BLOCK, Ranges, chunked, compared
 from relink.comparison.elf import named
@@ -30,7 +31,6 @@ from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes
 from relink.report.sbom import bill_of_materials
 from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
-from relink.wheel.atomic import working_directory
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import renamed_directory
 from relink.wheel.record import check_record, read_record, signatures, verify_members

@@ -7,11 +7,11 @@ from importlib import resources
 from pathlib import Path
 
 from relink import __version__
+from relink.atomic import atomic_file
 from relink.errors import UsageError
 from relink.nix.attributes import EXTRA
 from relink.nix.model import Package, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
-from relink.wheel.atomic import atomic_file
 
 __all__ = ["SHIPPED", "package_nix", "shipped_directory", "write_package"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT
 from relink.errors import UsageError
 from relink.files import read_text
 from relink.plans.basis import with_contents
 from relink.plans.model import Plan, from_json, to_json
-from relink.wheel.atomic import atomic_file
 
 __all__ = ["load", "save"]
 

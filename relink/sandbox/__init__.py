@@ -23,8 +23,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from relink.atomic import working_directory
 from relink.errors import SandboxError
 from relink.findings.model import Finding, Level, finding
 from relink.sandbox.filter import filter_for
@@ -36,6 +38,7 @@ __all__ = [
     "OFF",
     "Limits",
     "Sandbox",
+    "child_environment",
     "failure",
     "find_sandbox",
     "sandbox_findings",
@@ -133,6 +136,18 @@ OFF: Final = Sandbox("off")
 """No sandbox: the program runs as the user, with all that the user may do."""
 
 
+def child_environment() -> dict[str, str]:
+    """Return relink's environment for a program that it starts, less what would load code into it (ld.so(8), python(1)).
+
+    LD_LIBRARY_PATH stays: a Python may find its own library by it. The loader in its dry run and patchelf get no environment.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name == "LD_LIBRARY_PATH" or not name.startswith(("LD_", "GLIBC_", "PYTHON"))
+    }
+
+
 def _amounts(limits: Limits) -> list[tuple[int, int]]:
     # RLIMIT_CORE of 1 and not 0: it also keeps the kernel from starting a program of the system's (fs/coredump.c).
     return [
@@ -178,7 +193,7 @@ def _begin(
         start = [sys.executable, "-I", "-S", "-c", _BEGIN, str(end)]
         if sandbox.kind == "bubblewrap":
             start = [*_bubblewrap(place, chroot=root is not None), "--", *start]
-        process = _popen(start, os.environ, end)
+        process = _popen(start, child_environment(), end)
         reading.close()
         with suppress(BrokenPipeError):  # it has ended; why is what it says
             writing.write(_code() + marshal.dumps(request))
@@ -285,8 +300,8 @@ def why_not(kind: str) -> str | None:
     if kind != "limits" and filter_for(os.uname().machine, 0, writes=False) is None:
         return f"no system call filter for {os.uname().machine}"
     try:
-        with tempfile.TemporaryDirectory(prefix="relink-") as directory:
-            process, output, errors = _probe(kind, directory)
+        with working_directory(Path(tempfile.gettempdir())) as directory:
+            process, output, errors = _probe(kind, str(directory))
     except OSError as error:
         return str(error.strerror)
     except subprocess.TimeoutExpired:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from relink.atomic import atomic_file
 from relink.errors import RelinkError, UsageError
 from relink.progress import OnProgress
 from relink.system_errors import raise_trouble
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.atomic import atomic_file
 from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory

@@ -196,10 +196,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "mmap.mmap"): "the door itself",
     ("gpu/kernel_cache.py", "sqlite3.connect"): "behind open_regular; SQLite opens by name only",
     (
-        "wheel/atomic.py",
+        "atomic.py",
         "os.open",
     ): "creates with O_EXCL, or opens directories and its own temporary files with O_NOFOLLOW",
-    ("wheel/atomic.py", "open"): "a descriptor of the above",
+    ("atomic.py", "open"): "a descriptor of the above",
     ("wheel/archive.py", "mmap.mmap"): MEMORY,
     ("elf/gaps.py", "mmap.mmap"): MEMORY,
     ("wheel/zipwriter.py", "content.open"): OWN,

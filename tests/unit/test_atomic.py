@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.wheel.atomic import atomic_file, remove_stale, working_directory
+from relink.atomic import atomic_file, remove_stale, working_directory
 
 
 def test_whole_or_nothing(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_killed_run_s_goes(tmp_path: Path) -> None:
     script = """
         import os, signal, sys
         from pathlib import Path
-        from relink.wheel.atomic import atomic_file
+        from relink.atomic import atomic_file
         with atomic_file(Path(sys.argv[1]) / "out") as file:
             file.write(b"x")
             print("ready", flush=True)
@@ -134,7 +134,7 @@ def test_a_killed_run_s_place_goes_at_the_next(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from relink.wheel.atomic import working_directory
+        from relink.atomic import working_directory
         with working_directory(Path(sys.argv[1])) as place:
             (place / "deep").mkdir()
             (place / "deep" / "x").write_bytes(b"x")
