@@ -29,7 +29,7 @@ from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
 from relink.errors import ElfError, PatchelfError
 from relink.files import map_file
-from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
+from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
 
 __all__ = [
@@ -125,6 +125,7 @@ def _ask_version(path: str) -> Patchelf:
     try:
         run = subprocess.run(
             [path, "--version"],
+            env=child_environment(),
             capture_output=True,
             text=True,
             errors="replace",

@@ -18,6 +18,7 @@ from relink.errors import ElfError, RelinkError, TargetError
 from relink.files import map_file, read_bytes, read_start
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.files import resolve_inside
+from relink.sandbox import child_environment
 from relink.system_errors import raise_trouble
 
 __all__ = ["GLIBC_SONAMES", "Target", "find_target"]
@@ -148,7 +149,12 @@ def _python_file(python: str, root: str) -> str:
     try:
         ask = "import os; print(os.readlink('/proc/self/exe'))"
         run = subprocess.run(
-            [python, "-S", "-c", ask], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            [python, "-I", "-S", "-c", ask],  # -I: nothing of the current directory is imported
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
         )
     except OSError as error:
         raise_trouble(error, f"--python {python}: cannot be run")
