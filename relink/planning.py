@@ -25,16 +25,23 @@ from relink.reading import Wheel
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
-from relink.rocm.advice import with_hints
+from relink.resolve.vendor import Vendor
+from relink.rocm.advice import where_to_get, with_hints
+from relink.rocm.facts import ROCM, VERSION_LABEL, dlopens_of, same_abi
 from relink.wheel.naming import WheelName, relinked
 
 __all__ = [
+    "ROCM_VENDOR",
     "PlannedWheel",
     "context_of",
     "open_providers",
     "plan_wheel",
     "target_facts",
 ]
+
+
+ROCM_VENDOR = Vendor(ROCM, "ROCm", same_abi, dlopens_of, where_to_get)
+"""What is known of ROCm, for the packages that name no vendor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,7 @@ def context_of(
         layout=layout,
         profile=profile_for(name.distribution, options.profile),
         distribution=read_distribution(target.sysroot),
+        vendor=ROCM_VENDOR,
         allow_missing=tuple(options.allow_missing),
         substitutes=tuple(_pair(text) for text in options.substitute),
         assume_symbols=tuple(options.assume_symbols),
@@ -123,7 +131,9 @@ def plan_wheel(
     if any(file.changed for file in decisions.files):
         local, more = _local_version(providers, options)
         findings += more
-        output = relinked(name, local=local, platform=f"linux_{machine_name(target.header.machine)}")
+        output = relinked(
+            name, local=local, platform=f"linux_{machine_name(target.header.machine)}", replaces=VERSION_LABEL
+        )
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     gpu = plan_gpus(

@@ -1,4 +1,4 @@
-"""What libraries load by themselves, outside of NEEDED: known by a note, by what is known of ROCm, or by a string."""
+"""What libraries load by themselves, outside of NEEDED: known by a note, by what is known of the vendor, or by a string."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
-from relink.rocm.facts import ROCM, dlopens_of
 
 __all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
 
@@ -48,9 +47,10 @@ class DlopenKnowledge:
         strings = [name for name in self._strings(item) if self._is_soname(name)]
         found |= {name: "string" for name in strings if name not in found}
         stems = {soname_stem(name) for name in found}
-        for name, why in dlopens_of(own, self._available()).items():
+        vendor = self.context.vendor
+        for name, why in vendor.dlopens_of(own, self._available()).items():
             if soname_stem(name) not in stems and self._fits(own, name):
-                found[name] = f"{_PROFILE}{ROCM}: {why}"
+                found[name] = f"{_PROFILE}{vendor.table}: {why}"
         return found | self._of_member(item)
 
     def _of_member(self, item: LoadedObject) -> dict[str, str]:

@@ -20,7 +20,6 @@ from relink.providers.prefix import soname_stem
 from relink.resolve.dlopen import DlopenKnowledge, dlopen_findings, profile_of, with_dlopens
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library, simulate
 from relink.resolve.substitution import Candidate, SubstitutionDecision, evaluate_substitution
-from relink.rocm.facts import ROCM, same_abi
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated, pluralize
 
@@ -341,12 +340,12 @@ def _preloaded(context: ResolveContext) -> set[str]:
 
 
 def _vouched(context: ResolveContext, soname: str, other: str) -> tuple[str | None, str | None]:
-    """Why two sonames are one ABI, and the profile that says so: the package's, or the table of ROCm."""
+    """Why two sonames are one ABI, and the profile that says so: the package's, or the vendor's table."""
     profile = context.profile
     if why := profile.why_equal(soname, other):
         return why, profile.name
-    why = same_abi(soname, other)
-    return why, ROCM if why else None
+    why = context.vendor.same_abi(soname, other)
+    return why, context.vendor.table if why else None
 
 
 def _arrows(paths: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from relink.findings.model import Finding, finding
+from relink.findings.model import RULES, Finding, finding
 from relink.loader.binding import Tables, check_versions, unserved_records
 from relink.loader.search import Tried
 from relink.providers.platform import is_platform_library
@@ -16,7 +16,6 @@ from relink.resolve.proof import MemberDecision
 from relink.resolve.search_path import removed
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library, simulate
 from relink.resolve.substitution import SubstitutionDecision
-from relink.rocm.advice import missing_remedy
 from relink.text import join_truncated, pluralize
 
 __all__ = ["reasons"]
@@ -80,9 +79,7 @@ def _missing(
             reason = _refused(context, soname, told[soname], verdict)
             yield finding("RLK114", soname, f"--substitute {soname}={told[soname]}: {reason}")
         else:
-            remedy = missing_remedy(
-                soname, context.distribution, context.providers, _missing_remedy(soname, verdict)
-            )
+            remedy = _missing_remedy(context, soname, verdict)
             yield finding("RLK101", soname, message, remedy)
 
 
@@ -93,14 +90,20 @@ def _counts(verdict: SubstitutionDecision) -> str:
     return f"{text}, not {join_truncated(list(verdict.lacking))}" if verdict.lacking else text
 
 
-def _missing_remedy(soname: str, verdict: SubstitutionDecision | None) -> str | None:
+def _missing_remedy(context: ResolveContext, soname: str, verdict: SubstitutionDecision | None) -> str:
+    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    remedy = _remedy_by_verdict(soname, context.vendor.product, verdict) or RULES["RLK101"].fix
+    return f"{remedy} {where}" if where else remedy
+
+
+def _remedy_by_verdict(soname: str, product: str, verdict: SubstitutionDecision | None) -> str | None:
     if verdict is None or verdict.candidate is None or not verdict.wanted:
         return None
     if verdict.lacking:
-        return f"Use a ROCm that has {soname}: {verdict.candidate} lacks what the wheel imports."
+        return f"Use a {product} that has {soname}: {verdict.candidate} lacks what the wheel imports."
     return (
         f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
-        f"--substitute {soname}={verdict.candidate}; else use a ROCm that has {soname}."
+        f"--substitute {soname}={verdict.candidate}; else use a {product} that has {soname}."
     )
 
 

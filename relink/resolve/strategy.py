@@ -20,6 +20,7 @@ from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, find_library, soname_stem
 from relink.resolve.layout import Layout
 from relink.resolve.search_path import Entry, classify
+from relink.resolve.vendor import NO_VENDOR, Vendor
 
 __all__ = ["Outcome", "ResolutionIssue", "ResolveContext", "find_strategy", "matches_library", "simulate"]
 
@@ -51,6 +52,7 @@ class ResolveContext:
     :ivar preload: sonames that libraries dlopen and that are to be there before.
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
+    :ivar vendor: what is known of the providers' libraries.
     """
 
     target: Target
@@ -65,6 +67,7 @@ class ResolveContext:
     preload: tuple[str, ...] = ()
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
+    vendor: Vendor = NO_VENDOR
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it."""

@@ -6,13 +6,27 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from relink.profiles import DlopenEntry, EqualSonames, profile_directory, read_document
 from relink.providers.prefix import soname_stem
 
-__all__ = ["ROCM", "Component", "component_of", "dlopens_of", "rocm_facts", "same_abi", "who_has"]
+__all__ = [
+    "ROCM",
+    "VERSION_LABEL",
+    "Component",
+    "component_of",
+    "dlopens_of",
+    "rocm_facts",
+    "same_abi",
+    "who_has",
+]
+
+VERSION_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
+"""A ROCm version at the end of a local version label: ``rocm7.2.4``, ``rocm7.11.0a20260101``, with the segments after it
+that begin with a digit."""
 
 ROCM = "rocm"
 """What the table is called where a finding rests on it, as on a profile."""

@@ -18,9 +18,6 @@ from relink.errors import UsageError, WheelError
 
 __all__ = ["WheelName", "parse_wheel_name", "relinked", "renamed_directory"]
 
-# "rocm7.2.4", "rocm7.11.0a20260101": the label and the segments after it that begin with a digit.
-_ROCM_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
-
 
 @dataclass(frozen=True, slots=True)
 class WheelName:
@@ -81,23 +78,26 @@ def parse_wheel_name(filename: str) -> WheelName:
     return WheelName(distribution, version, version_text, build[0] if build else "", python, abi, platform)
 
 
-def _with_label(version: Version, label: str) -> Version:
+def _with_label(version: Version, label: str, replaces: re.Pattern[str] | None) -> Version:
     """``version`` with ``label`` as the end of its local version."""
     old = version.local or ""
     if old != label and not old.endswith(f".{label}"):
-        kept = _ROCM_LABEL.sub("", old) if _ROCM_LABEL.search(label) else old
+        kept = replaces.sub("", old) if replaces is not None and replaces.search(label) else old
         label = f"{kept}.{label}" if kept else label
     else:
         label = old
     return Version(f"{version.public}+{label}")
 
 
-def relinked(name: WheelName, *, local: str | None, platform: str) -> WheelName:
+def relinked(
+    name: WheelName, *, local: str | None, platform: str, replaces: re.Pattern[str] | None = None
+) -> WheelName:
     """Return the name of the rewritten wheel. ``relinked(relinked(x)) == relinked(x)``.
 
     :param local: the local version label without ``+``, such as ``rocm7.2.4``. It goes after a label that is
-        there already, and replaces one that ends in a ROCm version. ``None`` keeps the version as spelled.
+        there already, or takes the place of what ``replaces`` matches in it. ``None`` keeps the version as spelled.
     :param platform: the platform tag, such as ``linux_x86_64``; python and abi tags are kept.
+    :param replaces: matches a label of the same kind at the end of the old local version; used only if it matches ``local``, too.
     :raises UsageError: ``local`` or ``platform`` cannot stand in a version or a filename.
     """
     if not re.fullmatch(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*", platform):
@@ -106,9 +106,9 @@ def relinked(name: WheelName, *, local: str | None, platform: str) -> WheelName:
         return replace(name, platform=platform)
     try:
         normal = Version(f"0+{local}").local
-        version = _with_label(name.version, normal or local)
+        version = _with_label(name.version, normal or local, replaces)
     except ValueError as error:  # InvalidVersion, or more digits than Python makes a number of
-        raise UsageError(f"{local!r} cannot be a local version label: write it like rocm7.2.4") from error
+        raise UsageError(f"{local!r} cannot be a local version label: write it like name7.2.4") from error
     return replace(name, version=version, version_text=str(version), platform=platform)
 
 

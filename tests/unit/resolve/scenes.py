@@ -10,6 +10,7 @@ from relink.elf.image import Image, read_image
 from relink.elf.symbols import SymbolTable, read_symbols
 from relink.loader.files import Files
 from relink.loader.target import find_target
+from relink.planning import ROCM_VENDOR
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import open_prefix
 from relink.resolve.decide import Decisions, decide
@@ -101,6 +102,7 @@ class Scene:
             substitutes=self.substitutes,
             assume_symbols=self.assume_symbols,
             preload=self.preload,
+            vendor=ROCM_VENDOR,
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
         )
 

@@ -8,6 +8,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from relink.errors import UsageError, WheelError
+from relink.rocm.facts import VERSION_LABEL
 from relink.wheel.naming import parse_wheel_name, relinked, renamed_directory
 
 VENDOR = "onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl"
@@ -62,11 +63,16 @@ def test_not_a_wheel_name(filename: str) -> None:
 )
 def test_local_version(version: str, local: str, expected: str) -> None:
     name = parse_wheel_name(f"x-{version}-py3-none-any.whl")
-    once = relinked(name, local=local, platform="linux_x86_64")
+    once = relinked(name, local=local, platform="linux_x86_64", replaces=VERSION_LABEL)
     assert once.version_text == expected
     assert once.version == Version(expected)
-    assert relinked(once, local=local, platform="linux_x86_64") == once
+    assert relinked(once, local=local, platform="linux_x86_64", replaces=VERSION_LABEL) == once
     assert parse_wheel_name(once.filename) == once
+
+
+def test_a_label_is_kept_where_nothing_says_that_it_is_replaced() -> None:
+    name = parse_wheel_name("x-2.9.1+rocm7.2.0-py3-none-any.whl")
+    assert relinked(name, local="rocm7.2.4", platform="any").version_text == "2.9.1+rocm7.2.0.rocm7.2.4"
 
 
 def test_only_the_platform_changes() -> None:
@@ -101,5 +107,5 @@ _LABEL = st.from_regex(r"\A[a-z0-9]{1,5}(\.[a-z0-9]{1,4}){0,4}\Z")
 @given(_LABEL, _LABEL)
 def test_labels_are_idempotent(old: str, new: str) -> None:
     name = parse_wheel_name(f"x-{Version('1.0+' + old)}-py3-none-any.whl")
-    once = relinked(name, local=new, platform="any")
-    assert relinked(once, local=new, platform="any") == once
+    once = relinked(name, local=new, platform="any", replaces=VERSION_LABEL)
+    assert relinked(once, local=new, platform="any", replaces=VERSION_LABEL) == once

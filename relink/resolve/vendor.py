@@ -1,0 +1,37 @@
+"""What is known of one vendor's libraries, passed in from above: ``resolve`` itself names no vendor.
+
+:mod:`relink.planning` passes what :mod:`relink.rocm` knows of ROCm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from relink.providers.distribution import Distribution
+from relink.providers.prefix import Provider
+
+__all__ = ["NO_VENDOR", "Vendor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """Facts about libraries that their ELF files do not show. The defaults know nothing.
+
+    :ivar table: the name that findings and evidence give as the source of such a fact.
+    :ivar product: what a remedy calls the vendor's libraries as a whole.
+    :ivar same_abi: (soname, soname) → why the two are one ABI, or None.
+    :ivar dlopens_of: (soname, names of the available libraries) → the sonames that this library dlopens, each with the reason.
+    :ivar where_to_get: (soname, distribution, providers) → a sentence that says which package has the library, or None.
+    """
+
+    table: str = "vendor"
+    product: str = "release"
+    same_abi: Callable[[str, str], str | None] = lambda _one, _other: None
+    dlopens_of: Callable[[str, tuple[str, ...]], Mapping[str, str]] = lambda _soname, _available: {}
+    where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
+        lambda _soname, _distribution, _providers: None
+    )
+
+
+NO_VENDOR = Vendor()
