@@ -18,7 +18,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("examples/**/README.md"),
 ]
 # What these bring is from elsewhere and may not be to be had.
@@ -92,13 +92,36 @@ def test_blocks_are_run_in_one_shell_until_one_fails(tmp_path: Path) -> None:
     assert shown.count("\n") == text.count("\n") + 1
 
 
-def test_every_room_is_in_the_plan_of_the_house() -> None:
+MODULES = sorted(
+    path
+    for path in (ROOT / "relink").iterdir()
+    if (path.suffix == ".py" or (path / "__init__.py").exists()) and path.stem not in ("__init__", "__main__")
+)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+def test_the_architecture_names_every_package_and_module(module: Path) -> None:
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    rooms = [
-        path
-        for path in (ROOT / "relink").iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
-    ]
-    for room in rooms:
-        if room.stem not in ("__init__", "__main__", "errors"):
-            assert f"`relink/{room.name}" in text, room
+    assert f"`relink/{module.name}{'' if module.suffix else '/'}`" in text
+
+
+def test_every_package_has_a_section_that_names_its_own_modules() -> None:
+    sections = re.split(r"^## ", (ROOT / "docs/packages.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    by_name = {found[1]: section for section in sections if (found := re.match(r"`relink/(\w+)/`", section))}
+    assert sorted(by_name) == [module.name for module in MODULES if module.is_dir()]
+    for name, section in by_name.items():
+        for word in ("**Takes**", "**Add"):
+            assert word in section, (name, word)
+        for module in re.findall(r"`([\w/]+\.py)`", section):
+            if not module.startswith(("relink/", "tests/")):
+                assert (ROOT / "relink" / name / module).exists() or list(
+                    (ROOT / "relink" / name).rglob(module)
+                ), (name, module)
+
+
+_ODD = re.compile(r"\b(?:the road|the rooms?|the house|station|circles)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_use_the_words_of_the_field(document: Path) -> None:
+    assert _ODD.findall(document.read_text(encoding="utf-8")) == []
