@@ -1,9 +1,9 @@
 """A program that reads untrusted files, run so that it can do nothing else: the loader in its dry run, and patchelf.
 
 Whatever such a file makes them do, they cannot write a file but the one that they are given, reach a network or another process,
-execute anything, or gain a privilege; their memory and time have limits. The kernel enforces it in one of three ways
-(:data:`KINDS`), whichever works here, each together with a filter of system calls (:mod:`relink.sandbox.filter`). docs/sandbox.md
-has what each kind refuses.
+execute anything, or gain a privilege; their memory and time have limits. The kernel enforces it in full in one of three ways
+(the first of :data:`KINDS`), whichever works here, each together with a filter of system calls (:mod:`relink.sandbox.filter`).
+Where none works, what is left has gaps. docs/sandbox.md has what each kind refuses.
 """
 
 from __future__ import annotations
