@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from relink.comparison.content import Ranges
-from relink.elf.image import Image, Section
+from relink.elf.image import Image
+from relink.elf.sections import Section
 from relink.report.diff_text import ByteRange, ElfChange, SectionChange
 
 __all__ = ["brought", "changes", "named"]

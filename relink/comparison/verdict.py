@@ -21,8 +21,9 @@ from relink.comparison.elf import named
 from relink.comparison.reference import Reference, disagreements
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_gaps
-from relink.elf.image import Image, Section
+from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, find_patchelf, result_of
+from relink.elf.sections import Section
 from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
 from relink.files import map_file
 from relink.nix.roots import store_paths

@@ -11,7 +11,8 @@ from relink.comparison.content import Ranges, both, compared, same_content, same
 from relink.comparison.elf import brought, changes, named
 from relink.comparison.reference import Reference, same_wheel
 from relink.comparison.verdict import Account, plan_for
-from relink.elf.image import is_elf, read_image, read_sections
+from relink.elf.image import is_elf, read_image
+from relink.elf.sections import read_sections
 from relink.errors import ElfError
 from relink.report.diff_text import Brought, ByteRange, MemberChange, Verdict, WheelDiff, WheelSide
 from relink.wheel.archive import WheelArchive

@@ -19,8 +19,9 @@ from math import lcm
 from typing import Final, TypeAlias
 
 from relink.elf.edit_checks import MOVABLE
-from relink.elf.image import Buffer, Image, Section, read_sections
+from relink.elf.image import Buffer, Image
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL
+from relink.elf.sections import Section, read_sections
 from relink.errors import ElfError
 
 __all__ = [

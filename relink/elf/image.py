@@ -1,37 +1,36 @@
-"""One ELF file as facts: header, segments and dynamic section, read through program headers alone.
+"""One ELF file as facts: header, segments and dynamic section, read by way of the program headers alone.
 
 Section headers are optional in a file that is run (gABI, "Object Files"), and stripped or hardened libraries come without
-them; so nothing here depends on them, except :func:`read_sections`, which is for checks that need section names. The dynamic
-array and its strings are read in :mod:`relink.elf.dynamic`, once for facts and for symbols.
+them. So nothing here depends on them; :mod:`relink.elf.sections` reads them for checks that need the names of sections. The
+dynamic array and its strings are read in :mod:`relink.elf.dynamic`, for these facts and for symbols.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from relink.elf.dlopen_notes import DlopenNote, dlopen_notes
 from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.errors import ElfError
 
 __all__ = [
+    "DAMAGE",
     "EM_AMDGPU",
     "EM_X86_64",
+    "HEADER_SIZE",
     "Buffer",
-    "DlopenNote",
     "Header",
     "Image",
-    "Section",
     "Segment",
+    "damaged",
     "file_offset",
     "is_elf",
     "machine_name",
     "read_header",
     "read_image",
-    "read_sections",
 ]
 
 EM_X86_64 = 62
@@ -47,17 +46,15 @@ _MACHINES = {
     258: "loongarch",
 }
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
-_SHT_NOBITS = 8
-_SHN_XINDEX = 0xFFFF
-_DLOPEN_NOTE_TYPE = 0x407C0C0A  # https://uapi-group.org/specifications/specs/elf_dlopen_metadata/
 _DF_1_NODEFLIB = 0x800
 _DF_1_PIE = 0x08000000
 _ET_EXEC = 2
-_HEADER_SIZE = 64
-# More than these is damage, or meant to keep us busy: real files have some 300, 10 and 100.
-_MAX_NEEDED, _MAX_SEGMENTS, _MAX_SECTIONS = 4096, 4096, 1 << 16
+HEADER_SIZE = 64
+"""Bytes of Elf64_Ehdr, the larger of the two ELF headers."""
+# More than these is damage, or meant to take long: real files have at most some 300 and 10.
+_MAX_NEEDED, _MAX_SEGMENTS = 4096, 4096
 _MAX_LOOKUPS = 50_000  # NEEDED times directories of the search path; Nix has the most of these, some hundreds
-_MAX_NOTES = 1 << 20  # bytes in all PT_NOTE segments together: many may lie upon each other
+_MAX_NOTES = 1 << 20  # bytes in all PT_NOTE segments together: many may overlap
 _MAX_NAME = 4096  # bytes of a soname: PATH_MAX, so ld.so could not open a longer one
 _MAX_PATH = 1 << 20  # bytes of a search path or an interpreter's name
 
@@ -91,29 +88,6 @@ class Segment:
     file_size: int
     memory_size: int
     align: int
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One section header. `size` is what it takes in memory; `file_size` is the same, but 0 for SHT_NOBITS."""
-
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    file_size: int
-    align: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class DlopenNote:
-    """One entry of a ``.note.dlopen`` section (systemd's ELF dlopen metadata): sonames in order of preference."""
-
-    sonames: tuple[str, ...]
-    feature: str
-    priority: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +130,7 @@ class Image:
 
     @property
     def is_static_program(self) -> bool:
-        """Whether the kernel alone starts it (``-static``, ``-static-pie``): no loader can load it, and none is named."""
+        """Whether the kernel starts it without a loader (``-static``, ``-static-pie``), so that none can load it."""
         fixed = self.header.kind == _ET_EXEC or bool(self.flags_1 & _DF_1_PIE)
         return fixed and self.interpreter is None
 
@@ -199,10 +173,12 @@ def read_header(head: bytes, path: str) -> Header:
     return Header(elf_class, order == "<", head[7], head[8], kind, machine)
 
 
-_DAMAGE = (ValueError, IndexError, OverflowError, struct.error)
+DAMAGE: Final = (ValueError, IndexError, OverflowError, struct.error)
+"""What reading a damaged file raises, as a rule by unpacking past its end."""
 
 
-def _damage(path: str, what: str, error: BaseException) -> ElfError:
+def damaged(path: str, what: str, error: BaseException) -> ElfError:
+    """Return the error for `what` of a damaged file: ``PATH: damaged WHAT (reason)``."""
     return ElfError(f"{path}: damaged {what} ({str(error) or type(error).__name__})")
 
 
@@ -213,11 +189,11 @@ def read_image(buffer: Buffer, path: str) -> Image:
     :param path: named in the result and in errors.
     :raises ElfError: it is not ELF, or its headers point outside of the file.
     """
-    header = read_header(bytes(buffer[:_HEADER_SIZE]), path)
+    header = read_header(bytes(buffer[:HEADER_SIZE]), path)
     try:
         return _read(buffer, path, header)
-    except _DAMAGE as error:
-        raise _damage(path, "ELF file", error) from error
+    except DAMAGE as error:
+        raise damaged(path, "ELF file", error) from error
 
 
 def _read(buffer: Buffer, path: str, header: Header) -> Image:
@@ -235,7 +211,8 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
         elif segment.type == _PT_NOTE and inside:
-            notes.extend(_dlopen_notes(buffer, segment, header, left))
+            data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
+            notes.extend(dlopen_notes(data, little_endian=header.little_endian, align=segment.align))
             left -= min(left, segment.file_size)
     return Image(
         path=path,
@@ -257,7 +234,7 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
     )
     layout = struct.Struct(order + ("IIQQQQQQ" if wide else "8I"))
     if not count:
-        return  # where they would be says nothing then
+        return  # e_phoff and e_phentsize mean nothing then
     if size != layout.size:
         raise ValueError(f"program headers of {size} bytes instead of {layout.size}")
     if count > _MAX_SEGMENTS or start + count * size > len(buffer):
@@ -275,7 +252,7 @@ _STRINGS = {"soname": (14, _MAX_NAME), "rpath": (15, _MAX_PATH), "runpath": (29,
 
 
 def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> int | None:
-    """Return the file offset that PT_LOAD maps at virtual `address`, or None where the file holds no byte for it."""
+    """Return the file offset that PT_LOAD maps at virtual `address`, or None where the file has no byte for it."""
     for segment in segments:
         if segment.type == _PT_LOAD and segment.address <= address < segment.address + segment.file_size:
             return address - segment.address + segment.offset
@@ -285,7 +262,7 @@ def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> 
 def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[str, Any]:
     """Return those fields of an :class:`Image` that the dynamic array gives.
 
-    Unlike symbols, these decide what is loaded at all: where one cannot be read, the file cannot be judged.
+    Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
     with memoryview(buffer) as raw, raw.cast("B") as view:
         memory = Memory(view)
@@ -326,83 +303,3 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
         "flags_1": memory.dynamic.get(_DT_FLAGS_1, 0),
         "filters": tuple(text(offset, _MAX_NAME) for offset in filters),
     }
-
-
-def _dlopen_notes(buffer: Buffer, segment: Segment, header: Header, most: int) -> Iterator[DlopenNote]:
-    """Walk `most` bytes of a PT_NOTE segment for dlopen metadata; a damaged note ends the walk, since notes are advice."""
-    order = "<" if header.little_endian else ">"
-    data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, most)])
-    step = 8 if segment.align == 8 else 4
-    position = 0
-    while position + 12 <= len(data):
-        name_size, size, kind = struct.unpack_from(order + "III", data, position)
-        name_start = position + 12
-        start = name_start + -(-name_size // step) * step
-        if start + size > len(data):
-            return
-        name = data[name_start : name_start + name_size].rstrip(b"\0")
-        if kind == _DLOPEN_NOTE_TYPE and name == b"FDO":
-            yield from _parse_dlopen_note(data[start : start + size])
-        position = start + -(-size // step) * step
-
-
-def _parse_dlopen_note(payload: bytes) -> Iterator[DlopenNote]:
-    """Yield the entries of one note; what is not as the specification says ends it, without harm to the rest."""
-    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError, RecursionError):
-        for entry in json.loads(payload.split(b"\0", 1)[0]):
-            sonames = entry["soname"]
-            names = (sonames,) if isinstance(sonames, str) else tuple(str(name) for name in sonames)
-            yield DlopenNote(names, str(entry.get("feature", "")), str(entry.get("priority", "recommended")))
-
-
-def read_sections(buffer: Buffer, path: str) -> tuple[Section, ...]:
-    """Read the section headers; a file without any gives ``()``.
-
-
-    :raises ElfError: the table points outside of the file.
-    """
-    head = bytes(buffer[:_HEADER_SIZE])
-    header = read_header(head, path)
-    try:
-        return tuple(_sections(buffer, head, header))
-    except _DAMAGE as error:
-        raise _damage(path, "section headers", error) from error
-
-
-def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
-    """Read the table that e_shoff, e_shentsize, e_shnum and e_shstrndx describe (elf(5))."""
-    order, wide = "<" if header.little_endian else ">", header.elf_class == 64
-    start = struct.unpack_from(f"{order}Q" if wide else f"{order}I", head, 40 if wide else 32)[0]
-    if not start:
-        return
-    size, count, index = struct.unpack_from(f"{order}3H", head, 58 if wide else 46)
-    # name, type, flags, address, offset, size, link, info, alignment, entry size
-    row = struct.Struct(f"{order}IIQQQQIIQQ" if wide else f"{order}10I")
-    if size != row.size:
-        raise ValueError(f"section headers of {size} bytes instead of {row.size}")
-    first = row.unpack_from(buffer, start)
-    count = count or first[5]  # what does not fit into the header stands in the first entry
-    index = first[6] if index == _SHN_XINDEX else index
-    if count > _MAX_SECTIONS or start + count * size > len(buffer):
-        raise ValueError(f"{count} section headers at {start:#x} do not fit into the file")
-    rows = list(row.iter_unpack(buffer[start : start + count * size]))
-    if index >= max(count, 1):
-        raise ValueError(f"the names of {count} sections are in the section of number {index}")
-    at, length = rows[index][4:6] if index else (0, 0)
-    names = bytes(buffer[at : at + min(length, _MAX_PATH)])
-    known: dict[int, str] = {}
-    for name_at, kind, flags, address, offset, length, _, _, alignment, _ in rows:
-        name = known.get(name_at)
-        if name is None:
-            raw, _, _ = names[name_at : name_at + _MAX_NAME].partition(b"\0")
-            name = known[name_at] = raw.decode("utf-8", "surrogateescape")
-        yield Section(
-            name,
-            kind,
-            flags,
-            address,
-            offset,
-            0 if kind == _SHT_NOBITS else length,
-            alignment,
-            length,
-        )

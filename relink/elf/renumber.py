@@ -10,7 +10,8 @@ import re
 import struct
 from typing import Final
 
-from relink.elf.image import Buffer, read_sections
+from relink.elf.image import Buffer
+from relink.elf.sections import read_sections
 from relink.errors import ElfError
 
 __all__ = ["MOST_SECTIONS", "SYMBOL", "renumber"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import re
 
-from relink.elf.image import Buffer, Image, read_sections
+from relink.elf.image import Buffer, Image
+from relink.elf.sections import read_sections
 from relink.errors import ElfError
 
 __all__ = ["library_names"]

@@ -32,7 +32,8 @@ from rich.console import Console
 
 from relink import library, pipeline, queries
 from relink.comparison import diff
-from relink.elf.image import read_image, read_sections
+from relink.elf.image import read_image
+from relink.elf.sections import read_sections
 from relink.elf.symbols import read_symbols
 from relink.errors import RelinkError
 from relink.gpu import BufferSource, coverage_of, read_device_code

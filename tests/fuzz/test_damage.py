@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from relink.elf.image import Header, Image, read_image, read_sections
+from relink.elf.image import Header, Image, read_image
+from relink.elf.sections import read_sections
 from relink.errors import ElfError
 from relink.loader.closure import trace
 from relink.loader.files import Files

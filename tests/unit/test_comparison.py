@@ -20,7 +20,8 @@ from relink.comparison import diff
 from relink.comparison.content import Ranges, both, compared
 from relink.comparison.elf import changes, named
 from relink.elf.gaps import find_gaps
-from relink.elf.image import read_image, read_sections
+from relink.elf.image import read_image
+from relink.elf.sections import read_sections
 from relink.errors import WheelError
 from relink.library import relink
 from relink.report.diff_text import WheelDiff, to_json, to_text

@@ -12,8 +12,9 @@ import pytest
 
 from relink.elf import edit_checks
 from relink.elf.edit_checks import check_edit
-from relink.elf.image import Image, Section, Segment, read_image, read_sections
+from relink.elf.image import Image, Segment, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf, result_of
+from relink.elf.sections import Section, read_sections
 from tests.support.cc import cc, shared
 
 LOAD, DYNAMIC, INTERP, PHDR, TLS, STACK, RELRO = 1, 2, 3, 6, 7, 0x6474E551, 0x6474E552

@@ -14,8 +14,9 @@ from relink.elf import edit_checks
 from relink.elf import gaps as gaps_module
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import blank, find_gaps, kept, pages_in, sparse, with_gaps, without_gaps
-from relink.elf.image import Section, read_image, read_sections
+from relink.elf.image import read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, result_of
+from relink.elf.sections import Section, read_sections
 from relink.errors import ElfError, PatchelfError
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target

@@ -19,15 +19,9 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.elf.image import (
-    DlopenNote,
-    Image,
-    is_elf,
-    machine_name,
-    read_header,
-    read_image,
-    read_sections,
-)
+from relink.elf.dlopen_notes import DlopenNote
+from relink.elf.image import Image, is_elf, machine_name, read_header, read_image
+from relink.elf.sections import read_sections
 from relink.elf.symbols import read_symbols
 from relink.errors import ElfError
 from relink.files import map_file

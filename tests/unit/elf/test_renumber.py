@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from relink.elf.gaps import find_gaps, find_symbols, without_gaps
-from relink.elf.image import Buffer, Image, Section, read_image, read_sections
+from relink.elf.image import Buffer, Image, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL, renumber
+from relink.elf.sections import Section, read_sections
 from relink.errors import ElfError, PatchelfError
 from tests.support.cc import shared
 
