@@ -12,7 +12,8 @@ from relink.errors import TargetError
 from relink.files import NOT_REGULAR, map_file
 from relink.findings.model import Finding, finding
 from relink.loader.accept import reject_header
-from relink.loader.closure import Closure, LoadedObject, trace
+from relink.loader.closure import Closure, LoadedObject
+from relink.loader.loading import trace
 from relink.loader.scan import Refusal, scan
 from relink.loader.search import Environment
 from relink.resolve.strategy import ResolveContext, matches_library

@@ -15,9 +15,10 @@ from relink.files import map_file
 from relink.findings.model import Finding, finding
 from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
 from relink.loader.binding import Bindings, Tables, bind
-from relink.loader.closure import Closure, RootRefusedError, trace
+from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, Refusal, dry_runs, refusal
 from relink.loader.files import Files
+from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext, own_libc

@@ -21,8 +21,8 @@ from relink.elf.image import Image
 from relink.elf.symbols import Import, SymbolTable, read_symbols
 from relink.errors import RelinkError
 from relink.files import map_file
-from relink.loader.closure import load
 from relink.loader.files import Files
+from relink.loader.loading import load
 from relink.loader.search import Environment
 from relink.loader.target import Target
 from relink.providers.platform import is_platform_library

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import Import
-from relink.loader.closure import Closure, load
+from relink.loader.closure import Closure
+from relink.loader.loading import load
 from relink.loader.scopes import Process, Reason, Scope
 from relink.loader.search import Environment
 from relink.loader.tables import Tables, file_of

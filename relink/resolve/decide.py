@@ -10,7 +10,8 @@ from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
 from relink.findings.model import Finding, finding
-from relink.loader.closure import Closure, Edge, RootRefusedError
+from relink.loader.closure import Closure, Edge
+from relink.loader.loading import RootRefusedError
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.model import (

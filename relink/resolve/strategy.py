@@ -10,8 +10,9 @@ from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, result_of
-from relink.loader.closure import Closure, DlopenNames, Edge, load, trace
+from relink.loader.closure import Closure, DlopenNames, Edge
 from relink.loader.files import Files
+from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.target import GLIBC_SONAMES, Target
 from relink.plans.model import Strategy

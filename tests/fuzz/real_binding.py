@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.loader.binding import Tables, bind, check_versions, unserved_records
-from relink.loader.closure import Closure, load, trace
+from relink.loader.closure import Closure
+from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from tests.support.cc import cc
 

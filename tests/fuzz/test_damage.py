@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from relink.elf.image import Header, Image, read_image
 from relink.elf.sections import read_sections
 from relink.errors import ElfError
-from relink.loader.closure import trace
 from relink.loader.files import Files
+from relink.loader.loading import trace
 from relink.loader.search import Environment, reject
 from relink.loader.target import find_target
 from tests.support.amount import amount

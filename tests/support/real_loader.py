@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.loader.closure import Closure, load, trace
+from relink.loader.closure import Closure
+from relink.loader.loading import load, trace
 from relink.loader.search import Environment, expand
 from tests.support.cc import cc
 
@@ -123,7 +124,7 @@ def really_dlopen(environment: Environment, roots: Sequence[str], helper: str) -
 
 
 def simulated_trace(environment: Environment, program: str, preloads: Sequence[str] = ()) -> Answer:
-    """What :func:`relink.loader.closure.trace` says, as :func:`really_trace` would put it."""
+    """What :func:`relink.loader.loading.trace` says, as :func:`really_trace` would put it."""
     closure = trace(environment, program, preloads)
     if closure.fatal:
         return Answer((), closure.fatal.split(": ")[0])
@@ -145,7 +146,7 @@ def simulated_trace(environment: Environment, program: str, preloads: Sequence[s
 
 
 def simulated_dlopen(environment: Environment, roots: Sequence[str], helper: str) -> Answer:
-    """What :func:`relink.loader.closure.load` says, as :func:`really_dlopen` would put it."""
+    """What :func:`relink.loader.loading.load` says, as :func:`really_dlopen` would put it."""
     started = len(load(environment, [], helper).objects)
     closure = load(environment, [], helper)
     for count in range(1, len(roots) + 1):

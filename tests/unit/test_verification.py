@@ -19,8 +19,9 @@ from relink import verification as relink_verify
 from relink.errors import TargetError
 from relink.findings.model import Finding
 from relink.library import relink
-from relink.loader.closure import Closure, trace
+from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, Refusal, dry_run, dry_runs, refusal
+from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from relink.options import Options

@@ -25,9 +25,10 @@ from relink.loader.binding import (
     unserved_records,
 )
 from relink.loader.closest import Closest
-from relink.loader.closure import Closure, load, trace
+from relink.loader.closure import Closure
 from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.files import Files
+from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.target import find_target

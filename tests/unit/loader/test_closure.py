@@ -10,8 +10,9 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.errors import TargetError
-from relink.loader.closure import Closure, load, trace
+from relink.loader.closure import Closure
 from relink.loader.files import Files
+from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.target import find_target
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build

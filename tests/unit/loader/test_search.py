@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relink.elf.image import Header
-from relink.loader.closure import trace
 from relink.loader.files import Candidate, Files
+from relink.loader.loading import trace
 from relink.loader.search import Environment, expand, reject, split_path
 from relink.loader.target import Target
 from tests.support.elf_builder import Library

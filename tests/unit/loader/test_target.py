@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from relink.errors import TargetError
-from relink.loader.closure import load
 from relink.loader.files import Files
+from relink.loader.loading import load
 from relink.loader.search import Environment
 from relink.loader.target import GLIBC_SONAMES, find_target
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library

@@ -1,0 +1,324 @@
+"""Loading a file as ld.so does, without running anything: a breadth-first walk that gives a :class:`Closure`.
+
+Sources: glibc elf/dl-deps.c (_dl_map_object_deps: the order), elf/dl-load.c (_dl_map_object: what counts as loaded already),
+elf/rtld.c (the program, LD_PRELOAD, tracing), elf/dl-open.c (dlopen).
+
+Left out on purpose: DT_FILTER and DT_AUXILIARY (dl-deps.c loads these before the object that names them; no vendor's library
+has one, and `Image.filters` says where one does), LD_AUDIT, namespaces of dlmopen, and a vDSO that is needed by name.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from relink.elf.image import Image
+from relink.errors import TargetError
+from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject
+from relink.loader.files import Candidate
+from relink.loader.search import Environment, FoundBy, Requester, expand, reject, search
+from relink.loader.target import Target
+
+__all__ = ["RootRefusedError", "load", "trace"]
+
+
+class RootRefusedError(TargetError):
+    """The loader refuses a file that it is to load by name: the program, a preload, or what is dlopened.
+
+    :ivar path: the file, as the target sees it.
+    :ivar reason: what the loader says of it.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: cannot be loaded ({reason})")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class _LinkMap:
+    """The link map of one process while it grows.
+
+    :ivar done: the objects whose NEEDED entries are in `edges`.
+    :ivar dlopening: the program and its libraries are loaded, so that what follows is dlopened.
+    """
+
+    environment: Environment
+    objects: list[LoadedObject] = field(default_factory=list)
+    requesters: list[Requester] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    by_name: dict[str, int] = field(default_factory=dict)
+    by_identity: dict[tuple[object, ...], int] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    has_main: bool = False
+    dlopening: bool = False
+    executable_stack: bool = False
+    fatal: str | None = None
+
+    @property
+    def main(self) -> Requester | None:
+        return self.requesters[0] if self.has_main else None
+
+    def add(self, found: Candidate, name: str, found_by: FoundBy, loader: int | None) -> int | None:
+        """Add a file, or find that the same file is loaded already under another name.
+
+        Returns None, and sets `fatal`, where the loader refuses it after the search (_dl_map_object_from_fd).
+        """
+        if found.image is None or found.identity is None:
+            raise TargetError(f"{found.path}: cannot be loaded ({found.problem or 'no such file'})")
+        index = self.by_identity.get(found.identity)
+        if index is None:
+            refused = self._refused(found.image)
+            if refused:
+                self.fatal = f"{found.path}: {refused}"
+                return None
+            chain = None if loader is None else self.requesters[loader]
+            origin = _origin(self._absolute(found.path))
+            index = self._append(
+                LoadedObject(found.path, name, found.image, found.identity, found_by, loader, origin),
+                Requester(found.path, found.image, origin, chain),
+                (found.path, name, found.image.soname),
+            )
+            self.by_identity[found.identity] = index
+        self.by_name.setdefault(name, index)
+        return index
+
+    def _append(self, entry: LoadedObject, requester: Requester, names: Iterable[str | None]) -> int:
+        """Append to the link map. Of all objects with a name, the first one is found by it (_dl_lookup_map)."""
+        index = len(self.objects)
+        self.objects.append(entry)
+        self.requesters.append(requester)
+        for name in names:
+            if name is not None:
+                self.by_name.setdefault(name, index)
+        return index
+
+    def _refused(self, image: Image) -> str | None:
+        """Return why an object cannot be dlopened, though it could be loaded with the program."""
+        executable_stack = _executable_stack(image)
+        if not self.dlopening:
+            self.executable_stack |= executable_stack
+            return None
+        if image.flags_1 & _DF_1_NOOPEN:
+            return "shared object cannot be dlopen()ed"
+        if executable_stack and not self.executable_stack and _version(self.environment.target) >= (2, 41):
+            return "cannot enable executable stack as shared object requires"
+        return None
+
+    def _absolute(self, path: str) -> str:
+        return path if path.startswith("/") else posixpath.join(self.environment.cwd or "/", path)
+
+    def open_program(self, path: str, *, by_kernel: bool) -> int:
+        """Add the program, and the loader. The program is found by its soname, but not by its path or its file's
+        identity (elf/rtld.c, dl_main; elf/dl-object.c for __RTLD_OPENEXEC).
+
+        :param by_kernel: the program is executed; otherwise the loader is, with the program's path as its argument.
+        """
+        target, files = self.environment.target, self.environment.files
+        found = files.open(self._absolute(path))
+        image = self._checked(path, found, program=True)
+        real = by_kernel or target.canonical_program
+        origin = _origin(files.canonical(self._absolute(path)) if real else self._absolute(path))
+        index = self._append(
+            LoadedObject(path, path, image, ("program",), FoundBy("root"), None, origin),
+            Requester(path, image, origin, None, is_main=True),
+            ("", image.soname),
+        )
+        self.has_main = True
+        self.executable_stack = _executable_stack(image)
+        self._add_loader(image.interpreter)
+        return index
+
+    def open_root(self, path: str, found_by: FoundBy, loader: int | None) -> int:
+        known = self.by_name.get(path)
+        if known is not None:
+            return known
+        found = self.environment.files.open(self._absolute(path))
+        self._checked(path, found, program=False)
+        index = self.add(Candidate(path, found.identity, found.image), path, found_by, loader)
+        if index is None:
+            raise RootRefusedError(path, (self.fatal or "").removeprefix(f"{path}: "))
+        return index
+
+    def _checked(self, path: str, found: Candidate, *, program: bool) -> Image:
+        rejected = reject(found, self.environment.target.header, program=program) if found.exists else None
+        if found.image is None or rejected is not None:
+            reason = rejected.reason if rejected else os.strerror(found.error)
+            raise RootRefusedError(path, reason)
+        return found.image
+
+    def _add_loader(self, pt_interp: str | None) -> None:
+        """Add the loader, which is mapped from the start. It is found by its names, but not as a file that was opened."""
+        interpreter = self.environment.target.interpreter
+        image = self.environment.files.open(interpreter).image
+        if image is None:
+            raise TargetError(f"{interpreter}: the loader cannot be read")
+        self._append(
+            LoadedObject(interpreter, pt_interp or interpreter, image, ("loader",), FoundBy("loaded")),
+            Requester(interpreter, image, _origin(interpreter), None),
+            (interpreter, pt_interp, image.soname),
+        )
+
+    def map_dependencies(self, start: Sequence[int]) -> tuple[int, ...]:
+        """Load what `start` needs, breadth first; returns the objects in that order."""
+        scope = list(dict.fromkeys(start))
+        known = set(scope)
+        for index in scope:  # grows while it is walked
+            if self.fatal:
+                break
+            for needed in self._needed(index):
+                if needed not in known:
+                    known.add(needed)
+                    scope.append(needed)
+        return tuple(scope)
+
+    def _needed(self, index: int) -> list[int]:
+        found = []
+        for soname in self.objects[index].image.needed:
+            edge = self._edge(index, soname)
+            if edge is None:
+                continue
+            if index not in self.done:
+                self.edges.append(edge)
+            if edge.target is not None:
+                found.append(edge.target)
+            if self.fatal:
+                break
+        self.done.add(index)
+        return found
+
+    def _edge(self, index: int, needed: str) -> Edge | None:
+        """Serve one NEEDED; None where a token in it has no value: the loader then skips the entry (dl-deps.c, expand_dst)."""
+        requester = self.requesters[index]
+        soname = expand(needed, origin=requester.origin, target=self.environment.target)
+        if soname is None or (not soname and needed):
+            return None
+        loaded = self.by_name.get(soname)
+        if loaded is not None:
+            return Edge(index, needed, loaded, FoundBy("loaded"))
+        result = search(soname, requester, self.main, self.environment)
+        target = None
+        if result.candidate is None or result.found_by is None:
+            self.fatal = result.fatal
+        else:
+            target = self.add(result.candidate, soname, result.found_by, index)
+        if target is None:
+            return Edge(index, needed, None, None, result.tried)
+        return Edge(index, needed, target, result.found_by, result.tried)
+
+    def dlopen(self, caller: int, name: str) -> Edge:
+        """Serve one dlopen of `caller`: searched for as its NEEDED would be, but what it loads inherits no RPATH of a loader."""
+        loaded = self.by_name.get(name)
+        if loaded is not None:
+            return Edge(caller, name, loaded, FoundBy("loaded"))
+        result = search(name, self.requesters[caller], self.main, self.environment)
+        if result.candidate is None or result.found_by is None:
+            return Edge(caller, name, None, None, result.tried)
+        target = self.add(result.candidate, name, result.found_by, None)
+        return Edge(caller, name, target, None if target is None else result.found_by, result.tried)
+
+    def follow_dlopens(self, scope: Sequence[int], dlopens: DlopenNames) -> tuple[Edge, ...]:
+        """Load what the objects of `scope` dlopen, and what the objects dlopen that this loads.
+
+        A failed dlopen is an error for its caller only, so `fatal` is restored.
+        """
+        edges: list[Edge] = []
+        fatal, self.fatal, self.dlopening = self.fatal, None, True
+        pending = list(dict.fromkeys(scope))
+        for caller in pending:  # grows while it is walked
+            for name in dlopens(self.objects[caller]):
+                edge = self.dlopen(caller, name)
+                edges.append(edge)
+                if edge.target is not None:
+                    pending += [
+                        index for index in self.map_dependencies([edge.target]) if index not in pending
+                    ]
+                self.fatal = None
+        self.fatal = fatal
+        return tuple(edges)
+
+    def closure(self, scope: Iterable[int], roots: Sequence[int], dlopened: tuple[Edge, ...] = ()) -> Closure:
+        return Closure(
+            tuple(self.objects), tuple(scope), tuple(self.edges), tuple(roots), self.fatal, dlopened
+        )
+
+
+_DF_1_NOOPEN = 0x40
+_PT_GNU_STACK = 0x6474E551
+_STACK_IS_DATA = frozenset({183})  # e_machine of AArch64: without PT_GNU_STACK its stack is not executable
+
+
+def _executable_stack(image: Image) -> bool:
+    """Whether an object asks for an executable stack (glibc elf/dl-load.c; DEFAULT_STACK_PERMS where nothing is said)."""
+    for segment in image.segments:
+        if segment.type == _PT_GNU_STACK:
+            return bool(segment.flags & 1)
+    return image.header.machine not in _STACK_IS_DATA
+
+
+def _version(target: Target) -> tuple[int, ...]:
+    return tuple(int(part) for part in target.glibc.split(".") if part.isdigit())
+
+
+def _origin(path: str) -> str:
+    """Return the directory of an absolute path, not cleaned up (elf/dl-object.c, _dl_new_object)."""
+    return path[: path.rindex("/")] or "/"
+
+
+def trace(
+    environment: Environment,
+    program: str,
+    preloads: Sequence[str] = (),
+    *,
+    dlopens: DlopenNames | None = None,
+) -> Closure:
+    """Load `program` as ld.so does when it is run with that path, with `preloads` (LD_PRELOAD, paths) directly after it.
+
+    This is what ``LD_TRACE_LOADED_OBJECTS=1 ld.so program`` shows; ``ld.so --list program`` too where nothing is missing
+    (it gives up at the first library that is).
+
+    :raises RootRefusedError: the program or a preload is not a file that this loader accepts.
+    """
+    link_map = _LinkMap(environment)
+    main = link_map.open_program(program, by_kernel=False)
+    roots = [link_map.open_root(path, FoundBy("preload"), main) for path in preloads]
+    scope = link_map.map_dependencies([main, *roots])
+    dlopened = link_map.follow_dlopens(scope, dlopens) if dlopens else ()
+    return link_map.closure(scope, roots or [main], dlopened)
+
+
+def load(
+    environment: Environment,
+    roots: Sequence[str],
+    program: str | None = None,
+    *,
+    dlopens: DlopenNames | None = None,
+) -> Closure:
+    """dlopen `roots` (paths), one after the other, in a process of `program`.
+
+    The program's own libraries are loaded before, and its DT_RPATH is part of every search. A dlopened object has no loader of
+    its own to inherit an RPATH from (elf/dl-load.c: __RTLD_CALLMAP). Where something is missing, dlopen unmaps what it had
+    mapped; here it stays, so that everything that is missing is reported at once.
+
+    :param program: the target's Python, run by the kernel; without it the first root is the program, as in
+        :func:`trace`.
+    :param dlopens: returns what an object dlopens; see :attr:`Closure.dlopened`.
+    :raises RootRefusedError: a root or the program is not a file that this loader accepts.
+    """
+    link_map = _LinkMap(environment)
+    indices: list[int] = []
+    scope: list[int] = []
+    if program is not None:
+        link_map.map_dependencies([link_map.open_program(program, by_kernel=True)])
+        link_map.dlopening = True
+    for path in roots:
+        if program is None and not link_map.objects:
+            index = link_map.open_program(path, by_kernel=False)
+        else:
+            index = link_map.open_root(path, FoundBy("root"), None)
+        indices.append(index)
+        scope.extend(link_map.map_dependencies([index]))
+    dlopened = link_map.follow_dlopens(scope, dlopens) if dlopens else ()
+    return link_map.closure(dict.fromkeys(scope), indices, dlopened)
