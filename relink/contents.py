@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from relink.elf.gaps import Gap, blank, pages_in
+from relink.elf.gaps import Gap, pages_in, release_gaps
 from relink.elf.image import is_elf
 from relink.errors import WheelError
 from relink.progress import OnProgress
@@ -165,7 +165,7 @@ class Contents:
         memory = content.obj
         if whole or not isinstance(memory, mmap.mmap):
             return
-        release = partial(blank, memory, gaps, stay)
+        release = partial(release_gaps, memory, gaps, stay)
         if finding is None:
             release()
             return

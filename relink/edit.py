@@ -12,7 +12,7 @@ from pathlib import Path
 
 from relink.checks.gpu_findings import changed_code
 from relink.contents import Contents, LoadedMember
-from relink.elf.gaps import kept
+from relink.elf.gaps import ranges_between
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_without_gaps
 from relink.errors import PatchelfError
@@ -116,7 +116,7 @@ def _unchanged(span: Span, loaded: LoadedMember, after: memoryview, edited: Edit
     known = range(max(0, span.start - WINDOW), span.stop)  # a block may refer to the window before it
     return all(
         after[part.start : part.stop] == loaded.view[part.start : part.stop]
-        for rest in kept(edited.gaps, len(loaded.view))
+        for rest in ranges_between(edited.gaps, len(loaded.view))
         if (part := range(max(rest.start, known.start), min(rest.stop, known.stop)))
     )
 
@@ -136,7 +136,7 @@ def _pieces(contents: Contents, name: str, edited: Edited, *, check: bool) -> It
             yield view
             return
         position = 0
-        rest = list(kept(edited.gaps, len(view)))
+        rest = list(ranges_between(edited.gaps, len(view)))
         for chunk in contents.original(name, check=check):
             start, end = position, position + len(chunk)
             while position < end:

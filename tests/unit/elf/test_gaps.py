@@ -13,7 +13,7 @@ import pytest
 from relink.elf import edit_checks
 from relink.elf import gaps as gaps_module
 from relink.elf.edit_checks import check_edit
-from relink.elf.gaps import blank, find_gaps, kept, pages_in, sparse, with_gaps, without_gaps
+from relink.elf.gaps import find_gaps, pages_in, ranges_between, release_gaps, sparse, with_gaps, without_gaps
 from relink.elf.image import read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, result_of
 from relink.elf.sections import Section, read_sections
@@ -45,7 +45,7 @@ EDITS = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("hollow")
+    directory = tmp_path_factory.mktemp("short")
     payload = bytes((at * 7919 >> 8 ^ at) & 0xFF for at in range(1 << 16)) * (SIZE >> 16)
     (directory / "payload").write_bytes(payload)
     deep = shared(directory / "libdeep.so.1", "int deep(void) { return 1; }")
@@ -77,7 +77,7 @@ def test_the_payload_is_cut_out(file: Path) -> None:
     assert fatbin.offset < gap.start < gap.stop < fatbin.offset + fatbin.file_size
     assert len(gap) % UNIT == 0
     assert len(gap) > SIZE - 2 * UNIT
-    assert [len(part) for part in kept((gap,), len(data))] == [gap.start, len(data) - gap.stop]
+    assert [len(part) for part in ranges_between((gap,), len(data))] == [gap.start, len(data) - gap.stop]
 
 
 def test_out_and_back_is_the_same_file(file: Path, tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_an_edit_of_the_hollow_copy_is_an_edit_of_the_whole(
     data = file.read_bytes()
     before = read_image(data, file.name)
     gaps = find_gaps(data, before)
-    edited = edit_without_gaps(tmp_path / "hollow", edit, before, data, gaps, gaps)
-    assert (tmp_path / "hollow").stat().st_size < len(data) - SIZE // 2
+    edited = edit_without_gaps(tmp_path / "short", edit, before, data, gaps, gaps)
+    assert (tmp_path / "short").stat().st_size < len(data) - SIZE // 2
     (tmp_path / "whole").write_bytes(data)
     after = apply_edit(tmp_path / "whole", edit, before, data)
     whole = (tmp_path / "whole").read_bytes()
@@ -126,7 +126,7 @@ def test_the_loader_and_readelf_see_no_difference(file: Path, tmp_path: Path) ->
         path = tmp_path / name / "libuser.so"
         path.parent.mkdir()
         edit = ElfEdit(str(file.parent), "runpath")
-        path.write_bytes(edit_without_gaps(tmp_path / "hollow", edit, before, data, gaps, stay).view)
+        path.write_bytes(edit_without_gaps(tmp_path / "short", edit, before, data, gaps, stay).view)
         found = dry_run(find_target(), str(path))
         assert dict(found.objects)["libdeep.so.1"] == str(file.parent / "libdeep.so.1")
         said = subprocess.run(["readelf", "-aW", path], capture_output=True, text=True, check=True)
@@ -145,14 +145,14 @@ def test_a_result_with_holes_is_held_against_the_original_with_holes(file: Path,
     memory.write(data)
     at = gaps[0].start + 3 * UNIT
     stay = pages_in(gaps, [range(at + 5, at + 10), range(10)])
-    blank(memory, gaps, stay)
+    release_gaps(memory, gaps, stay)
     assert stay == (range(at, at + mmap.PAGESIZE),)
     assert memory[at : at + mmap.PAGESIZE] == data[at : at + mmap.PAGESIZE]
     for gap in (range(gaps[0].start, at), range(at + mmap.PAGESIZE, gaps[0].stop)):
         assert memory[gap.start : gap.stop] == bytes(len(gap))
     assert memory[: gaps[0].start] == data[: gaps[0].start]
     assert memory[gaps[0].stop :] == data[gaps[0].stop :]
-    edited = edit_without_gaps(tmp_path / "hollow", EDITS[0], before, memory, gaps, stay)
+    edited = edit_without_gaps(tmp_path / "short", EDITS[0], before, memory, gaps, stay)
     assert edited.view[at : at + mmap.PAGESIZE] == data[at : at + mmap.PAGESIZE]
     assert edited.view[at - UNIT : at] == bytes(UNIT)
 
@@ -164,7 +164,7 @@ def broken(file: Path, tmp_path: Path) -> tuple[bytes, bytearray, tuple[range, .
     data = file.read_bytes()
     before = read_image(data, file.name)
     gaps = find_gaps(data, before)
-    return data, bytearray(edit_without_gaps(tmp_path / "hollow", EDITS[0], before, data, gaps).view), gaps
+    return data, bytearray(edit_without_gaps(tmp_path / "short", EDITS[0], before, data, gaps).view), gaps
 
 
 def issues(data: bytes, edited: bytearray, gaps: tuple[range, ...]) -> list[str]:
@@ -294,7 +294,7 @@ def test_a_cut_is_a_multiple_of_every_alignment(file: Path) -> None:
 
 
 def test_nothing_is_cut_where_a_header_points(file: Path) -> None:
-    """A segment that begins in the payload: an offset there would have no place in the hollow copy."""
+    """A segment that begins in the payload: an offset there would have no place in the short copy."""
     data = file.read_bytes()
     image = read_image(data, "x")
     (gap,) = find_gaps(data, image)
@@ -318,7 +318,7 @@ def test_sections_of_names_that_patchelf_knows_stay(file: Path, monkeypatch: pyt
 
 
 def test_what_does_not_pay_is_not_cut(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaps_module, "_WORTH", SIZE)
+    monkeypatch.setattr(gaps_module, "_MIN_TOTAL", SIZE)
     data = file.read_bytes()
     assert find_gaps(data, read_image(data, "x")) == ()
 
