@@ -7,20 +7,30 @@ reader says how much it takes at most. ``tests/unit/test_files.py`` holds that n
 The errors are those of the system, so that a caller treats a refusal as any file that cannot be opened: EINVAL for what is no
 regular file, EFBIG for one that is too large, EXDEV for one outside of its root (as openat2(2) has it for RESOLVE_BENEATH).
 
-A file that somebody gaps short while it is mapped ends the process (SIGBUS, mmap(2)); nothing here can prevent that.
+A file that is truncated while it is mapped ends the process (SIGBUS, mmap(2)); nothing here can prevent that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import mmap
 import os
 import stat
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = ["NOT_REGULAR", "StrPath", "map_file", "open_regular", "read_bytes", "read_start", "read_text"]
+__all__ = [
+    "NOT_REGULAR",
+    "StrPath",
+    "file_sha256",
+    "map_file",
+    "open_regular",
+    "read_bytes",
+    "read_start",
+    "read_text",
+]
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -91,6 +101,20 @@ def read_text(path: StrPath, limit: int, *, errors: str = "strict", root: str = 
     :raises UnicodeDecodeError: it is not UTF-8, and `errors` is strict.
     """
     return read_bytes(path, limit, root=root).decode("utf-8", errors)
+
+
+def file_sha256(path: StrPath, limit: int) -> str:
+    """Return the SHA-256 of a regular file's content, in hex; its size in memory does not depend on the file's.
+
+    The file is read, not mapped: one that is truncated meanwhile gives another digest, and does not end the process.
+
+    :param limit: bytes; a file that is larger is refused.
+    :raises OSError: as :func:`open_regular`, and EFBIG.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise _too_large(path, limit)
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(path: StrPath, most: int, root: str, limit: int | None) -> bytes:

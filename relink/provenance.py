@@ -1,19 +1,31 @@
-"""The members that relink adds to an output: the plan, the bill of materials (SBOM), and the store paths that it names."""
+"""The members that relink adds to an output: the plan, the bill of materials (SBOM), and the store paths that it names.
+
+It also reads the plan of a wheel that was relinked before.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from relink.bounded_json import JSON_LIMIT
 from relink.nix.roots import store_paths
 from relink.plans.embedded import embedded
-from relink.plans.model import Plan, to_json
+from relink.plans.model import Plan, from_json, to_json
 from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Addition
 
-__all__ = ["PLAN_MEMBER", "SBOM_MEMBER", "STORE_MEMBER", "added_members", "json_bytes", "removed_members"]
+__all__ = [
+    "PLAN_MEMBER",
+    "SBOM_MEMBER",
+    "STORE_MEMBER",
+    "added_members",
+    "json_bytes",
+    "read_plan",
+    "removed_members",
+]
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
@@ -37,6 +49,18 @@ def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
     """Return what of an earlier run is left out: the list of store paths that the output does not name any more."""
     name = f"{archive.dist_info}/{STORE_MEMBER}"
     return frozenset({name}) if name in archive.members and not store_paths(plan) else frozenset()
+
+
+def read_plan(archive: WheelArchive) -> Plan | None:
+    """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
+
+    :raises UsageError: the plan has another format than this relink reads, or is damaged.
+    :raises WheelError: the member is larger than :data:`relink.bounded_json.JSON_LIMIT`, or damaged.
+    """
+    name = f"{archive.dist_info}/{PLAN_MEMBER}"
+    if name not in archive.members:
+        return None
+    return from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"))
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:

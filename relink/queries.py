@@ -12,6 +12,7 @@ from pathlib import Path
 from relink.bounded_json import JSON_LIMIT
 from relink.elf.strings import library_names
 from relink.errors import UsageError
+from relink.files import read_text
 from relink.findings.model import Finding, finding, select
 from relink.gpu.wanted import wanted_gpus
 from relink.loader.dryrun import LoaderMap
@@ -22,12 +23,14 @@ from relink.nix.model import Package
 from relink.nix.subject import Subject
 from relink.options import Options, trusted
 from relink.planning import context_of, open_providers, plan_wheel, target_facts
-from relink.plans.model import Plan, TargetFacts, from_json
+from relink.plans.model import Plan, TargetFacts
 from relink.profiles import Profile
-from relink.provenance import PLAN_MEMBER
+from relink.provenance import read_plan
 from relink.providers.nix_store import loader_in, store_path
 from relink.reading import open_wheel
 from relink.report.inspection import Inspection, elf_facts
+from relink.report.model import Report
+from relink.report.saved import planned_report, read_saved
 from relink.report.tree import DependencyTree
 from relink.resolve.decide import decide
 from relink.resolve.strategy import ResolveContext
@@ -44,8 +47,8 @@ __all__ = [
     "inspect",
     "new_profile",
     "nix_package",
-    "read_plan",
     "run_demo",
+    "saved_report",
     "unmatched",
     "verify_wheel",
 ]
@@ -142,15 +145,25 @@ def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -
         )
 
 
-def read_plan(archive: WheelArchive) -> Plan | None:
-    """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
+def saved_report(path: Path) -> tuple[Report, bool]:
+    """Read a saved report, or the plan in a ``relink.json`` or in a relinked wheel as a report.
 
-    :raises UsageError: it carries one of another relink's format.
+    :return: the report, and whether it was made from a plan: then it has neither an output nor GPU code.
+    :raises RelinkError: the file cannot be read, or is none of these.
     """
-    name = f"{archive.dist_info}/{PLAN_MEMBER}"
-    if name not in archive.members:
-        return None
-    return from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"))
+    if path.suffix == ".whl":
+        with WheelArchive(path) as archive:
+            plan = read_plan(archive)
+        if plan is None:
+            raise UsageError(
+                f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
+            )
+        return planned_report(plan), True
+    try:
+        content = read_text(path, JSON_LIMIT, errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    return read_saved(content, str(path))
 
 
 def inspect(path: Path, limits: Limits | None = None) -> Inspection:

@@ -25,11 +25,12 @@ from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.elf.patchelf import find_patchelf
 from relink.errors import RelinkError, UsageError
-from relink.files import open_regular, read_text
+from relink.files import file_sha256, read_text
 from relink.findings.model import Finding, finding
 from relink.loader.files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.options import Options
+from relink.plans.basis import LIBRARY_LIMIT
 from relink.plans.model import FilePlan, Plan, ProviderFacts, from_json, plain
 from relink.provenance import PLAN_MEMBER
 from relink.report.model import Report
@@ -43,7 +44,6 @@ PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/rocm-relink#relink/1"
 """Names what the parameters mean: options of ``relink WHEEL`` that are not at their default, and the target."""
 
-_LARGEST_LIBRARY: Final = 16 << 30  # bytes; the largest known one has 1.1 GB
 # They change how a result is made or where it goes, and no byte of it.
 _NO_PARAMETERS: Final = frozenset(
     {"output_directory", "gc_root", "dry_run", "jobs", "max_memory", "command", "limits"}
@@ -182,10 +182,7 @@ def _file_digest(path: str) -> str:
     :raises RelinkError: it cannot be read, or is no regular file of a library's size.
     """
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            if os.fstat(file.fileno()).st_size > _LARGEST_LIBRARY:
-                raise RelinkError(f"{path}: is no file that a library could be")
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path, LIBRARY_LIMIT)
     except OSError as error:
         raise RelinkError(f"{path}: cannot be read ({error.strerror})") from error
 

@@ -18,7 +18,7 @@ from relink.options import Options
 from relink.planning import open_providers, plan_wheel
 from relink.plans.embedded import embedded
 from relink.plans.model import FilePlan, Plan, from_json
-from relink.provenance import PLAN_MEMBER
+from relink.provenance import read_plan
 from relink.reading import open_wheel
 from relink.report.saved import read_saved
 from relink.wheel.archive import WheelArchive
@@ -44,10 +44,10 @@ def plan_of_file(path: Path) -> Reference:
     """
     if path.suffix == ".whl":
         with WheelArchive(path) as archive:
-            name = f"{archive.dist_info}/{PLAN_MEMBER}"
-            if name not in archive.members:
-                raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
-            return Reference(from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace")), str(path))
+            inside = read_plan(archive)
+        if inside is None:
+            raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
+        return Reference(inside, str(path))
     try:
         text = read_text(path, JSON_LIMIT, errors="replace")
     except OSError as error:

@@ -27,8 +27,8 @@ from relink.elf.sections import Section
 from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
 from relink.files import map_file
 from relink.nix.roots import store_paths
-from relink.plans.model import Plan, from_json
-from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes
+from relink.plans.model import Plan
+from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, read_plan
 from relink.report.sbom import bill_of_materials
 from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
@@ -47,10 +47,10 @@ def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, st
     if name not in after.members or before.sha256() == after.sha256():
         return None, None
     try:
-        plan = from_json(after.read(name, JSON_LIMIT).decode("utf-8", "replace"))
+        plan = read_plan(after)
     except UsageError as error:
         return None, f"{name}: {error.message}"
-    if plan.wheel.sha256 != before.sha256():
+    if plan is not None and plan.wheel.sha256 != before.sha256():
         return None, f"{name}: the plan was made for another wheel ({plan.wheel.sha256})"
     return plan, None
 
@@ -163,14 +163,15 @@ class Account:
     def _plan_inside(self) -> Iterator[str]:
         """What the new wheel's own plan says otherwise, where another one is compared with."""
         name = f"{self.after.dist_info}/{PLAN_MEMBER}"
-        if self.reference is None or name not in self.after.members:
+        if self.reference is None:
             return
         try:
-            inside = from_json(self.after.read(name).decode("utf-8", "replace"))
+            inside = read_plan(self.after)
         except UsageError as error:
             yield f"{name}: {error.message}"
             return
-        yield from (f"{name}: {text}" for text in disagreements(inside, self.plan))
+        if inside is not None:
+            yield from (f"{name}: {text}" for text in disagreements(inside, self.plan))
 
     def _made(self) -> dict[str, bytes | None]:
         """The members that relink adds, by name, as it writes them for the plan; None for one that is not even JSON."""

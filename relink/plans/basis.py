@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from relink.elf.digest import linking_digest
 from relink.errors import ElfError, UsageError
-from relink.files import map_file
+from relink.files import file_sha256, map_file
 from relink.loader.files import resolve_inside
 from relink.plans.model import Basis, LibraryFacts, Plan
 from relink.system_errors import raise_trouble
 
-__all__ = ["basis_of", "changes_since", "with_contents"]
+__all__ = ["LIBRARY_LIMIT", "basis_of", "changes_since", "with_contents"]
 
-_MEMBERS = ("$WHEEL/", "$PREFIX/")
+LIBRARY_LIMIT: Final = 16 << 30
+"""Bytes of a library that is hashed; the largest known one has 1.1 GB."""
+_MEMBERS: Final = ("$WHEEL/", "$PREFIX/")
 
 
 def basis_of(plan: Plan, wheel: str) -> Basis:
@@ -77,8 +79,7 @@ def _digest(path: str) -> str:
 
 def _sha256(path: str) -> str:
     try:
-        with map_file(path) as buffer:
-            return hashlib.sha256(buffer).hexdigest()
+        return file_sha256(path, LIBRARY_LIMIT)
     except OSError as error:
         raise_trouble(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error

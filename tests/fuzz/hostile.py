@@ -30,7 +30,7 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from relink import library, pipeline, queries
+from relink import library, pipeline, provenance, queries
 from relink.comparison import diff
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
@@ -234,7 +234,7 @@ def check_plan(scene: Scene, data: bytes) -> None:
         tag=TAG,
     )
     with WheelArchive(path) as archive:
-        plan = queries.read_plan(archive)
+        plan = provenance.read_plan(archive)
     assert plan is not None
     json.dumps(to_json(plan))
     assert from_json(json.dumps(to_json(plan))) == plan

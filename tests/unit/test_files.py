@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import relink
-from relink.files import map_file, open_regular, read_bytes, read_start, read_text
+from relink.files import file_sha256, map_file, open_regular, read_bytes, read_start, read_text
 
 PACKAGE = Path(relink.__file__).parent
 
@@ -224,7 +225,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("report/html/page.py", "read_text"): SHIPPED,
     ("comparison/container.py", "zipfile.ZipFile"): "a wheel that is open",
     ("wheel/archive.py", "os.fdopen"): "a descriptor that is open",
-    ("statement.py", "os.fdopen"): "a descriptor of open_regular",
+    ("files.py", "os.fdopen"): "a descriptor of open_regular",
     ("cli/system.py", "os.open"): "/dev/null",
     ("cli/system.py", "io.FileIO"): "standard output and error, which are open",
     ("laid_out.py", "path.open"): OWN,
@@ -308,3 +309,14 @@ def test_the_test_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: st
     monkeypatch.setattr("tests.unit.test_files.PACKAGE", tmp_path)
     (tmp_path / "x.py").write_text(f"from json import load\ndef f():\n    return {line}\n")
     assert len(list(calls(tmp_path / "x.py"))) == 1
+
+
+def test_a_digest_is_of_a_regular_file_up_to_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc" * 100)
+    assert file_sha256(path, 300) == hashlib.sha256(b"abc" * 100).hexdigest()
+    with pytest.raises(OSError, match="larger than") as large:
+        file_sha256(path, 299)
+    assert large.value.errno == errno.EFBIG
+    with pytest.raises(OSError, match="not a regular file"):
+        file_sha256(tmp_path, 300)

@@ -30,7 +30,7 @@ from relink.options import Options
 from relink.planning import open_providers, plan_wheel
 from relink.plans.embedded import embedded
 from relink.plans.model import Plan
-from relink.queries import read_plan
+from relink.provenance import read_plan
 from relink.reading import open_wheel
 from relink.report.model import Report
 from relink.verification import verify

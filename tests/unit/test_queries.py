@@ -13,7 +13,8 @@ from relink.errors import UsageError, WheelError
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.options import Options
-from relink.queries import explain, inspect, read_plan, verify_wheel
+from relink.provenance import read_plan
+from relink.queries import explain, inspect, verify_wheel
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.wheels import changed, make_wheel

@@ -257,7 +257,7 @@ def _aligned(
 ) -> list[float]:
     """Return the middle of each node: as near to its neighbours as the order and the distances allow.
 
-    Places of passing edges evaluate_substitution more, so that long edges are straight.
+    Places of passing edges weigh more than nodes, so that long edges are straight.
     """
     middles = [0.0] * len(heights)
     for layer in layers:
