@@ -21,9 +21,9 @@ from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_c
 from relink.plans.model import FilePlan
 from relink.progress import OnProgress
 from relink.sandbox import Sandbox
+from relink.wheel.changes import Replacement
 from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
-from relink.wheel.packing import Replacement
 from relink.wheel.record import verify_member
 
 __all__ = ["EditedFile", "edit_files"]

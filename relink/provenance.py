@@ -14,8 +14,8 @@ from relink.plans.embedded import embedded
 from relink.plans.model import Plan, from_json, to_json
 from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Addition
 from relink.wheel.naming import WheelName, renamed_directory
-from relink.wheel.packing import Addition
 
 __all__ = [
     "PLAN_MEMBER",

@@ -23,8 +23,9 @@ from relink.options import LEVELS, Options
 from relink.progress import OnProgress
 from relink.rereading import reread_wheel
 from relink.system_errors import raise_trouble
+from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
 from relink.wheel.naming import WheelName
-from relink.wheel.packing import Addition, Packing, Replacement
+from relink.wheel.packing import Packing
 from relink.wheel.record import verify_members
 from relink.wheel.writer import output_path, write_wheel
 
@@ -50,6 +51,13 @@ class Staging:
         self._contents = contents
         self._name = name
         self._options = options
+        self._how = WriteOptions(
+            options.epoch,
+            LEVELS[options.compress],
+            options.verify_record,
+            options.jobs,
+            options.max_memory,
+        )
         self._on_progress = on_progress
         self._replacements: dict[str, Replacement] = {}
         self._closing = threading.Event()
@@ -57,7 +65,7 @@ class Staging:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        options, parent = self._options, self.final.parent
+        parent = self.final.parent
         with ExitStack() as stack:
             try:
                 stack.enter_context(_created(parent))
@@ -67,9 +75,7 @@ class Staging:
                 raise UsageError(
                     f"{parent}: cannot be written to ({error.strerror}); name another by --output"
                 ) from error
-            self._packing = stack.enter_context(
-                Packing(LEVELS[options.compress], options.jobs, options.max_memory)
-            )
+            self._packing = stack.enter_context(Packing(self._how))
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
             stack.callback(self._closing.set)
             self._stack = stack.pop_all()
@@ -102,7 +108,7 @@ class Staging:
     def write(self, additions: Mapping[str, Addition], removals: frozenset[str] = frozenset()) -> None:
         """Begin to write the output: the members that were added replace those of the input.
 
-        :param additions: as for :func:`relink.wheel.writer.write_wheel`; `removals` too.
+        :param additions: as for :class:`relink.wheel.changes.Changes`; `removals` too.
         """
         self._written = self._thread.submit(self._write, additions, removals)
 
@@ -131,19 +137,11 @@ class Staging:
     def _write(
         self, additions: Mapping[str, Addition], removals: frozenset[str]
     ) -> tuple[str, tuple[Finding, ...]]:
-        options = self._options
         result = write_wheel(
             self._contents.archive,
             self.directory,
-            name=self._name,
-            replacements=self._replacements,
-            additions=additions,
-            removals=removals,
-            epoch=options.epoch,
-            level=LEVELS[options.compress],
-            verify=options.verify_record,
-            jobs=options.jobs,
-            max_memory=options.max_memory,
+            Changes(self._name, self._replacements, additions, removals),
+            self._how,
             packing=self._packing,
             on_progress=self.on_progress,
         )

@@ -5,55 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, Self
 
 from relink.errors import RelinkError
-from relink.wheel import zipformat as z
-from relink.wheel.deflate.splice import Span
+from relink.wheel.changes import Addition, Replacement, WriteOptions, method_of, spans_of
 from relink.wheel.record import default_jobs
 from relink.wheel.zipwriter import Buffer, Content, Packed, content_size, pack, pieces
 
-__all__ = ["Addition", "Packing", "Replacement", "method_of", "spans_of"]
+__all__ = ["Packing"]
 
 _AHEAD: Final = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """New content of a member that is in the wheel; its name, place and mode stay.
-
-    :param size: bytes; needed where ``content`` comes in pieces, checked where it is given.
-    :param spans: stretches of it that are taken over as they are deflated (:func:`relink.wheel.deflate.splice.find_spans`):
-        in them, and in the :data:`~relink.wheel.deflate.inflate.WINDOW` before, it is what it was.
-    """
-
-    content: Content
-    size: int | None = None
-    spans: tuple[Span, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A member to add; ``stored`` for content that is compressed already. ``mode``: permission bits."""
-
-    content: Content
-    size: int | None = None
-    mode: int = 0o644
-    stored: bool = False
-
-
 class Packing:
-    """Deflates new members before it is their turn, as far as memory goes; a context manager, which leaves nothing running.
+    """Deflates new members ahead of their turn, within a limit of memory; a context manager, which leaves nothing running.
 
-    :param level: as for :func:`write_wheel`, `jobs` and `max_memory` too.
+    :param options: `level`, `jobs` and `max_memory` are used.
     """
 
-    def __init__(self, level: int = 3, jobs: int | None = None, max_memory: int | None = None) -> None:
-        self._level = level
-        self._free = max_memory or _AHEAD
-        self._threads = jobs or default_jobs()
-        self._pool = ThreadPoolExecutor(self._threads, "relink-deflate")
+    def __init__(self, options: WriteOptions) -> None:
+        self._level = options.level
+        self._free = options.max_memory or _AHEAD
+        self._pool = ThreadPoolExecutor(options.jobs or default_jobs(), "relink-deflate")
         self._packing: dict[str, tuple[int, Future[Packed]]] = {}
         self._left = threading.Event()
 
@@ -108,13 +81,3 @@ def _packed_size(new: Replacement | Addition) -> int:
     """Return the bytes that a member takes deflated, which are hardly more than its own; those of its spans are known."""
     spared = sum(span.stop - span.start - (span.last - span.first) // 8 for span in spans_of(new))
     return content_size(new.content, new.size) - spared
-
-
-def spans_of(new: Replacement | Addition) -> tuple[Span, ...]:
-    """Return what is taken over deflated."""
-    return new.spans if isinstance(new, Replacement) else ()
-
-
-def method_of(new: Replacement | Addition) -> int:
-    """Return ZIP's number of how it is compressed."""
-    return z.STORED if isinstance(new, Addition) and new.stored else z.DEFLATED

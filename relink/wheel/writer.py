@@ -8,7 +8,8 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +21,11 @@ from relink.progress import OnProgress
 from relink.system_errors import raise_trouble
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of
 from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
-from relink.wheel.packing import Addition, Packing, Replacement, method_of, spans_of
+from relink.wheel.packing import Packing
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.record import (
     RecordEntry,
@@ -42,7 +44,8 @@ __all__ = ["WrittenWheel", "output_path", "write_wheel"]
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
 _UNIX: Final = 3
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 20  # bytes hashed at a time
+_DEFAULTS: Final = WriteOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,9 @@ def _moment(archive: WheelArchive, epoch: int | None) -> DosTime:
     return year, month, day, hour, minute, second
 
 
-def _check_arguments(
-    archive: WheelArchive,
-    name: WheelName,
-    replacements: Mapping[str, Replacement],
-    additions: Mapping[str, Addition],
-    removals: frozenset[str],
-) -> None:
-    """Refuse what would make no wheel; every reason at once."""
+def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
+    """Refuse changes that would make no wheel; report every reason at once."""
+    replacements, removals = changes.replacements, changes.removals
     own = {f"{archive.dist_info}/{file}" for file in ("METADATA", "WHEEL", "RECORD")}
     issues = [
         f"{path!r} is not in the wheel" for path in sorted({*replacements, *removals} - {*archive.members})
@@ -105,8 +103,8 @@ def _check_arguments(
             issues.append(f"{path!r} is the writer's own business")
         elif path in archive.members and archive.members[path].is_directory and path in replacements:
             issues.append(f"{path!r} is a directory and has no content")
-    own_output = {output_path(archive, name, path) for path in own}
-    for path in additions:
+    own_output = {output_path(archive, changes.name, path) for path in own}
+    for path in changes.additions:
         defect = name_defect(path)
         if defect or path.endswith("/"):
             issues.append(f"{path!r} cannot be added: {defect or 'it is a directory'}")
@@ -130,16 +128,9 @@ def _own_files(archive: WheelArchive, name: WheelName) -> dict[str, bytes]:
     return files
 
 
-def _jobs(
-    archive: WheelArchive,
-    name: WheelName,
-    replacements: Mapping[str, Replacement],
-    additions: Mapping[str, Addition],
-    left_out: frozenset[str],
-    moment: DosTime,
-) -> list[_Job]:
-    """Decide what is written, in order, RECORD not included."""
-    own = _own_files(archive, name)
+def _jobs(archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], moment: DosTime) -> list[_Job]:
+    """Return what is written, in order, without RECORD; the members in `dropped` are left out."""
+    own = _own_files(archive, changes.name)
     added = {
         path: _Job(
             Header(
@@ -151,24 +142,24 @@ def _jobs(
             ),
             new=addition,
         )
-        for path, addition in additions.items()
+        for path, addition in changes.additions.items()
     }
     jobs: list[_Job] = []
     record = f"{archive.dist_info}/RECORD"
     for path, member in archive.members.items():
-        if path in left_out or path == record:
+        if path in changes.removals or path in dropped or path == record:
             continue
-        target = output_path(archive, name, path)
-        # A file of ours that is there already, from an earlier run, keeps its place.
+        target = output_path(archive, changes.name, path)
+        # A member that an earlier run added keeps its position.
         if addition := added.pop(target, None):
             jobs.append(addition)
             continue
         header = _header(member, target)
         if path in own:
             jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), new=Addition(own[path])))
-        elif path in replacements:
+        elif path in changes.replacements:
             header = replace(header, date_time=moment, method=z.DEFLATED)
-            jobs.append(_Job(header, new=replacements[path]))
+            jobs.append(_Job(header, new=changes.replacements[path]))
         else:
             jobs.append(_Job(header, source=member))
     jobs += added.values()
@@ -182,87 +173,59 @@ def _header(member: Member, target: str) -> Header:
     return Header(target, member.method, member.date_time, member.external_attributes, member.create_system)
 
 
-def _known_rows(
-    archive: WheelArchive,
-    copied: list[str],
-    vendor: Mapping[str, RecordEntry],
-    known: Mapping[str, RecordEntry],
-    *,
-    verify: bool,
+def _vendor_rows(
+    archive: WheelArchive, copied: Iterable[str], vendor: Mapping[str, RecordEntry]
 ) -> dict[str, RecordEntry]:
-    """RECORD's lines that need no inflating, by path in the input."""
-    rows = {path: known[path] for path in copied if path in known and known[path].algorithm == "sha256"}
-    if not verify:
-        for path in copied:
-            if path not in rows and path in vendor and vendor[path].algorithm == "sha256":
-                rows[path] = replace(vendor[path], size=archive.members[path].size)
-    return rows
+    """Return the vendor's lines of RECORD that can be used unchecked, by path in the input."""
+    return {
+        path: replace(vendor[path], size=archive.members[path].size)
+        for path in copied
+        if path in vendor and vendor[path].algorithm == "sha256"
+    }
 
 
 def write_wheel(
     archive: WheelArchive,
     directory: Path,
+    changes: Changes,
+    options: WriteOptions = _DEFAULTS,
     *,
-    name: WheelName,
-    replacements: Mapping[str, Replacement] | None = None,
-    additions: Mapping[str, Addition] | None = None,
-    removals: frozenset[str] = frozenset(),
-    epoch: int | None = None,
-    level: int = 3,
-    verify: bool = True,
-    known: Mapping[str, RecordEntry] | None = None,
-    jobs: int | None = None,
-    max_memory: int | None = None,
     packing: Packing | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> WrittenWheel:
-    """Write ``archive`` with changes to ``directory / name.filename``: the whole file appears, or nothing.
+    """Write ``archive`` with ``changes`` to ``directory / changes.name.filename``: the whole file appears, or nothing.
 
-    METADATA's Version, WHEEL's Tags and RECORD follow ``name``; so do the names of the dist-info and the data
-    directory. Signatures of RECORD are left out. All other members keep order, mode and, unless replaced,
-    compressed bytes and time. Same input, arguments and processor: same output, whatever ``jobs`` is; and the
-    output written again under the same name gives itself.
+    METADATA's Version, WHEEL's Tags and RECORD follow the name; so do the names of the dist-info and the data directory.
+    Signatures of RECORD are left out. All other members keep order, mode and, unless replaced, compressed bytes and time. The
+    same input, changes, epoch, level and kind of processor give the same output, whatever ``jobs`` is; and the output written
+    again under the same name gives the same bytes.
 
-    :param name: see :func:`relink.wheel.naming.relinked`; python and abi tags are the caller's to keep.
-    :param replacements: by the member's path in ``archive``. What the vendor's RECORD says of the old content is
-        not checked here: the caller has read it (:func:`relink.wheel.record.verify_member`).
-    :param additions: by path in the output (see :func:`output_path`), in the order they are to have. One that
-        is there already is replaced in its place.
-    :param removals: paths in ``archive``.
-    :param epoch: SOURCE_DATE_EPOCH in seconds, time of changed and added members; None: that of the input's RECORD.
-    :param level: of deflate, 1..3 isal's, 4..9 zlib's.
-    :param verify: inflate every copied member and compare with the vendor's RECORD; if not, the vendor's
-        SHA-256 is believed where there is one.
-    :param known: lines that :func:`relink.wheel.record.verify_members` has computed already, by path in ``archive``.
-    :param jobs: threads that verify, and that deflate; None: :func:`relink.wheel.record.default_jobs`.
-    :param max_memory: bytes of new members, before they are deflated, that are worked on ahead of their turn; None: 256 MiB.
-    :param packing: where members have been begun with, of the same level, jobs and memory.
-    :param on_progress: called with the number of bytes, unpacked, of copied members that are in the output, and of others that
+    :param packing: has begun with some of the members already; made with the same ``options``.
+    :param on_progress: called with the number of bytes, unpacked, of copied members that are in the output, and of new ones that
         have been read back.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
     :raises UsageError: the changes make no wheel.
     :raises RelinkError: the output cannot be written.
     """
-    replacements = replacements or {}
-    additions = additions or {}
-    _check_arguments(archive, name, replacements, additions, removals)
+    name = changes.name
+    _check_arguments(archive, changes)
     dropped = signatures(archive.dist_info, archive.members)
-    moment = _moment(archive, epoch)
-    planned = _jobs(archive, name, replacements, additions, removals | {*dropped}, moment)
+    moment = _moment(archive, options.epoch)
+    planned = _jobs(archive, changes, {*dropped}, moment)
     copied = [job.source.name for job in planned if job.source and not job.source.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
-    rows = _known_rows(archive, copied, vendor, known or {}, verify=verify)
+    rows = {} if options.verify else _vendor_rows(archive, copied, vendor)
     unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
     target = directory / name.filename
     with contextlib.ExitStack() as stack:
-        pool = ThreadPoolExecutor(jobs or default_jobs(), "relink-verify")
+        pool = ThreadPoolExecutor(options.jobs or default_jobs(), "relink-verify")
         stack.callback(pool.shutdown, cancel_futures=True)
         verification = start_verification(archive, unknown, pool)
         stack.enter_context(_told(target))
         file = stack.enter_context(atomic_file(target))
-        writer = ZipWriter(file, level)
-        packing = packing or stack.enter_context(Packing(level, jobs, max_memory))
-        reading = stack.enter_context(ReadBack(file.fileno(), jobs or default_jobs(), on_progress))
+        writer = ZipWriter(file, options.level)
+        packing = packing or stack.enter_context(Packing(options))
+        reading = stack.enter_context(ReadBack(file.fileno(), options.jobs or default_jobs(), on_progress))
         later = _begin(packing, sorted((job for job in planned if job.new), key=_size, reverse=True))
         for job in planned:
             if job.source:

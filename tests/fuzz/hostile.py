@@ -49,6 +49,7 @@ from relink.report.diff_text import to_text
 from relink.report.lines import show
 from relink.report.model import to_json as report_json
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Changes, WriteOptions
 from relink.wheel.naming import parse_wheel_name
 from relink.wheel.naming import relinked as renamed
 from relink.wheel.record import check_record, read_record
@@ -104,7 +105,7 @@ def rewritten(scene: Scene, path: Path) -> None:
     with output(scene) as out, WheelArchive(path) as archive:
         out.mkdir()
         name = renamed(archive.name, local="x", platform="linux_x86_64")
-        good(write_wheel(archive, out, name=name, jobs=1).path, complete=True)
+        good(write_wheel(archive, out, Changes(name), WriteOptions(jobs=1)).path, complete=True)
 
 
 @contextmanager

@@ -21,8 +21,8 @@ import pytest
 from relink.errors import WheelError
 from relink.library import relink
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Changes, Replacement
 from relink.wheel.naming import relinked
-from relink.wheel.packing import Replacement
 from relink.wheel.record import check_record, read_record, verify_members
 from relink.wheel.writer import write_wheel
 from tests.support.works import Works
@@ -110,7 +110,7 @@ def outputs(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         name = relinked(archive.name, local="large", platform=archive.name.platform)
         (directory / "zip64").mkdir()
         replacements = {"demo/plain.so": Replacement(works.plain.read_bytes() + b"\0")}
-        large = write_wheel(archive, directory / "zip64", name=name, replacements=replacements).path
+        large = write_wheel(archive, directory / "zip64", Changes(name, replacements)).path
     return {"relink": path, "zip64": large}
 
 
@@ -362,7 +362,7 @@ def test_what_is_written_of_sound_wheels_is_accepted(tmp_path: Path, case: str) 
     with WheelArchive(path) as archive:
         (tmp_path / "out").mkdir()
         name = relinked(archive.name, local="x", platform="any")
-        written = write_wheel(archive, tmp_path / "out", name=name).path
+        written = write_wheel(archive, tmp_path / "out", Changes(name)).path
     assert our_reader(written) == []
     for accept in (by_pip, by_installer, *([by_uv, by_uv_from_an_index] if UV else [])):
         (tmp_path / accept.__name__).mkdir()

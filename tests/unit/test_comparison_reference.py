@@ -24,8 +24,8 @@ from relink.report.diff_text import WheelDiff
 from relink.report.model import to_json as report_json
 from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Addition, Changes, Replacement
 from relink.wheel.naming import parse_wheel_name
-from relink.wheel.packing import Addition, Replacement
 from relink.wheel.writer import write_wheel
 from tests.support.command import Run
 from tests.support.works import Works
@@ -65,7 +65,7 @@ def written(old: Path, plan: Plan, directory: Path) -> Path:
             f"{INFO}/{PLAN_MEMBER}": Addition(json_bytes(to_json(plan))),
             f"{INFO}/{SBOM_MEMBER}": Addition(json_bytes(bill_of_materials(plan, str(name.version)))),
         }
-        return write_wheel(archive, directory, name=name, replacements=replacements, additions=additions).path
+        return write_wheel(archive, directory, Changes(name, replacements, additions)).path
 
 
 def attacked(pair: tuple[Path, Path], directory: Path) -> Path:

@@ -13,6 +13,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from wheel.wheelfile import WheelFile
 from relink.errors import RelinkError, UsageError, WheelError
 from relink.wheel import packing
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
 from relink.wheel.naming import relinked
-from relink.wheel.packing import Addition, Replacement
-from relink.wheel.record import RecordEntry, check_record, hashed, read_record
+from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import WrittenWheel, output_path, write_wheel
 from relink.wheel.zipwriter import pack
 from tests.support.amount import amount
@@ -49,11 +50,15 @@ NEW_FILENAME = "demo_pkg-1.0+rocm7.2.4-cp312-cp312-linux_x86_64.whl"
 NOISE = random.Random(2).randbytes(2_500_000)
 
 
-def rewrite(wheel: Path, out: Path, *, local: str | None = "rocm7.2.4", **changes: Any) -> WrittenWheel:
+def rewrite(wheel: Path, out: Path, *, local: str | None = "rocm7.2.4", **arguments: Any) -> WrittenWheel:
+    """`arguments`: the fields of Changes and of WriteOptions."""
     out.mkdir(exist_ok=True)
     with WheelArchive(wheel) as archive:
         name = relinked(archive.name, local=local, platform="linux_x86_64")
-        return write_wheel(archive, out, name=name, **changes)
+        how = {
+            field.name: arguments.pop(field.name) for field in fields(WriteOptions) if field.name in arguments
+        }
+        return write_wheel(archive, out, Changes(name, **arguments), WriteOptions(**how))
 
 
 def accepted(path: Path) -> None:
@@ -174,7 +179,7 @@ def test_the_name_as_it_was(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
     with WheelArchive(wheel) as archive:
         (tmp_path / "out").mkdir()
-        result = write_wheel(archive, tmp_path / "out", name=archive.name)
+        result = write_wheel(archive, tmp_path / "out", Changes(archive.name))
     assert result.path.name == FILENAME
     with WheelArchive(wheel) as before, WheelArchive(result.path) as after:
         assert [(m.name, m.crc, m.date_time) for m in before.members.values()] == [
@@ -189,7 +194,7 @@ def test_tags_that_lied_are_put_right(tmp_path: Path) -> None:
     with WheelArchive(result.path) as archive:
         assert archive.read(f"{DIST_INFO}/WHEEL") == files[f"{DIST_INFO}/WHEEL"]
     with WheelArchive(make_wheel(tmp_path, files)) as archive:
-        result = write_wheel(archive, tmp_path / "out", name=archive.name)
+        result = write_wheel(archive, tmp_path / "out", Changes(archive.name))
     with WheelArchive(result.path) as archive:
         assert b"manylinux_2_34" in archive.read(f"{DIST_INFO}/WHEEL")
 
@@ -308,18 +313,6 @@ def test_wrong_hashes(tmp_path: Path) -> None:
     assert wrong != b""
 
 
-def test_known_rows_spare_the_work(tmp_path: Path) -> None:
-    wheel, _ = _with_wrong_hashes(tmp_path)
-    known = {
-        f"demo_pkg/{name}.py": hashed(f"demo_pkg/{name}.py", hashlib.sha256(name.encode()).digest(), 1)
-        for name in "ac"
-    }
-    accepted(rewrite(wheel, tmp_path / "out", known=known).path)
-    weak = {path: RecordEntry(path, "md5", bytes(16), 1) for path in known}
-    with pytest.raises(WheelError):
-        rewrite(wheel, tmp_path / "out", known=weak)
-
-
 def test_damage_in_a_copied_member(tmp_path: Path) -> None:
     raw = RawZip([Entry(b"demo_pkg/x", b"abc", crc=7), *good_entries()])
     with pytest.raises(WheelError) as caught:
@@ -403,7 +396,7 @@ def test_a_source_that_fails(tmp_path: Path) -> None:
 
 def test_no_such_directory(tmp_path: Path) -> None:
     with WheelArchive(make_wheel(tmp_path)) as archive, pytest.raises(RelinkError, match="cannot be written"):
-        write_wheel(archive, tmp_path / "nowhere", name=archive.name)
+        write_wheel(archive, tmp_path / "nowhere", Changes(archive.name))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file size limit's signal to be ignored")
@@ -413,12 +406,13 @@ import resource, signal, sys
 from pathlib import Path
 from relink.errors import RelinkError
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import Changes
 from relink.wheel.writer import write_wheel
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 with WheelArchive(sys.argv[1]) as archive:
     try:
-        write_wheel(archive, Path(sys.argv[2]), name=archive.name)
+        write_wheel(archive, Path(sys.argv[2]), Changes(archive.name))
     except RelinkError as error:
         print(error)
 """
@@ -438,7 +432,7 @@ def test_the_input_may_be_the_output(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, {"demo_pkg/a.py": NOISE})
     with WheelArchive(wheel) as archive:
         changes = {"demo_pkg/a.py": Replacement(archive.open("demo_pkg/a.py"), len(NOISE))}
-        assert write_wheel(archive, tmp_path, name=archive.name, replacements=changes).path == wheel
+        assert write_wheel(archive, tmp_path, Changes(archive.name, changes)).path == wheel
     accepted(wheel)
 
 
@@ -448,13 +442,14 @@ def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from relink.wheel.archive import WheelArchive
-from relink.wheel.writer import Replacement, write_wheel
+from relink.wheel.changes import Changes, Replacement
+from relink.wheel.writer import write_wheel
 from tests.support.memory import peak
 with WheelArchive(sys.argv[1]) as archive:
     before = peak()
     block = bytes(range(256)) * 4096
-    write_wheel(archive, Path(sys.argv[2]), name=archive.name,
-                replacements={"demo_pkg/a": Replacement((block for _ in range(80)), 80 << 20)})
+    write_wheel(archive, Path(sys.argv[2]),
+                Changes(archive.name, {"demo_pkg/a": Replacement((block for _ in range(80)), 80 << 20)}))
 print(json.dumps((peak() - before) >> 20))
 """
     wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": bytes(64 << 20)})

@@ -13,7 +13,7 @@ import pytest
 
 from relink.wheel import zipformat
 from relink.wheel.archive import WheelArchive
-from relink.wheel.packing import Addition, Replacement
+from relink.wheel.changes import Addition, Replacement
 from relink.wheel.zipformat import DEFLATED, STORED, Member
 from relink.wheel.zipwriter import Header, ZipWriter
 from tests.unit.wheel.build import DIST_INFO, FILENAME, MOMENT, dist_info_files, make_wheel
