@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,7 +28,6 @@ from relink.wheel.packing import Packing
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.record import (
     RecordEntry,
-    default_jobs,
     read_record,
     render_record,
     signatures,
@@ -200,7 +198,7 @@ def write_wheel(
     same input, changes, epoch, level and kind of processor give the same output, whatever ``jobs`` is; and the output written
     again under the same name gives the same bytes.
 
-    :param packing: has begun with some of the members already; made with the same ``options``.
+    :param packing: has begun with some of the members already; made with the same ``options``, and shut down at the end.
     :param on_progress: called with the number of bytes, unpacked, of copied members that are in the output, and of new ones that
         have been read back.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
@@ -218,15 +216,15 @@ def write_wheel(
     unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
     target = directory / name.filename
     with contextlib.ExitStack() as stack:
-        pool = ThreadPoolExecutor(options.jobs or default_jobs(), "relink-verify")
-        stack.callback(pool.shutdown, cancel_futures=True)
-        verification = start_verification(archive, unknown, pool)
         stack.enter_context(_told(target))
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, options.level)
-        packing = packing or stack.enter_context(Packing(options))
-        reading = stack.enter_context(ReadBack(file.fileno(), options.jobs or default_jobs(), on_progress))
+        # Entered after the file, also where it is the caller's: its tasks read the file, so they end before it is closed.
+        packing = stack.enter_context(packing or Packing(options))
+        reading = ReadBack(file.fileno(), packing.pool, on_progress)
+        # The pool takes tasks in this order. Deflating comes first: the loop below waits for it.
         later = _begin(packing, sorted((job for job in planned if job.new), key=_size, reverse=True))
+        verification = start_verification(archive, unknown, packing.pool)
         for job in planned:
             if job.source:
                 writer.copy(job.header, job.source, archive.raw(job.source.name))
@@ -242,11 +240,13 @@ def write_wheel(
                 later = _begin(packing, later)
                 file.flush()
                 reading.begin(writer.members[-1], packed)
-        # Local headers were patched, so it cannot be computed on the way.
+        # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
-        hashing = pool.submit(_hash, digest, file.fileno(), range(members_end))
-        syncing = pool.submit(os.fdatasync, file.fileno())  # nearly all that is to be waited for in the end
+        hashing = packing.pool.submit(_hash, digest, file.fileno(), range(members_end))
+        os.fdatasync(
+            file.fileno()
+        )  # the disk works while the pool computes; the fsync at the end then has little to do
         new = reading.entries()
         rows |= verified(verification)
         lines = tuple(
@@ -258,7 +258,6 @@ def write_wheel(
         size = writer.finish()
         file.flush()
         hashing.result()
-        syncing.result()
         _hash(digest, file.fileno(), range(members_end, size))
     return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
 

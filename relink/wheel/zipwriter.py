@@ -6,12 +6,10 @@ comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, runtime_checkable
@@ -21,6 +19,7 @@ from isal import isal_zlib
 from relink.errors import RelinkError
 from relink.wheel import zipformat as z
 from relink.wheel.deflate.splice import Deflater, Joiner, Piece, Span
+from relink.wheel.hashing import Hasher
 from relink.wheel.zipformat import DosTime, Member
 
 __all__ = ["Buffer", "Content", "Header", "Packed", "ZipWriter", "content_size", "pack", "pieces"]
@@ -229,21 +228,18 @@ def pack(
         compressed += len(data)
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
-    digest = hashlib.sha256() if spans else None
-    waiting: list[Future[None]] = []
-    with ThreadPoolExecutor(1, "relink-hash") as pool:
+    with Hasher(waiting=1) as hasher:  # one: of the two buffers of `pieces`, the other one is being filled
         for piece in pieces(content):
             view = memoryview(piece).cast("B")
-            if digest:
-                waiting.append(pool.submit(digest.update, view))
+            if spans:
+                hasher.add(view)
             if joiner:
                 joiner.add(view)
             else:
                 crc = isal_zlib.crc32(view, crc)
                 put(view)
             seen += len(view)
-            if len(waiting) > 1:
-                waiting.pop(0).result()
+        sha256 = hasher.digest() if spans else None
     made = joiner.finish() if joiner else ()
     for one in made:
         crc = isal_zlib.crc32_combine(crc, one.crc, one.size)
@@ -251,7 +247,6 @@ def pack(
         raise RelinkError(f"{name!r} was announced with {announced} bytes and has {seen}")
     if compressed > _at_most(method, seen):
         raise RelinkError(f"{name!r}: {seen} bytes became {compressed}; please report this")
-    sha256 = digest.digest() if digest else None
     return Packed(crc, compressed, seen, tuple(parts), made if spans else (), sha256)
 
 

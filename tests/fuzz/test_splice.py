@@ -11,6 +11,7 @@ import random
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -83,7 +84,8 @@ def splice_one(number: int, path: Path) -> int:
         writer = ZipWriter(file, rng.choice((1, 3, 6)))
         packed = writer.add(Header(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3), new, spans=spans)
         file.flush()
-        with ReadBack(file.fileno(), 1) as readback:
+        with ThreadPoolExecutor(1) as pool:
+            readback = ReadBack(file.fileno(), pool)
             readback.begin(writer.members[-1], packed)
             assert readback.entries()[NAME].digest == hashlib.sha256(new).digest()
         writer.finish()

@@ -1,4 +1,4 @@
-"""What was written, read again: RECORD lists what the file gives back, not what was meant to be in it.
+"""The new members of the output, read again: RECORD lists what the file gives back, not what was meant to be in it.
 
 The CRC, which was computed of the content before it was deflated, says whether it is what was meant. Of a member that reuses
 blocks of an old one (:mod:`relink.wheel.deflate.splice`) only the new blocks are inflated: the others were when the old one was
@@ -10,45 +10,41 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final
 
 from relink.errors import RelinkError, WheelError
 from relink.wheel.deflate.bits import END
 from relink.wheel.deflate.splice import Piece
 from relink.wheel.deflate.stream import content
+from relink.wheel.hashing import Hasher
 from relink.wheel.record import RecordEntry, hashed
 from relink.wheel.zipformat import Member
 from relink.wheel.zipwriter import Packed
 
 __all__ = ["ReadBack"]
 
-_LARGE: Final = 8 << 20  # bytes from which on hashing has a thread of its own
-_WAITING: Final = 4  # pieces of 1 MiB that are inflated and not hashed
+_HASHED_AHEAD: Final = 8 << 20  # bytes of a member from which on a thread of its own for hashing saves time
+_WAITING: Final = 4  # chunks of 1 MiB that are inflated and not hashed
 
 
 class ReadBack:
-    """Inflates members of a ZIP file while others are still being written to it; a context manager, which leaves nothing running.
+    """Inflates members of a ZIP file while others are still being written to it.
 
-    :param fd: the file.
-    :param jobs: members that are read at once.
+    :param fd: the file; it must stay open until all members have been read or `pool` is shut down.
+    :param pool: reads the members; nothing that it runs may wait for :meth:`entries`.
     :param on_progress: called with how many bytes more have been read, each time; on any thread.
     """
 
-    def __init__(self, fd: int, jobs: int, on_progress: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(
+        self, fd: int, pool: ThreadPoolExecutor, on_progress: Callable[[int], object] = lambda _: None
+    ) -> None:
         self._fd = fd
         self._on_progress = on_progress
-        self._pool = ThreadPoolExecutor(jobs, "relink-readback")
+        self._pool = pool
         self._begun: list[Future[RecordEntry]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def begin(self, member: Member, packed: Packed) -> None:
         """Begin with a member, of which everything is in the file."""
@@ -76,13 +72,12 @@ class ReadBack:
 
     def _digest(self, member: Member) -> bytes:
         sha256 = hashlib.sha256()
-        with ThreadPoolExecutor(1, "relink-hash") as pool:
-            large = member.size >= _LARGE
-            chunks = _hashed(
-                content(self._read, member), sha256.update, pool if large else None, self._on_progress
-            )
-            deque(chunks, maxlen=0)
-        return sha256.digest()
+        with Hasher(_WAITING) as hasher:
+            add = hasher.add if member.size >= _HASHED_AHEAD else sha256.update
+            for chunk in content(self._read, member):
+                add(chunk)
+                self._on_progress(len(chunk))
+            return hasher.digest() if member.size >= _HASHED_AHEAD else sha256.digest()
 
     def _compare(self, member: Member, pieces: Iterable[Piece]) -> None:
         """Go through a member's compressed data piece by piece."""
@@ -125,29 +120,8 @@ class ReadBack:
         return data
 
     def _read(self, offset: int, length: int) -> bytes:
-        """Read some of the bytes, at least one."""
+        """Read at most `length` bytes, at least one."""
         data = os.pread(self._fd, length, offset)
         if not data:
             raise WheelError(f"{length} bytes at {offset} are missing")
         return data
-
-
-def _hashed(
-    chunks: Iterable[bytes],
-    update: Callable[[bytes], object],
-    pool: ThreadPoolExecutor | None,
-    on_progress: Callable[[int], object],
-) -> Iterator[bytes]:
-    """Yield the chunks, which are hashed meanwhile."""
-    waiting: deque[Future[object]] = deque()
-    for chunk in chunks:
-        if pool is None:
-            update(chunk)
-        else:
-            waiting.append(pool.submit(update, chunk))
-        yield chunk
-        on_progress(len(chunk))
-        if len(waiting) > _WAITING:
-            waiting.popleft().result()
-    for hashing in waiting:
-        hashing.result()
