@@ -20,7 +20,7 @@ from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.profiles import profile_for
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import open_closure, open_place, runtime_of
-from relink.providers.prefix import Provider, default_prefixes
+from relink.providers.prefix import Provider
 from relink.reading import Wheel
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
@@ -28,6 +28,7 @@ from relink.resolve.strategy import ResolveContext
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, dlopens_of, same_abi
+from relink.rocm.installation import Release, default_prefixes, release_of
 from relink.wheel.naming import WheelName, relinked
 
 __all__ = [
@@ -126,10 +127,11 @@ def plan_wheel(
     name = archive.name
     decisions = decide(context_of(wheel, target, providers, options), wheel.tables)
     context = decisions.context
+    releases = [release_of(provider, target.sysroot) for provider in providers]
     findings = [*wheel.findings, *decisions.findings]
     output = name
     if any(file.changed for file in decisions.files):
-        local, more = _local_version(providers, options)
+        local, more = _local_version(providers, releases, options)
         findings += more
         output = relinked(
             name, local=local, platform=f"linux_{machine_name(target.header.machine)}", replaces=VERSION_LABEL
@@ -162,10 +164,10 @@ def plan_wheel(
             ProviderFacts(
                 provider.kind,
                 provider.path,
-                provider.rocm.release if provider.rocm else None,
-                provider.rocm.evidence if provider.rocm else None,
+                release.release if release else None,
+                release.evidence if release else None,
             )
-            for provider in providers
+            for provider, release in zip(providers, releases, strict=True)
         ),
         files=decisions.files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
@@ -184,13 +186,15 @@ def _python_version(name: WheelName) -> str:
     return f"3.{tag[3:]}" if tag[3:].isdigit() else "3"
 
 
-def _local_version(providers: Sequence[Provider], options: Options) -> tuple[str | None, list[Finding]]:
+def _local_version(
+    providers: Sequence[Provider], releases: Sequence[Release | None], options: Options
+) -> tuple[str | None, list[Finding]]:
     if options.keep_version:
         return None, []
     if options.local_version:
         return options.local_version, []
-    release = next((provider.rocm.release for provider in providers if provider.rocm), None)
+    release = next(filter(None, releases), None)
     if release:
-        return f"rocm{release}", []
+        return f"rocm{release.release}", []
     where = ", ".join(provider.path for provider in providers)
     return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]

@@ -33,8 +33,9 @@ from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import RelinkError
 from relink.files import map_file
 from relink.loader.target import Target, find_target
-from relink.providers.prefix import default_prefixes, open_prefix
+from relink.providers.prefix import open_prefix
 from relink.report.lines import Grid, Line
+from relink.rocm.installation import default_prefixes, release_of
 from relink.wheel.archive import WheelArchive
 
 _HERE = Path(__file__).resolve().parent
@@ -257,7 +258,8 @@ def _find_rocm(vendor: Vendor, target: Target, work: Path, named: str | None) ->
             continue
         lacking = [soname for soname in sonames if provider.find(soname) is None]
         if not lacking:
-            release = provider.rocm.release if provider.rocm else "of an unknown release"
+            found = release_of(provider)
+            release = found.release if found else "of an unknown release"
             what = "a STAND-IN for ROCm" if (Path(prefix) / standin.NOTICE).exists() else "ROCm"
             _say(f"{prefix} has them all: {what} {release}")
             return Path(prefix).absolute()

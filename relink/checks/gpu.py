@@ -40,6 +40,7 @@ from relink.plans.model import FilePlan
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import Provider
 from relink.resolve.decide import Decisions
+from relink.rocm.installation import release_of
 
 __all__ = [
     "GpuPlan",
@@ -132,7 +133,10 @@ def runtime_of(providers: Sequence[Provider], hip: str = _HIP, sysroot: str = "/
         directories.insert(0, posixpath.dirname(holding))
     shown = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
     found = find_runtime(shown, hip=hip, prefix=host_path(first.path, sysroot))
-    return replace(found, rocm=first.rocm.release) if first.rocm and not found.rocm else found
+    if found.rocm:
+        return found
+    release = release_of(first, sysroot)
+    return replace(found, rocm=release.release) if release else found
 
 
 def plan_gpus(

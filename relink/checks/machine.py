@@ -24,7 +24,8 @@ from relink.gpu.survey import hip_runtime_of, newest_first
 from relink.gpu.wanted import listed
 from relink.loader.target import find_target
 from relink.plans.model import plain
-from relink.providers.prefix import Provider, default_prefixes, open_prefix
+from relink.providers.prefix import Provider, open_prefix
+from relink.rocm.installation import default_prefixes, release_of
 
 __all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
 
@@ -112,10 +113,11 @@ def _health(provider: Provider) -> PrefixHealth:
     groups = {hip: [*by_hip[hip], *free] for hip in newest_first(by_hip)}
     if not groups and free:
         groups = {"": free}
+    release = release_of(provider)
     return PrefixHealth(
         provider.path,
-        provider.rocm.release if provider.rocm else None,
-        provider.rocm.evidence if provider.rocm else None,
+        release.release if release else None,
+        release.evidence if release else None,
         runtime_of([provider]),
         tuple(
             RuntimeGroup(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)

@@ -20,7 +20,7 @@ from relink.errors import ElfError, ProviderError
 from relink.files import map_file
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
-from relink.providers.prefix import Provider, RocmVersion, open_prefix
+from relink.providers.prefix import Provider, open_prefix
 from relink.system_errors import raise_trouble
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "runtime_of",
     "store_directory",
     "store_path",
+    "version_in_store_path",
 ]
 
 NIX_STORE = "nix-store"
@@ -42,7 +43,8 @@ NIX_STORE = "nix-store"
 _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
 _VERSION = re.compile(r"-(\d{1,9}(?:\.\d{1,9})+)(?:-(?:lib|out|dev|bin))?$")
-_HOPS = 40
+_HASH = 33  # characters of a store path's name before the package's: the hash and a dash
+_HOPS = 40  # links that are followed for one library, as many as Linux follows (MAXSYMLINKS)
 _RUNTIME = "libstdc++.so.6"
 
 
@@ -82,7 +84,7 @@ def store_path(path: str) -> str | None:
 
 def package_name(path: str) -> str:
     """Return the name in a store path without version and output: ``clr`` for ``/nix/store/…-clr-7.2.3``."""
-    name = posixpath.basename(path)[33:]
+    name = posixpath.basename(path)[_HASH:]
     return _VERSION.sub("", name)
 
 
@@ -140,7 +142,6 @@ def _store_provider(shown: str, found: Mapping[str, Iterable[str]], base: Provid
         path=shown,
         directories=tuple(directories),
         libraries=MappingProxyType(kept),
-        rocm=base.rocm or _release(kept),
     )
 
 
@@ -148,15 +149,15 @@ def _is_glibc(directory: str) -> bool:
     return store_path(directory) is not None and os.path.exists(posixpath.join(directory, "libc.so.6"))
 
 
-def _release(libraries: Mapping[str, tuple[str, ...]]) -> RocmVersion | None:
-    """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
-    for soname, paths in libraries.items():
-        if soname.startswith("libamdhip64.so."):
-            item = store_path(paths[0])
-            match = _VERSION.search(posixpath.basename(item)) if item else None
-            if item and match:
-                return RocmVersion(match[1], posixpath.basename(item)[33:])
-    return None
+def version_in_store_path(path: str) -> tuple[str, str] | None:
+    """Return the version of the store path that `path` lies in, and the name it is part of; None where there is none.
+
+    ``("7.2.3", "clr-7.2.3")`` for ``/nix/store/…-clr-7.2.3/lib/libamdhip64.so.7``.
+    """
+    item = store_path(path)
+    name = posixpath.basename(item)[_HASH:] if item else ""
+    match = _VERSION.search(name)
+    return (match[1], name) if match else None
 
 
 def closure_of(path: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ import os
 import posixpath
 import re
 import stat
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.system_errors import raise_trouble
 
-__all__ = ["Provider", "RocmVersion", "Skipped", "default_prefixes", "open_prefix", "soname_stem"]
+__all__ = ["Provider", "Skipped", "open_prefix", "soname_stem"]
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
@@ -37,19 +36,6 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class RocmVersion:
-    """A ROCm release, and what says so. `release` is as exact as the evidence: ``7.2.4``, or only ``7.2``."""
-
-    release: str
-    evidence: str
-
-    @property
-    def major(self) -> int:
-        """The number that goes with the sonames."""
-        return int(self.release.split(".", 1)[0])
-
-
-@dataclass(frozen=True, slots=True)
 class Provider:
     """A place libraries come from. Paths are as the target sees them, symbolic links not resolved.
 
@@ -64,7 +50,6 @@ class Provider:
     directories: tuple[str, ...]
     libraries: Mapping[str, tuple[str, ...]]
     skipped: tuple[Skipped, ...] = ()
-    rocm: RocmVersion | None = None
 
     def find(self, soname: str) -> str | None:
         """Return the path of the first library of that file name."""
@@ -89,13 +74,6 @@ def soname_stem(soname: str) -> str:
     """Return a soname up to and including ``.so``: ``librocm_smi64.so`` for ``librocm_smi64.so.1``."""
     match = _STEM.match(soname)
     return match[0] if match else soname
-
-
-def default_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where to look when no ``--prefix`` was given: $ROCM_PATH, else /opt/rocm where there is one, else nothing."""
-    if environment.get("ROCM_PATH"):
-        return (environment["ROCM_PATH"],)
-    return ("/opt/rocm",) if os.path.isdir("/opt/rocm") else ()
 
 
 @dataclass(slots=True)
@@ -210,7 +188,6 @@ def open_prefix(path: str, target: Target) -> Provider:
         directories=tuple(scan.directories),
         libraries=libraries,
         skipped=tuple(scan.skipped),
-        rocm=_rocm_version(_Root(shown, target.sysroot), libraries),
     )
 
 
@@ -226,102 +203,6 @@ def _inside(path: str, sysroot: str) -> str:
     if sysroot == "/" or posixpath.commonpath((path, sysroot)) != sysroot:
         return path
     return path[len(sysroot) :] or "/"
-
-
-@dataclass(frozen=True, slots=True)
-class _Root:
-    """A prefix, as a place to look for what says which release it is."""
-
-    path: str
-    sysroot: str
-
-    def head(self, name: str) -> str:
-        """The first 16 KiB of a text file in it; empty where there is none."""
-        try:
-            raw = read_start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536)
-            if name.endswith(".gz"):
-                raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
-        except OSError as error:
-            raise_trouble(error)
-            return ""
-        except zlib.error:
-            return ""
-        return raw[:16384].decode("utf-8", "replace")
-
-    def names(self, directory: str) -> list[str]:
-        """What a directory in it holds; nothing where there is none."""
-        try:
-            return os.listdir(resolve_inside(self.sysroot, posixpath.join(self.path, directory)))
-        except OSError as error:
-            raise_trouble(error)
-            return []
-
-
-def _rocm_version(root: _Root, libraries: Mapping[str, Sequence[str]]) -> RocmVersion | None:
-    """Find the release, the most exact and most direct evidence first."""
-    for evidence in (_from_info, _from_rocm_header, _from_changelog):
-        found = evidence(root)
-        if found:
-            return found
-    return _from_library_names(libraries, root.sysroot) or _from_hip_header(root)
-
-
-def _from_info(root: _Root) -> RocmVersion | None:
-    match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
-    return RocmVersion(match[1], ".info/version") if match else None
-
-
-def _from_rocm_header(root: _Root) -> RocmVersion | None:
-    for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
-        numbers = _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH"))
-        if numbers:
-            return RocmVersion(numbers, name)
-    return None
-
-
-def _from_changelog(root: _Root) -> RocmVersion | None:
-    """Debian's packages say the upstream release in the first line of their changelog."""
-    matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
-    packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
-    for _, package in packages:  # the newest HIP runtime speaks for the prefix
-        relative = f"share/doc/{package}/changelog.Debian.gz"
-        match = re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative))
-        if match:
-            return RocmVersion(match[1], relative)
-    return None
-
-
-def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> RocmVersion | None:
-    """``libamdhip64.so.6.2.60204`` is ROCm 6.2.4; ``libamdhip64.so.7.2.53211`` only tells 7.2 and a build number."""
-    best: tuple[tuple[int, ...], RocmVersion] | None = None
-    for soname, paths in libraries.items():
-        if not soname.startswith("libamdhip64.so."):
-            continue
-        name = posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
-        match = re.fullmatch(r"libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-\S+)?", name)
-        if not match:
-            continue
-        major, minor, build = (int(part) for part in match.groups())
-        encoded = build // 10000 == major and build // 100 % 100 == minor
-        release = f"{major}.{minor}.{build % 100}" if encoded else f"{major}.{minor}"
-        key = tuple(int(part) for part in release.split("."))
-        if best is None or key > best[0]:
-            best = (key, RocmVersion(release, name))
-    return best[1] if best else None
-
-
-def _from_hip_header(root: _Root) -> RocmVersion | None:
-    name = "include/hip/hip_version.h"  # its third number is a build, not ROCm's
-    numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
-    return RocmVersion(numbers, name) if numbers else None
-
-
-def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
-    """The numbers that a header defines, joined by dots; empty where one is missing."""
-    found = [
-        re.search(rf"^\s*#\s*define\s+{prefix}_{part}\s+(\d{{1,9}})\b", text, re.MULTILINE) for part in parts
-    ]
-    return ".".join(match[1] for match in found if match) if all(found) else ""
 
 
 def iter_soname_paths(providers: Sequence[Provider], soname: str) -> Iterator[tuple[Provider, str]]:

@@ -25,6 +25,7 @@ from relink.providers.nix_store import (
     store_path,
 )
 from relink.queries import inspect
+from relink.rocm.installation import release_of
 from tests.nix.conftest import Nix
 from tests.nix.test_build import stores
 from tests.support.cc import shared
@@ -87,8 +88,9 @@ def test_joins_and_profiles_are_seen_through(in_store: Nix) -> None:
         assert set(provider.directories) == {f"{clr}/lib", f"{smi}/lib", f"{blas}/lib"}
         assert provider.find("libamdhip64.so.7") == f"{clr}/lib/libamdhip64.so.7"
         assert provider.find("librocblas.so.5") == f"{blas}/lib/librocblas.so.5"
-        assert provider.rocm is not None
-        assert provider.rocm.release == "7.2.4"
+        rocm = release_of(provider)
+        assert rocm is not None
+        assert rocm.release == "7.2.4"
     for link in in_store.root.glob("profile*"):  # it is a root
         link.unlink()
 

@@ -26,6 +26,7 @@ from relink.files import map_file
 from relink.loader.target import GLIBC_SONAMES, find_target
 from relink.providers.prefix import open_prefix
 from relink.reading import open_wheel
+from relink.rocm.installation import release_of
 from relink.wheel.record import check_record, read_record
 from tests.support.elf_builder import WEAK, Export, Import, Library, build
 from tests.support.wheels import make_wheel
@@ -107,8 +108,12 @@ def record_prefix(prefix: str, interpreter: str, wheels: Iterable[Mapping[str, A
         facts = _facts(image, SymbolTable(exports=table.exports), asked)
         found[name] = {"path": posixpath.relpath(path, provider.path), **facts}
         waiting |= set(image.needed)
-    release = provider.rocm.release if provider.rocm else None
-    return {"schema": SCHEMA, "read": {"rocm": release}, "libraries": dict(sorted(found.items()))}
+    release = release_of(provider)
+    return {
+        "schema": SCHEMA,
+        "read": {"rocm": release.release if release else None},
+        "libraries": dict(sorted(found.items())),
+    }
 
 
 def written(data: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from relink.elf.symbols import SymbolTable, read_symbols
 from relink.errors import RelinkError
 from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
+from relink.rocm.installation import release_of
 from tests.support.cc import shared
 
 VENDOR = """
@@ -118,8 +119,9 @@ def test_it_exports_what_is_imported_and_no_more(wheel: Path, tmp_path: Path) ->
 def test_it_is_laid_out_like_a_rocm(wheel: Path, tmp_path: Path) -> None:
     prefix = standin.build_standin(*facts(wheel), tmp_path / "rocm", "7.2.4")
     provider = open_prefix(str(prefix), find_target())
-    assert provider.rocm is not None
-    assert provider.rocm.release == "7.2.4"
+    rocm = release_of(provider)
+    assert rocm is not None
+    assert rocm.release == "7.2.4"
     assert sorted(provider.libraries) == ["libamdhip64.so.7", "libmigraphx.so.2014000", "libmigraphx_c.so.3"]
     front = prefix / "lib/libmigraphx_c.so.3"
     image = read_image(front.read_bytes(), "libmigraphx_c.so.3")

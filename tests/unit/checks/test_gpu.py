@@ -24,7 +24,7 @@ from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_devi
 from relink.gpu.wanted import Wanted, listed, wanted_gpus
 from relink.plans.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.profiles import Profile, Release, profile_for, read_profile
-from relink.providers.prefix import Provider, RocmVersion
+from relink.providers.prefix import Provider
 from tests.unit.gpu.build import ccob, entries_of, library, raw
 from tests.unit.gpu.test_device import node
 from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
@@ -355,8 +355,11 @@ def provider(tmp_path: Path) -> Provider:
     hipblaslt(where, "gfx90a")
     names = [path.name for path in where.iterdir() if ".so" in path.name and path.suffix != ".map"]
     libraries = {name: (str(where / name),) for name in sorted(names)}
-    version = RocmVersion("7.2.4", "told")
-    return Provider("prefix", str(tmp_path / "rocm"), (str(where),), libraries, rocm=version)
+    header = tmp_path / "rocm" / "include" / "rocm_version.h"
+    header.parent.mkdir()
+    numbers = zip(("MAJOR", "MINOR", "PATCH"), (7, 2, 4), strict=True)
+    header.write_text("".join(f"#define ROCM_VERSION_{part} {number}\n" for part, number in numbers))
+    return Provider("prefix", str(tmp_path / "rocm"), (str(where),), libraries)
 
 
 def closure_of(provider: Provider, *names: str) -> list[tuple[str, str]]:
