@@ -19,7 +19,7 @@ from relink.options import Options
 from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.profiles import profile_for
 from relink.providers.distribution import read_distribution
-from relink.providers.nix_store import open_closure, open_place, runtime_of
+from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
 from relink.reading import Wheel
 from relink.resolve.decide import decide
@@ -74,7 +74,7 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
         raise UsageError("no ROCm: name one by --prefix DIR, or set ROCM_PATH (there is no /opt/rocm here)")
     closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
     found = (*(open_place(prefix, target) for prefix in prefixes), *closures)
-    return (*found, *runtime_of(found, target))
+    return (*found, *compiler_runtime_of(found, target))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""A profile to begin with, written from the facts of one wheel: what can be seen, and what only its Python code can tell."""
+"""A first draft of a profile, written from the facts of one wheel; what only its Python code could confirm is commented out."""
 
 from __future__ import annotations
 

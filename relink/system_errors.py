@@ -1,7 +1,7 @@
-"""What an error number of the system says: that something is not there, or that this machine is in trouble.
+"""What an error number of the system says: that something is not there, or that this machine has a fault or lacks a resource.
 
-A library that cannot be opened for lack of descriptors is not missing. What decides about libraries therefore asks here before
-it takes an error for a fact.
+A library that cannot be opened for lack of descriptors is not missing. Code that decides about libraries therefore checks an
+error here before it reads it as "there is no such file".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TEXTS: Final = {os.strerror(number): number for number in _NEXT}
 
 
 def is_trouble(error: BaseException) -> bool:
-    """Whether an error comes of the state of this machine or process, and says nothing about the file that was asked for."""
+    """Whether an error is caused by the state of this machine or process, and says nothing about the file that was asked for."""
     return isinstance(error, OSError) and error.errno in _NEXT
 
 
@@ -47,7 +47,7 @@ def raise_trouble(error: OSError, subject: str | None = None) -> None:
     """Return where `error` is a fact about a path: there is no such file, or it may not be read.
 
     :param subject: what was being done, or to which file; the error's own file name where it is None.
-    :raises MachineError: it is trouble of this machine; names the resource and what to do.
+    :raises MachineError: it is a fault of this machine, or a resource has run out; names the resource and what to do.
     """
     if is_trouble(error):
         raise _machine_error(error.errno or errno.EIO, subject or str(error.filename or "")) from error

@@ -1,10 +1,10 @@
-"""How untrusted strings and lists are put into sentences."""
+"""Untrusted strings and lists, made fit for a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["escaped", "join_truncated", "pluralize"]
+__all__ = ["escaped", "join_truncated", "join_with_and", "pluralize"]
 
 _SHOWN = 4
 
@@ -41,3 +41,10 @@ def join_truncated(names: Sequence[str], shown: int = _SHOWN) -> str:
     """Return the first names, and how many more there are: ``a, b and 3 more``."""
     text = ", ".join(names[:shown])
     return f"{text} and {len(names) - shown} more" if len(names) > shown else text
+
+
+def join_with_and(names: Sequence[str]) -> str:
+    """Join names with commas and a last "and": ``a, b and c``."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

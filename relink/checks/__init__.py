@@ -1,1 +1,1 @@
-"""What is judged beside linking: GPU coverage and runtime, and the machine."""
+"""Checks of what is not linking: GPU coverage, what a HIP runtime can load, and the machine."""

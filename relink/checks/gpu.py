@@ -1,6 +1,7 @@
 """Whether what a plan leads to runs on a GPU: the wheel's device code, that of the ROCm libraries it reaches, and the runtime.
 
-Only libraries that the plan reaches are read, so this costs a fraction of a second. Formats and rules are in ``isa/``.
+Only libraries that the plan reaches are read, so this costs a fraction of a second. The formats and
+the rules of matching are in :mod:`relink.gpu`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ __all__ = [
     "plan_gpus",
     "reached_libraries",
     "read_libraries",
-    "runtime_of",
+    "runtime_capability",
 ]
 
 _HIP = "libamdhip64.so"
@@ -59,7 +60,11 @@ _HIP = "libamdhip64.so"
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A ROCm library on disk: what it covers, and the device code itself."""
+    """A ROCm library on disk.
+
+    :ivar coverage: the GPUs that its code and its kernel files are for.
+    :ivar code: the device code itself.
+    """
 
     coverage: LibraryCoverage
     code: DeviceCode
@@ -101,9 +106,9 @@ def dlopened_libraries(decisions: Decisions) -> tuple[tuple[str, str], ...]:
 
 
 def read_libraries(libraries: Iterable[tuple[str, str]], sysroot: str = "/") -> tuple[Library, ...]:
-    """Read those of `libraries`, as (soname, path), that hold device code or are known to do without.
+    """Read `libraries`, as (soname, path), and return those with device code or with a known role (`isa.toml`).
 
-    A library reached by dlopen goes in like one reached by NEEDED.
+    Libraries reached by dlopen are treated like those reached by NEEDED.
     """
     found = []
     for soname, path in libraries:
@@ -121,7 +126,7 @@ def host_path(path: str, sysroot: str) -> str:
     return posixpath.join(resolve_inside(sysroot, posixpath.dirname(path)), posixpath.basename(path))
 
 
-def runtime_of(providers: Sequence[Provider], hip: str = _HIP, sysroot: str = "/") -> Capability:
+def runtime_capability(providers: Sequence[Provider], hip: str = _HIP, sysroot: str = "/") -> Capability:
     """Return what the HIP runtime of the first provider that has it can do; `hip` is the soname that the wheel needs."""
     serving = [provider for provider in providers if provider.find(hip)] or list(providers)
     if not serving:
@@ -129,7 +134,7 @@ def runtime_of(providers: Sequence[Provider], hip: str = _HIP, sysroot: str = "/
     first, *others = serving
     directories = [directory for provider in (first, *others) for directory in provider.directories]
     holding = first.find(hip)
-    if holding:  # the one beside it belongs to it
+    if holding:  # comgr and the HSA runtime in the same directory were built with this HIP runtime
         directories.insert(0, posixpath.dirname(holding))
     shown = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
     found = find_runtime(shown, hip=hip, prefix=host_path(first.path, sysroot))
@@ -155,7 +160,7 @@ def plan_gpus(
 
     :param codes: the device code of the wheel's ELF members; those of variants that are not served do not count.
     :param release: the wheel's distribution and public version; the profile may know others that help.
-    :param dlopened: (soname, path) of libraries that are reached without NEEDED.
+    :param dlopened: (soname, path) of libraries that are reached by dlopen.
     """
     served = {file.path: codes[file.path] for file in files if file.served and file.path in codes}
     reached = dict.fromkeys((*reached_libraries(files, providers), *dlopened))
@@ -172,7 +177,7 @@ def plan_gpus(
     return check_gpus(
         served,
         libraries,
-        runtime_of(providers, hip or _HIP, sysroot),
+        runtime_capability(providers, hip or _HIP, sysroot),
         gpus,
         beside=_unreached(providers, libraries, sysroot) if libraries else (),
         releases=releases,
@@ -253,9 +258,9 @@ def _requirements(
 ) -> tuple[Row, ...]:
     """Return one row a capability, with the files that ask for it, the strongest demand of all; then one a GPU."""
     targets = [gpu.target for gpu in gpus]
-    held = {**codes, **{library.coverage.path: library.code for library in libraries}}
+    codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
     rows: dict[str, Row] = {}
-    for path, code in held.items():
+    for path, code in codes_by_path.items():
         needs = replace(needs_of([code], targets), gpus=())
         for found in check(needs, runtime):
             known = rows.get(found.what)

@@ -1,4 +1,7 @@
-"""What to say about a GPU: the findings RLK4xx, each a sentence that its owner can act on."""
+"""The findings on GPU code (RLK401 to RLK413): which GPUs lack code, what the runtime cannot load, what to do.
+
+Takes the facts that :mod:`relink.checks.gpu` has collected; reads no file.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 from relink.findings.model import Finding, Level, finding
 from relink.gpu import (
     Coverage,
+    CoverageLevel,
     FileCoverage,
     LibraryCoverage,
     Requirement,
@@ -17,17 +21,17 @@ from relink.gpu import (
     intersect,
     remedies,
 )
-from relink.gpu import Level as Extent
-from relink.gpu.wanted import Wanted, listed
+from relink.gpu.wanted import Wanted
+from relink.text import join_with_and
 
 __all__ = [
     "GpuFacts",
     "Row",
     "changed_code",
     "code_problems",
+    "display_name",
     "gpu_findings",
     "gpu_json",
-    "in_words",
 ]
 
 _MAX_SHOWN = 6
@@ -35,7 +39,11 @@ _MAX_SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that the runtime must be able to do, and the files that ask for it; or for which GPU it is asked."""
+    """One thing that the runtime must be able to do.
+
+    :ivar files: the files that ask for it.
+    :ivar gpu: the GPU that it is asked for, where it concerns one only.
+    """
 
     requirement: Requirement
     files: tuple[str, ...]
@@ -48,9 +56,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What is known of one wheel and the libraries that it reaches. `beside` lie in the prefix and are not reached.
+    """What is known of one wheel and the libraries that it reaches.
 
+    :ivar beside: libraries of the prefix that nothing reaches, but that programs may load by themselves.
+    :ivar rows: what the runtime must be able to do, compared with what it can do.
     :ivar uses_hip: the wheel has GPU code or reaches the HIP runtime.
+    :ivar runtime_generic: the HIP runtime loads code for generic targets; None: unknown.
+    :ivar allow_gap: missing code is a warning, not an error (``--allow-isa-gap``).
     :ivar releases: (name and version, processors) of other releases of the wheel.
     """
 
@@ -65,11 +77,11 @@ class GpuFacts:
 
     @property
     def restricting(self) -> tuple[Coverage, ...]:
-        """Everything that takes an architecture away by lacking it."""
+        """The files and libraries without which a GPU does not run the wheel: each must have code for it."""
         every: tuple[Coverage, ...] = (*self.files, *self.libraries)
         return tuple(item for item in every if item.restricts)
 
-    def lacking(self, target: TargetId, *states: str) -> list[tuple[Coverage, Extent]]:
+    def lacking(self, target: TargetId, *states: str) -> list[tuple[Coverage, CoverageLevel]]:
         """Return what restricts and has `target` only as far as one of `states`."""
         levels = [(item, item.level(target)) for item in self.restricting]
         return [(item, level) for item, level in levels if level.state in states]
@@ -81,31 +93,34 @@ class GpuFacts:
 
 @dataclass(slots=True)
 class _Severity:
-    """How bad a gap is: an error, unless the user allows it or another GPU of the machine does without it."""
+    """The level of a finding about missing code.
+
+    :ivar another_gpu_runs: a GPU of this machine has all code, so the others are no reason to refuse the wheel.
+    """
 
     facts: GpuFacts
     gpus: Sequence[Wanted]
-    spare: bool = field(init=False)
+    another_gpu_runs: bool = field(init=False)
 
     def __post_init__(self) -> None:
         local = [gpu for gpu in self.gpus if gpu.local]
-        self.spare = any(self.facts.runs(gpu.target) for gpu in local)
+        self.another_gpu_runs = any(self.facts.runs(gpu.target) for gpu in local)
 
     def of(self, gpu: Wanted) -> Level:
-        return "warning" if self.facts.allow_gap or (gpu.local and self.spare) else "error"
+        return "warning" if self.facts.allow_gap or (gpu.local and self.another_gpu_runs) else "error"
 
 
-def in_words(item: Coverage) -> str:
+def display_name(item: Coverage) -> str:
     """Return ``librocblas.so.5 (rocBLAS)``, or the file's name where it is no library that relink knows."""
     base = os.path.basename(item.path)
     role = item.role if isinstance(item, LibraryCoverage) else None
     return f"{base} ({role.name})" if role is not None else base
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_truncated(names: Sequence[str]) -> str:
     if len(names) > _MAX_SHOWN:
         return f"{', '.join(names[:_MAX_SHOWN])} and {len(names) - _MAX_SHOWN} more"
-    return listed(names)
+    return join_with_and(names)
 
 
 def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
@@ -118,28 +133,27 @@ def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
 
 
 def _together(facts: GpuFacts) -> Iterator[Finding]:
-    """One line for everybody: the architectures that are left, and which file takes the others away."""
+    """Report the architectures that all files have in common, and which file lacks which of the others."""
     if not facts.restricting:
         if facts.uses_hip:
-            names = [in_words(item) for item in facts.libraries]
+            names = [display_name(item) for item in facts.libraries]
             message = "neither the wheel nor a library that it is seen to reach has prebuilt GPU code that restricts it"
-            message += f" ({_some(names)})" if names else ""
+            message += f" ({_join_truncated(names)})" if names else ""
             yield finding(
                 "RLK407", "GPU code", f"{message}: kernels are compiled on first use, or lie elsewhere"
             )
         return
     common = intersect(facts.restricting)
-    message = f"runs on {listed(common.targets) or 'no architecture'}"
+    message = f"runs on {join_with_and(common.targets) or 'no architecture'}"
     if common.conditional:
-        message += f"; under a condition on {listed(common.conditional)}"
+        message += f"; under a condition on {join_with_and(common.conditional)}"
     groups: dict[tuple[str, ...], list[str]] = {}
     for removal in common.removed:
         by = tuple(os.path.basename(path) for path, _ in removal.by)
         groups.setdefault(by, []).append(removal.processor)
     for by, processors in groups.items():
-        message += (
-            f"; {_some(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {listed(processors)}"
-        )
+        verb = "has" if len(by) == 1 else "have"
+        message += f"; {_join_truncated(list(by))} {verb} no full code for {join_with_and(processors)}"
     yield finding("RLK407", "GPU code", message)
 
 
@@ -154,26 +168,26 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
             "RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), severity.of(gpu)
         )
     for item, level in facts.lacking(target, "partial"):
-        message = f"{in_words(item)} has code for {gpu} in {level.count} of its {level.total} bundles"
+        message = f"{display_name(item)} has code for {gpu} in {level.count} of its {level.total} bundles"
         yield finding("RLK402", subject, message, _way_out(facts, gpu))
     for item, level in facts.lacking(target, "conditional"):
-        yield finding("RLK403", subject, f"{in_words(item)}: {level.note or level}", _way_out(facts, gpu))
+        yield finding("RLK403", subject, f"{display_name(item)}: {level.note or level}", _way_out(facts, gpu))
     for item, level in facts.lacking(target, "unknown"):
-        yield finding("RLK404", subject, f"{in_words(item)}: {level.note or 'cannot be read'}")
+        yield finding("RLK404", subject, f"{display_name(item)}: {level.note or 'cannot be read'}")
     for item, level in facts.lacking(target, "slow"):
-        yield finding("RLK408", subject, f"{in_words(item)}: {level.note or 'untuned kernels only'}")
+        yield finding("RLK408", subject, f"{display_name(item)}: {level.note or 'untuned kernels only'}")
     reached = {id(item) for item in facts.libraries}
     for item in (*facts.libraries, *facts.beside):
         if not item.restricts and item.role is not None and item.role.optional:
             yield from _optional(item, gpu, reached=id(item) in reached)
 
 
-def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Extent]]) -> str:
-    """The sentence that an owner needs: what the wheel has, and which file lacks their architecture."""
+def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
+    """Say which architectures the wheel has code for, and which files have none for this GPU."""
     files = [item for item in facts.files if item.restricts]
     has = intersect(files).targets if files else ()
     if has:
-        message = f"the wheel has code for {listed(has)}"
+        message = f"the wheel has code for {join_with_and(has)}"
     elif files:
         message = "no architecture has code in all files of the wheel"
     else:
@@ -181,14 +195,17 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Ext
     own = [(item, level) for item, level in missing if isinstance(item, FileCoverage)]
     theirs = [(item, level) for item, level in missing if not isinstance(item, FileCoverage)]
     if own:
-        names = [f"{in_words(item)} (none of {level.total} bundles)" for item, level in own]
-        message += f", none for {gpu}: it is missing from {_some(names)}"
+        names = [f"{display_name(item)} (none of {level.total} bundles)" for item, level in own]
+        message += f", none for {gpu}: it is missing from {_join_truncated(names)}"
     else:
         message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
     if theirs:
-        names = [in_words(item) for item, _ in theirs]
+        names = [display_name(item) for item, _ in theirs]
         verb = "has" if len(names) == 1 else "have"
-        message += f"; {'and ' if own else ''}of the ROCm libraries it reaches {_some(names)} {verb} none for {gpu.target}"
+        joint = "; and " if own else "; "
+        message += (
+            f"{joint}of the ROCm libraries it reaches {_join_truncated(names)} {verb} none for {gpu.target}"
+        )
     return message
 
 
@@ -211,19 +228,17 @@ def _rebuild(texts: Sequence[str]) -> str:
     for text in texts:
         name, _, how = text.removeprefix("rebuild ").partition(" with ")
         names.setdefault(how, []).append(name)
-    return " and ".join(f"rebuild {listed(group)} with {how}" for how, group in names.items())
+    return " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
 
 
 def _optional(item: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[Finding]:
-    """A library without which its callers find another way: worth a warning, takes nothing away."""
+    """Report a library whose callers can do without it: a warning, since the wheel still runs."""
     level = item.level(gpu.target)
     if level.usable:
         return
     lack = "no kernels" if level.state == "none" else f"not all kernels ({level})"
     has = [name for name in item.processors() if item.level(TargetId(name)).usable]
-    message = (
-        f"this prefix's {item.name} has {lack} for {gpu}; it has those for {listed(has) or 'no GPU at all'}"
-    )
+    message = f"this prefix's {item.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
     if reached:
         message += "; its callers take a slower way or fail, as they choose"
     else:
@@ -239,7 +254,7 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> It
     for row in facts.rows:
         need = row.requirement
         subject = str(row.gpu.target) if row.gpu else need.what
-        by = _some([os.path.basename(path) for path in row.files]) or "this GPU"
+        by = _join_truncated([os.path.basename(path) for path in row.files]) or "this GPU"
         wants = "it" if need.needed == "yes" else need.needed
         message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
         if need.verdict == "no":
@@ -254,7 +269,7 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> It
 
 
 def code_problems(items: Iterable[Coverage]) -> Iterator[Finding]:
-    """What is odd about device code, one finding a file."""
+    """Report what is wrong with device code: one finding for each file, with its first problem."""
     for item in items:
         file = item.file if isinstance(item, LibraryCoverage) else item
         if isinstance(file, FileCoverage) and file.problems:
@@ -266,7 +281,9 @@ def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
     """The finding for an edited file whose device code is not what it was."""
     if changes:
         yield finding(
-            "RLK411", member, f"its GPU code is not what it was before the edit: {_some(list(changes))}"
+            "RLK411",
+            member,
+            f"its GPU code is not what it was before the edit: {_join_truncated(list(changes))}",
         )
 
 

@@ -1,4 +1,7 @@
-"""`relink doctor`: is this machine, and the ROCm on it, fit to run anything? Facts are collected in ``isa/``, judged here."""
+"""`relink doctor`: whether this machine, with the ROCm on it, can run GPU code.
+
+Takes the facts that :mod:`relink.gpu.device` collects and what each prefix holds; gives findings.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relink.checks.gpu import host_path, read_libraries, runtime_of
-from relink.checks.gpu_findings import in_words
+from relink.checks.gpu import host_path, read_libraries, runtime_capability
+from relink.checks.gpu_findings import display_name
 from relink.findings.model import Finding, Level, finding
 from relink.gpu import (
     Capability,
@@ -21,11 +24,11 @@ from relink.gpu import (
     remedies,
 )
 from relink.gpu.survey import hip_runtime_of, newest_first
-from relink.gpu.wanted import listed
 from relink.loader.target import find_target
 from relink.plans.model import plain
 from relink.providers.prefix import Provider, open_prefix
 from relink.rocm.installation import default_prefixes, release_of
+from relink.text import join_with_and
 
 __all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
 
@@ -65,7 +68,7 @@ class PrefixHealth:
     release: str | None
     evidence: str | None
     runtime: Capability
-    generations: tuple[RuntimeGroup, ...]
+    runtime_groups: tuple[RuntimeGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def diagnose(
 ) -> Diagnosis:
     """Look at the machine below `root`, the environment (this process's unless given) and each prefix.
 
-    Without `prefixes` those are taken that relink takes: $ROCM_PATH, /opt/rocm. None at all is a finding.
+    Without `prefixes` the defaults are used: $ROCM_PATH, /opt/rocm. That there is none is a finding.
 
     :raises ProviderError: a prefix that was named cannot be used.
     """
@@ -118,7 +121,7 @@ def _health(provider: Provider) -> PrefixHealth:
         provider.path,
         release.release if release else None,
         release.evidence if release else None,
-        runtime_of([provider]),
+        runtime_capability([provider]),
         tuple(
             RuntimeGroup(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)
             for hip, items in groups.items()
@@ -158,23 +161,21 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
         yield finding("RLK508", prefix.path, "nothing in it says which ROCm release it is")
     for problem in prefix.runtime.problems:
         yield finding("RLK424", prefix.path, problem)
-    for generation in prefix.generations:
-        if not generation.complete:
-            needing = listed([in_words(library) for library in generation.libraries])
-            message = f"{generation.hip} is not in it; needed by {needing}"
+    for group in prefix.runtime_groups:
+        if not group.complete:
+            needing = join_with_and([display_name(library) for library in group.libraries])
+            message = f"{group.hip} is not in it; needed by {needing}"
             yield finding("RLK424", prefix.path, message, level="warning")
-        yield from _coherence(prefix, generation)
-    if prefix.generations:  # what belongs to older runtimes serves older programs
+        yield from _coherence(prefix, group)
+    if prefix.runtime_groups:  # newest first; libraries of older runtimes may lack newer GPUs
         for gpu in machine.devices.gpus:
             lacking = [
                 library
-                for library in prefix.generations[0].libraries
+                for library in prefix.runtime_groups[0].libraries
                 if library.restricts and not library.level(gpu.target).usable
             ]
             if lacking:
-                message = (
-                    f"{listed([in_words(library) for library in lacking])}: no full code for {gpu.target}"
-                )
+                message = f"{join_with_and([display_name(library) for library in lacking])}: no full code for {gpu.target}"
                 ways = remedies(gpu.target, lacking, runtime_generic=prefix.runtime.generic)
                 yield finding("RLK426", prefix.path, message, "; or ".join(way.text for way in ways) or None)
             agents = prefix.runtime.agents
@@ -183,26 +184,28 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
                 yield finding("RLK426", prefix.path, message)
 
 
-def _coherence(prefix: PrefixHealth, generation: RuntimeGroup) -> Iterator[Finding]:
-    """Say which libraries break the common set: those that lack what the others have, fewest first."""
-    for library in generation.libraries:
+def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
+    """Report the libraries that lack code for a GPU that others have it for, the smallest groups of libraries first."""
+    for library in group.libraries:
         if library.role is not None and library.role.optional:
-            lost = [p for p in generation.together.targets if not library.level(TargetId(p)).usable]
+            lost = [p for p in group.together.targets if not library.level(TargetId(p)).usable]
             if lost:
-                message = f"{in_words(library)} has no kernels for {listed(lost)}, which the others have"
+                message = (
+                    f"{display_name(library)} has no kernels for {join_with_and(lost)}, which the others have"
+                )
                 yield finding("RLK409", prefix.path, message, level="info")
     groups: dict[tuple[str, ...], list[str]] = {}
-    names = {library.path: in_words(library) for library in generation.libraries}
-    for removal in generation.together.removed:
+    names = {library.path: display_name(library) for library in group.libraries}
+    for removal in group.together.removed:
         groups.setdefault(tuple(names[path] for path, _ in removal.by), []).append(removal.processor)
     if not groups:
         return
-    common = listed(generation.together.targets) or "nothing"
+    common = join_with_and(group.together.targets) or "nothing"
     parts = [
-        f"{listed(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {listed(lost)}"
+        f"{join_with_and(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {join_with_and(lost)}"
         for by, lost in sorted(groups.items(), key=lambda item: len(item[0]))
     ]
-    owner = f"the libraries of {generation.hip}" if generation.hip else "the libraries"
+    owner = f"the libraries of {group.hip}" if group.hip else "the libraries"
     yield finding("RLK425", prefix.path, f"{owner} have {common} in common; {'; '.join(parts)}")
 
 
@@ -219,11 +222,11 @@ def to_json(found: Diagnosis) -> dict[str, Any]:
                 "runtime": prefix.runtime.to_json(),
                 "generations": [
                     {
-                        "hip": generation.hip,
-                        "libraries": [library.to_json() for library in generation.libraries],
-                        "common": generation.together.to_json(),
+                        "hip": group.hip,
+                        "libraries": [library.to_json() for library in group.libraries],
+                        "common": group.together.to_json(),
                     }
-                    for generation in prefix.generations
+                    for group in prefix.runtime_groups
                 ],
             }
             for prefix in found.prefixes

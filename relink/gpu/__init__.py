@@ -1,6 +1,6 @@
 """GPU device code: which GPUs the code in files, wheels and prefixes runs on, and what it needs to be loaded.
 
-Everything here reads; nothing raises for what a file contains. Oddities are in `problems` of the results.
+Everything here only reads. No content of a file raises an error: what is damaged is described in `problems` of the results.
 """
 
 from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource
@@ -9,9 +9,9 @@ from relink.gpu.bundle import Bundle, Entry
 from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.coverage import (
     Coverage,
+    CoverageLevel,
     FileCoverage,
     Intersection,
-    Level,
     LibraryCoverage,
     Removal,
     coverage_of,
@@ -44,6 +44,7 @@ __all__ = [
     "Capability",
     "CodeObject",
     "Coverage",
+    "CoverageLevel",
     "DeviceCode",
     "Devices",
     "Doctor",
@@ -52,7 +53,6 @@ __all__ = [
     "FileSource",
     "Gpu",
     "Intersection",
-    "Level",
     "LibraryCoverage",
     "LibraryRole",
     "Match",

@@ -38,7 +38,7 @@ class Generic:
 
 @dataclass(frozen=True, slots=True)
 class Workaround:
-    """A value of HSA_OVERRIDE_GFX_VERSION that makes `processors` be taken for `stands_in`."""
+    """A value of HSA_OVERRIDE_GFX_VERSION that makes the runtime treat `processors` as `stands_in`."""
 
     override: str
     stands_in: str
@@ -48,7 +48,14 @@ class Workaround:
 
 @dataclass(frozen=True, slots=True)
 class LibraryRole:
-    """What a ROCm library does on an architecture without kernels: `missing` is abort, error or jit."""
+    """What a ROCm library does on an architecture that it has no kernels for.
+
+    :ivar stem: its file name up to ``.so``.
+    :ivar missing: abort, error, or jit (it compiles them on first use).
+    :ivar side: the kind of kernel files beside it (:mod:`relink.gpu.side_files`), None where it uses none.
+    :ivar optional: its callers can do without it.
+    :ivar rebuild: the name of the project that would be rebuilt.
+    """
 
     name: str
     stem: str

@@ -22,10 +22,10 @@ __all__ = ["ALIGN", "RAW_MAGIC", "Budget", "Bundle", "Entry", "id_problems", "pa
 
 RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 ALIGN = 4096
-MAX_ENTRIES = 4096
-MAX_ID = 4096
+MAX_ENTRIES = 4096  # of one bundle: one for each target; the largest real ones have some forty
+MAX_ID = 4096  # bytes of an entry id
 _MAX_HEADER = 1 << 20
-_FIRST_LOOK = 128 * 1024
+_FIRST_LOOK = 128 * 1024  # bytes decompressed at once: the header and the first code objects of most bundles
 
 _ENTRY = struct.Struct("<QQQ").unpack_from  # offset, size, length of the id
 
@@ -34,7 +34,10 @@ Read = Callable[[int, int], bytes]
 
 @dataclass(slots=True)
 class Budget:
-    """What one file may cost: bundles, entries, bytes decompressed. Real files stay a hundred times below."""
+    """What relink reads of one file at most, so that a damaged one costs no more. Real files stay a hundred times below.
+
+    :ivar inflated: bytes that may still be decompressed.
+    """
 
     bundles: int = 100_000
     entries: int = 250_000

@@ -57,7 +57,7 @@ def parse_header(data: bytes | memoryview) -> CompressedHeader | str:
 
 
 class _Window:
-    """The payload's bytes as a file-like object; counts nothing, reads small pieces."""
+    """The payload's bytes as a file-like object that reads small pieces, so that only what is decompressed is read."""
 
     def __init__(self, source: ByteSource, start: int, end: int) -> None:
         self._source, self._at, self._end = source, start, end

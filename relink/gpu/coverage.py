@@ -19,9 +19,9 @@ from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, configurations, ma
 
 __all__ = [
     "Coverage",
+    "CoverageLevel",
     "FileCoverage",
     "Intersection",
-    "Level",
     "LibraryCoverage",
     "Removal",
     "coverage_of",
@@ -39,7 +39,7 @@ STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CoverageLevel:
     """How far a GPU is covered.
 
     :ivar state: none; partial (`count` of `total` bundles have code); conditional (only with the `configurations`
@@ -79,7 +79,7 @@ class Coverage(Protocol):
     def restricts(self) -> bool:
         """Whether an architecture missing here is missing from the whole."""
 
-    def level(self, agent: TargetId) -> Level:
+    def level(self, agent: TargetId) -> CoverageLevel:
         """Return how far `agent` is covered."""
 
     def processors(self) -> tuple[str, ...]:
@@ -111,10 +111,10 @@ class FileCoverage:
         """A file without device code takes nothing away: its kernels are compiled on first use, or lie beside it."""
         return self.bundles > 0
 
-    def level(self, agent: TargetId) -> Level:
+    def level(self, agent: TargetId) -> CoverageLevel:
         """Return how far `agent` is covered; a feature it does not name may have either value."""
         if not self.bundles:
-            return Level(
+            return CoverageLevel(
                 "unknown", note="no device code: its kernels are compiled on first use or lie in other files"
             )
         served: dict[TargetId, int] = {}
@@ -131,17 +131,17 @@ class FileCoverage:
         ways = tuple(kind for kind in ("native", "generic", "spirv") if kind in kinds)
         if len(whole) == wanted:
             state = "jit" if ways == ("spirv",) else "full"
-            return Level(state, best, self.bundles, via=ways)
+            return CoverageLevel(state, best, self.bundles, via=ways)
         if whole:
             names = _short(whole)
-            return Level(
+            return CoverageLevel(
                 "conditional", best, self.bundles, names, ways, note=f"code only for {', '.join(names)}"
             )
         if self.unreadable and best + self.unreadable == self.bundles:
-            return Level(
+            return CoverageLevel(
                 "unknown", best, self.bundles, via=ways, note=f"{self.unreadable} bundles cannot be read"
             )
-        return Level("partial" if best else "none", best, self.bundles, via=ways)
+        return CoverageLevel("partial" if best else "none", best, self.bundles, via=ways)
 
     def processors(self) -> tuple[str, ...]:
         """The processors that at least one bundle has code for."""
@@ -183,7 +183,7 @@ class LibraryCoverage:
         kernels = self.file.restricts or (self.role.side is not None and self.role.missing != "jit")
         return kernels and not self.role.optional
 
-    def level(self, agent: TargetId) -> Level:
+    def level(self, agent: TargetId) -> CoverageLevel:
         """Return the worse of its own code and of its side files."""
         own = self.file.level(agent)
         beside = self._beside(agent)
@@ -191,13 +191,13 @@ class LibraryCoverage:
             if beside is not None:
                 return beside
             if self.role is not None and self.role.missing == "jit":
-                return Level("jit", note=f"{self.name} compiles its kernels on first use")
+                return CoverageLevel("jit", note=f"{self.name} compiles its kernels on first use")
             return own
         if beside is None or STATES.index(own.state) <= STATES.index(beside.state):
             return own
         return beside
 
-    def _beside(self, agent: TargetId) -> Level | None:
+    def _beside(self, agent: TargetId) -> CoverageLevel | None:
         """What the side files say; None where the library has no use for any."""
         if self.role is None or self.role.side is None:
             return None
@@ -205,18 +205,20 @@ class LibraryCoverage:
         if not states:
             if self.role.missing == "jit":
                 return None
-            return Level("none", note=f"{self.name} has no kernel files beside it")
+            return CoverageLevel("none", note=f"{self.name} has no kernel files beside it")
         state = max(states, key=("absent", "partly", "jit", "fallback", "tuned").index)
         if state == "absent":
             lacking = f"{self.name} has no kernel files for {agent.processor}"
-            return Level("none", note=f"{lacking}: it aborts" if self.role.missing == "abort" else lacking)
+            return CoverageLevel(
+                "none", note=f"{lacking}: it aborts" if self.role.missing == "abort" else lacking
+            )
         if state == "partly":
-            return Level(
+            return CoverageLevel(
                 "conditional", configurations=("some settings of its features",), note=f"{self.name}: xnack"
             )
         if state == "fallback":
-            return Level("slow", note=f"{self.name} has only untuned kernels for {agent.processor}")
-        return Level("full" if state == "tuned" else "jit")
+            return CoverageLevel("slow", note=f"{self.name} has only untuned kernels for {agent.processor}")
+        return CoverageLevel("full" if state == "tuned" else "jit")
 
     def processors(self) -> tuple[str, ...]:
         """The processors that its code or its kernel files name."""
@@ -242,7 +244,7 @@ class Removal:
     """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
 
     processor: str
-    by: tuple[tuple[str, Level], ...]
+    by: tuple[tuple[str, CoverageLevel], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,9 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
         problems = (*problems, "its bundles differ more than relink compares: some count as not read")
     total = len(bundles)
     if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
-        total += (missing := max(1, len(code.kpack.wrappers)))  # archives that nobody has looked for
+        total += (
+            missing := max(1, len(code.kpack.wrappers))
+        )  # its archives were not read: what they hold is unknown
         unreadable += missing
     return FileCoverage(
         path=code.path,
@@ -389,6 +393,6 @@ def _spelt_out(names: set[str]) -> tuple[str, ...]:
     generics = table().generics
     members = {member for name in names if name in generics for member in generics[name].members}
     named = (names | members) - generics.keys() - {SPIRV}
-    if len(named) > _MAX_PROCESSORS:  # no real file names a tenth of that; those that exist come first
+    if len(named) > _MAX_PROCESSORS:  # no real file names a tenth of that; those in the table come first
         named = set(sorted(named, key=lambda name: (name not in table().processors, name))[:_MAX_PROCESSORS])
     return tuple(sorted(named, key=sort_key))

@@ -14,7 +14,7 @@ from relink.gpu.code_object import HEADER_SIZE, CodeObject, parse_code_object
 
 __all__ = ["code_object_entry", "scan"]
 
-_CHUNK = 8 << 20
+_SEARCH_STEP = 8 << 20
 _OVERLAP = 64
 _MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")
 _ALLOC, _EXEC, _PROGBITS = 2, 4, 1
@@ -57,14 +57,14 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
     found: list[Bundle] = []
     position = start
     while position < end:
-        data = bytes(source.read_at(position, min(_CHUNK + _OVERLAP, end - position)))
+        data = bytes(source.read_at(position, min(_SEARCH_STEP + _OVERLAP, end - position)))
         if not data:
             break
         hits = sorted(
             place
             for magic in _MAGICS
-            for place in _all(data, magic, min(len(data), _CHUNK))
-            if place < _CHUNK
+            for place in _all(data, magic, min(len(data), _SEARCH_STEP))
+            if place < _SEARCH_STEP
         )
         done = position
         for hit in hits:
@@ -75,7 +75,7 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
             if bundle is not None:
                 found.append(bundle)
                 done = place + max(bundle.size, 1)
-        position = max(position + _CHUNK, done)
+        position = max(position + _SEARCH_STEP, done)
     return found
 
 

@@ -1,4 +1,4 @@
-"""rocFFT's cache of compiled kernels: an SQLite database that anybody may have made.
+"""rocFFT's cache of compiled kernels: an SQLite database, which may be damaged or made to harm.
 
 A view, a generated column or a damaged table can let a query run, or grow, without end. So the table must be a real one, no
 function of the schema's is trusted, values have a bound, and the engine stops after a number of steps (SQLite, "Defense Against
@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 from relink.files import StrPath, open_regular
 
-__all__ = ["MOST", "count_architectures"]
+__all__ = ["MAX_ARCHITECTURES", "count_architectures"]
 
-MOST = 1000
-"""Architectures that are told apart. There are some dozens."""
+MAX_ARCHITECTURES = 1000
+"""Distinct architectures that are counted. There are some dozens."""
 _LENGTH = 16 << 20  # bytes of one value or row: a compiled kernel has some hundred KiB
-_STEPS, _TURNS = (
+_STEPS_PER_CHECK, _MAX_CHECKS = (
     10_000,
     500,
 )  # steps of the engine between two looks, and how many of these: some 500,000 rows
@@ -48,9 +48,9 @@ def count_architectures(path: StrPath) -> Counter[str]:
         for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
             connection.execute(f"PRAGMA {pragma}")
         connection.set_authorizer(_allowed)
-        turns = iter(range(_TURNS))
-        connection.set_progress_handler(lambda: next(turns, None) is None, _STEPS)
-        connection.text_factory = _start
+        checks = iter(range(_MAX_CHECKS))
+        connection.set_progress_handler(lambda: next(checks, None) is None, _STEPS_PER_CHECK)
+        connection.text_factory = _decode_start
         return _count(connection)
     except UnicodeDecodeError as error:  # in a message of SQLite's, which names what is damaged
         raise sqlite3.DatabaseError("damaged: a name in it is not UTF-8") from error
@@ -68,8 +68,8 @@ def _count(connection: sqlite3.Connection) -> Counter[str]:
     found = Counter[str]()
     for (arch,) in connection.execute("SELECT arch FROM cache_v1"):
         text = arch if isinstance(arch, str) else str(arch)[:_SHOWN]
-        if text not in found and len(found) >= MOST:
-            raise sqlite3.DatabaseError(f"more than {MOST} architectures in it")
+        if text not in found and len(found) >= MAX_ARCHITECTURES:
+            raise sqlite3.DatabaseError(f"more than {MAX_ARCHITECTURES} architectures in it")
         found[text] += 1
     return found
 
@@ -80,5 +80,5 @@ def _allowed(action: int, first: str | None, *_: str | None) -> int:
     return sqlite3.SQLITE_OK if tables is None or first in tables else sqlite3.SQLITE_DENY
 
 
-def _start(text: bytes) -> str:
+def _decode_start(text: bytes) -> str:
     return text[:_SHOWN].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What a ROCm prefix can load, found out without running it, and whether that is enough for a wheel.
+"""What the HIP runtime of a prefix can load, read from its libraries without running them, and whether that is enough.
 
 libamdhip64 hands bundles to libamd_comgr, which it dlopens (it is not in DT_NEEDED), and code objects to
 libhsa-runtime64. What they can do shows in version definitions, names and strings. What does not show is "unknown".
@@ -22,9 +22,9 @@ from relink.system_errors import raise_trouble
 
 __all__ = ["Capability", "Needs", "Requirement", "capability_of", "check", "find_runtime", "needs_of"]
 
-_CHUNK = 4 << 20
+_READ_SIZE = 4 << 20
 _OVERLAP = 256
-_SEARCHED = 512 << 20
+_MAX_SEARCHED = 512 << 20
 _PROGBITS, _STRTAB = 1, 3
 _WRITE, _ALLOC, _EXEC = 1, 2, 4
 _READER_2 = b"Compressed bundle header size too small"  # clang 19 on
@@ -171,7 +171,7 @@ def find_runtime(
     """Find the three libraries in `directories`, in that order, and read them.
 
     `hip` is the soname that the wheel needs (``libamdhip64.so.7``), since several may lie side by side; without a
-    version the newest is taken.
+    version the newest is used.
     """
     folders = [os.fspath(directory) for directory in directories]
     hip_path = _newest(folders, hip)
@@ -324,10 +324,10 @@ def _constants(source: ByteSource, elf: HostElf | None, *, code: bool = False) -
 
 def _pieces(source: ByteSource, places: Iterable[range]) -> Iterator[bytes | memoryview]:
     """Yield the bytes at `places`, 512 MiB of them at most, in pieces that overlap."""
-    left = _SEARCHED
+    left = _MAX_SEARCHED
     for place in places:
-        for start in range(place.start, min(place.stop, place.start + left), _CHUNK):
-            yield source.read_at(start, min(_CHUNK + _OVERLAP, place.stop - start))
+        for start in range(place.start, min(place.stop, place.start + left), _READ_SIZE):
+            yield source.read_at(start, min(_READ_SIZE + _OVERLAP, place.stop - start))
         left -= min(len(place), left)
 
 

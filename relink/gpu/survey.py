@@ -16,9 +16,9 @@ from relink.errors import UsageError
 from relink.gpu.bundle import RAW_MAGIC
 from relink.gpu.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.coverage import (
+    CoverageLevel,
     FileCoverage,
     Intersection,
-    Level,
     LibraryCoverage,
     coverage_of,
     intersect,
@@ -35,7 +35,7 @@ from relink.system_errors import raise_trouble
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
-_FEW = 4
+_MAX_SINGLE_FILES = 4
 _DT_NEEDED, _DT_SONAME = 1, 14
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
@@ -54,17 +54,17 @@ class Kernels:
 
     @property
     def restricts(self) -> bool:
-        """Nobody knows who needs them, so nothing is missing."""
+        """No: it is unknown which program needs these files, so none is missing."""
         return False
 
-    def level(self, agent: TargetId) -> Level:
+    def level(self, agent: TargetId) -> CoverageLevel:
         """Return whether at least one file is for `agent`."""
         found = match((code for code, _ in self.codes), agent)
         via = tuple(dict.fromkeys(found.via))
         if len(found.served) == found.total:
-            return Level("full", via=via)
+            return CoverageLevel("full", via=via)
         names = tuple(str(served) for served in found.served)
-        return Level("conditional", configurations=names, via=via) if names else Level("none")
+        return CoverageLevel("conditional", configurations=names, via=via) if names else CoverageLevel("none")
 
     def processors(self) -> tuple[str, ...]:
         """The processors that files are there for."""
@@ -98,7 +98,7 @@ class Group:
         """What all of them cover."""
         return intersect(self.items)
 
-    def lacking(self, agent: TargetId) -> tuple[tuple[Item, Level], ...]:
+    def lacking(self, agent: TargetId) -> tuple[tuple[Item, CoverageLevel], ...]:
         """Return what takes `agent` away, and how far it has it."""
         levels = [(item, item.level(agent)) for item in self.items if item.restricts]
         return tuple((item, level) for item, level in levels if not level.usable)
@@ -188,7 +188,7 @@ class _Found:
         """Put kernel files of one directory together, where they are many; compare those of libraries with their names."""
         for directory, codes in self.loose.items():
             side = known.get(os.path.realpath(directory)) if known else None
-            if len(codes) <= _FEW and side is None:
+            if len(codes) <= _MAX_SINGLE_FILES and side is None:
                 self.items += [coverage_of(code) for code in codes]
                 continue
             kernels = _kernels(directory, codes)
@@ -340,7 +340,7 @@ def _kernels(directory: str, codes: Sequence[DeviceCode]) -> Kernels:
 
 def _misnamed(side: SideFiles, kernels: Kernels) -> Iterator[str]:
     """Compare what the names in a library's directory promise with what the files hold."""
-    held = {code.target for code, _ in kernels.codes}
+    found = {code.target for code, _ in kernels.codes}
     for target in side.targets:
-        if target.tuned + target.fallback and target.target not in held:
+        if target.tuned + target.fallback and target.target not in found:
             yield f"{side.directory}: files are named for {target.target}, none holds code for it"

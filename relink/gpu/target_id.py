@@ -60,7 +60,7 @@ class TargetId(NamedTuple):  # hashed too often for a dataclass, as are code tar
 
 @dataclass(frozen=True, slots=True)
 class BundleId:
-    """A bundle entry id taken apart; `target` is None for host entries and for ids that make no sense.
+    """The parts of a bundle entry id; `target` is None for host entries and for ids that make no sense.
 
     :ivar is_hip: whether the HIP runtime would take this entry for a GPU.
     """
@@ -126,7 +126,7 @@ def parse_target_id(text: str) -> TargetId:
 
 @functools.lru_cache(maxsize=4096)
 def parse_bundle_id(text: str) -> BundleId:
-    """Take ``<kind>-<arch>-<vendor>-<os>-<env>-<target id>`` apart. Never raises: see :class:`BundleId`.
+    """Parse ``<kind>-<arch>-<vendor>-<os>-<env>-<target id>``. Never raises: see :class:`BundleId`.
 
     The split stops after five dashes, since generic names contain dashes; ids of old compilers have no environment.
     """

@@ -1,4 +1,4 @@
-"""The files below a directory, as far as they are meant by it and there are not too many."""
+"""The regular files below a directory, each once, with limits on number, depth and time; few links out of it are followed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["walk"]
 
 _MAX_FILES = 1_000_000  # and directories
 _MAX_DEPTH = 100
-_SECONDS = 300  # ROCm has 6,000 files, which take one; reading them is counted, too
-_MADE_UP = ("/proc/", "/sys/", "/dev/")
+_MAX_SECONDS = 300  # ROCm has 6,000 files, which take one; reading them is counted, too
+_KERNEL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
 _STORE_ITEM = re.compile(
     r"/[0-9a-df-np-sv-z]{32}-[0-9a-zA-Z+\-._?=]+(?:/|\Z)"
 )  # Nix manual, "Store Path"; Guix has the same
-_FEW = 4
+_MAX_SHOWN = 4
 
 
 class _Links:
-    """Which symbolic links are followed: those that stay below `top`, and to files elsewhere, but for what a kernel makes up.
+    """Which symbolic links are followed: those that stay below `top`, and links to files elsewhere except in /proc, /sys, /dev.
 
-    A directory elsewhere may be any, ``/`` for one. Only into the items of a store does a link lead on purpose: a Nix or Guix
-    profile, or what symlinkJoin makes, consists of such links.
+    A link to a directory elsewhere may lead anywhere, for example to ``/``. Links into the items of a store are followed: a Nix
+    or Guix profile, or what symlinkJoin makes, consists of them.
 
     :ivar out: the first links that were not followed; `count` says how many.
     """
@@ -42,10 +42,10 @@ class _Links:
         real = os.path.realpath(entry.path)
         if real == self.top or real.startswith(self.top.rstrip("/") + "/"):
             return True
-        if not real.startswith(_MADE_UP) and (not directory or _STORE_ITEM.search(real)):
+        if not real.startswith(_KERNEL_FILE_SYSTEMS) and (not directory or _STORE_ITEM.search(real)):
             return True
         self.count += 1
-        if len(self.out) < _FEW:
+        if len(self.out) < _MAX_SHOWN:
             self.out.append(f"{entry.path} to {real}")
         return False
 
@@ -74,11 +74,11 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
     pending = [(top, 0)]
     seen: set[tuple[int, int]] = set()
     count = 0
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + _MAX_SECONDS
     while pending:
         directory, depth = pending.pop()
         if time.monotonic() > end:
-            problems.append(f"{top}: takes more than {_SECONDS} s; the rest was not looked at")
+            problems.append(f"{top}: takes more than {_MAX_SECONDS} s; the rest was not looked at")
             return
         try:
             info = os.stat(directory)
@@ -108,7 +108,7 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                 if entry.is_symlink() and not links.follows(entry, directory=is_directory):
                     continue
                 if is_directory:
-                    if f"{entry.path}/" in _MADE_UP and not entry.is_symlink():
+                    if f"{entry.path}/" in _KERNEL_FILE_SYSTEMS and not entry.is_symlink():
                         continue  # of `isa /`: not a file in it lies on a disk
                     if depth < _MAX_DEPTH:
                         below.append((entry.path, depth + 1))

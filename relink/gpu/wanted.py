@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from relink.errors import UsageError
@@ -11,7 +11,7 @@ from relink.gpu._data import table
 from relink.gpu.device import find_gpus
 from relink.gpu.target_id import TargetId, processor_for
 
-__all__ = ["Wanted", "listed", "wanted_gpus"]
+__all__ = ["Wanted", "wanted_gpus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,3 @@ def wanted_gpus(
             name = "" if text.strip().lower() == str(target) else text.strip()
             found.setdefault(target, Wanted(target, name, known.products if known else ()))
     return tuple(found.values())
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names with commas and a last "and"."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,4 +1,7 @@
-"""Profiles: what is known of one vendor package, as data. They never change what is provable, only what is assumed."""
+"""Profiles: what is known of one vendor package, as data (``profiles/packages/*.toml``).
+
+They never change what is provable, only what is assumed.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class EqualSonames:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A sentence for people, told with the remedy of findings of this code (a glob) about this subject (a glob)."""
+    """A sentence that is added to the remedy of findings with this code (a glob) and this subject (a glob)."""
 
     code: str
     text: str

@@ -1,4 +1,4 @@
-"""A TOML file read and held against its schema; everything that is wrong with it at once, each with its line."""
+"""Read a TOML file and check it against its JSON schema; all problems are reported at once, each with its line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["DOCUMENT_LIMIT", "load_schema", "profile_directory", "read_document"
 
 DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
-_TELL_AT_MOST = 100  # problems; nobody reads more
+_MAX_ISSUES = 100  # the list is cut after so many problems
 
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
 
@@ -64,13 +64,13 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
         raise UsageError(f"{path}:{line}: not TOML: {_AT.sub('', message)}") from error
     except ValueError as error:  # an integer of more digits than Python makes a number of
         raise UsageError(f"{path}: the {what} cannot be read ({error}); write a smaller number") from error
-    found = list(islice(problems(data, load_schema(schema)), _TELL_AT_MOST))
+    found = list(islice(problems(data, load_schema(schema)), _MAX_ISSUES))
     if found:
         lines = lines_of(text)
-        told = sorted((line_of(lines, item.path), item.where, item.message) for item in found)
+        numbered = sorted((line_of(lines, item.path), item.where, item.message) for item in found)
         issues = [
             f"{path}:{line}: {where}: {text}" if where else f"{path}:{line}: {text}"
-            for line, where, text in told
+            for line, where, text in numbered
         ]
         raise UsageError(f"{path}: not a {what} that this relink understands", issues)
     return data

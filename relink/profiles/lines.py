@@ -1,6 +1,6 @@
 """On which line of a TOML file each value stands: tomllib says what a file holds, and not where.
 
-Only for text that tomllib has taken: what is no TOML is not looked for here.
+Only for text that tomllib has parsed: errors of syntax are not looked for here.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ class _Reader:
 
     def read(self) -> dict[Path, int]:
         table: Path = ()
-        self.blank()
+        self.skip_blank()
         while self.at < len(self.text):
             start = self.at
-            if self.takes("[["):
+            if self.accept("[["):
                 *above, last = self.key()
                 array = (*self.inside(above), last)
                 number = self.counts[array] = self.counts.get(array, -1) + 1
                 table = (*array, number)
-                self.note(table, start)
-                self.takes("]]")
-            elif self.takes("["):
+                self.record(table, start)
+                self.accept("]]")
+            elif self.accept("["):
                 *above, last = self.key()
                 table = (*self.inside(above), last)
-                self.note(table, start)
-                self.takes("]")
+                self.record(table, start)
+                self.accept("]")
             else:
                 self.pair(table)
-            self.blank()
+            self.skip_blank()
         return self.lines
 
     def inside(self, parts: list[str]) -> Path:
@@ -80,7 +80,7 @@ class _Reader:
                 path = (*path, self.counts[path])
         return path
 
-    def note(self, path: Path, start: int) -> None:
+    def record(self, path: Path, start: int) -> None:
         """Remember where a value begins, and so do the tables around it that are not written out."""
         line = bisect.bisect_left(self.breaks, start) + 1
         for end in range(1, len(path) + 1):
@@ -89,41 +89,41 @@ class _Reader:
     def pair(self, table: Path) -> None:
         start = self.at
         path = (*table, *self.key())
-        self.note(path, start)
-        self.takes("=")
-        self.blank()
+        self.record(path, start)
+        self.accept("=")
+        self.skip_blank()
         self.value(path)
 
     def key(self) -> list[str]:
         parts = []
         while True:
-            self.blank()
+            self.skip_blank()
             if self.text[self.at] in "\"'":
                 parts.append(str(tomllib.loads(f"key = {self.string()}")["key"]))
             else:
                 parts.append(self.match(_BARE_KEY))
-            self.blank()
-            if not self.takes("."):
+            self.skip_blank()
+            if not self.accept("."):
                 return parts
 
     def value(self, path: Path) -> None:
-        if self.takes("["):
+        if self.accept("["):
             number = 0
-            self.blank()
-            while not self.takes("]"):
-                self.note((*path, number), self.at)
+            self.skip_blank()
+            while not self.accept("]"):
+                self.record((*path, number), self.at)
                 self.value((*path, number))
                 number += 1
-                self.blank()
-                self.takes(",")
-                self.blank()
-        elif self.takes("{"):
-            self.blank()
-            while not self.takes("}"):
+                self.skip_blank()
+                self.accept(",")
+                self.skip_blank()
+        elif self.accept("{"):
+            self.skip_blank()
+            while not self.accept("}"):
                 self.pair(path)
-                self.blank()
-                self.takes(",")
-                self.blank()
+                self.skip_blank()
+                self.accept(",")
+                self.skip_blank()
         elif self.text[self.at] in "\"'":
             self.string()
         else:
@@ -133,10 +133,10 @@ class _Reader:
         quote = next(quote for quote in _STRINGS if self.text.startswith(quote, self.at))
         return self.match(_STRINGS[quote])
 
-    def blank(self) -> None:
+    def skip_blank(self) -> None:
         self.match(_BLANK)
 
-    def takes(self, sign: str) -> bool:
+    def accept(self, sign: str) -> bool:
         if self.text.startswith(sign, self.at):
             self.at += len(sign)
             return True

@@ -1,7 +1,7 @@
-"""How deep a TOML document goes, found out before it is parsed.
+"""How deep a TOML document is nested, checked before it is parsed.
 
-tomllib takes time and memory by the square of the number of parts in a dotted key, and calls itself for each bracket. A profile
-has a few of either, so a document with more is refused unread.
+tomllib takes time and memory quadratic in the number of parts of a dotted key, and recurses for each bracket. A profile
+has a few of either, so a document with more is refused without being parsed.
 """
 
 from __future__ import annotations

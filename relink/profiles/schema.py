@@ -1,4 +1,4 @@
-"""Data held against a JSON schema that is shipped beside it: the same file that editors read is what relink checks by.
+"""Check data against a JSON schema that is shipped with relink; editors complete keys by the same file.
 
 Of JSON Schema (draft 2020-12) it knows what the shipped schemas use, and refuses a schema that uses more.
 """

@@ -1,1 +1,1 @@
-"""Where libraries come from."""
+"""Where libraries come from: a prefix, the Nix store, the platform that a manylinux tag promises."""

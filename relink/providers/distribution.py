@@ -1,4 +1,4 @@
-"""Which Linux distribution the target is, by os-release(5): how its package manager is told to install something."""
+"""Which Linux distribution the target is, by os-release(5), and the command that installs a package of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nix store paths as providers: joins and profiles seen through to the store directories that hold the libraries.
+"""Nix store paths as providers: the links of joins and profiles are followed to the store directories of the libraries.
 
 The store's directory comes from $NIX_STORE_DIR or from Nix itself, nowhere from an assumption.
 Sources: Nix manual, "Store Path" (32 characters of Nix' base 32, a dash, a name), `nix-store --query`, `nix-store --add-root`.
@@ -27,11 +27,11 @@ __all__ = [
     "NIX_STORE",
     "add_roots",
     "closure_of",
+    "compiler_runtime_of",
     "loader_in",
     "open_closure",
     "open_place",
     "package_name",
-    "runtime_of",
     "store_directory",
     "store_path",
     "version_in_store_path",
@@ -51,11 +51,11 @@ _RUNTIME = "libstdc++.so.6"
 def store_directory() -> str | None:
     """Return the store's directory: $NIX_STORE_DIR, or what Nix says; None where neither knows."""
     given = os.environ.get("NIX_STORE_DIR")
-    return os.path.realpath(given) if given else _asked()
+    return os.path.realpath(given) if given else _store_directory_by_nix()
 
 
 @functools.cache
-def _asked() -> str | None:
+def _store_directory_by_nix() -> str | None:
     command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
@@ -89,7 +89,7 @@ def package_name(path: str) -> str:
 
 
 def open_place(path: str, target: Target) -> Provider:
-    """Open what ``--prefix`` names. Where its libraries lie in a store, their real store directories are what is told.
+    """Open what ``--prefix`` names. Where its libraries lie in a store, the provider names their real store directories.
 
     A symlinkJoin, a profile and ``/run/current-system/sw`` hold only links into the store. A C library in the store is left
     out, since it goes with the loader.
@@ -206,7 +206,7 @@ def open_closure(path: str, target: Target) -> tuple[Provider, ...]:
     return tuple(found)
 
 
-def runtime_of(providers: Sequence[Provider], target: Target) -> tuple[Provider, ...]:
+def compiler_runtime_of(providers: Sequence[Provider], target: Target) -> tuple[Provider, ...]:
     """Return the package of the compiler's run-time libraries that store libraries were built with, if no provider has it.
 
     A wheel needs libstdc++ itself, nixpkgs' loader has no default directory that has it, and on another system the host's may be
@@ -228,7 +228,7 @@ def _search_path(library: str) -> list[str]:
     try:
         with map_file(library) as buffer:
             return (read_image(buffer, library).search_path or "").split(":")
-    except OSError as error:  # what cannot be read serves nothing, and is told where it is needed
+    except OSError as error:  # it is reported where a wheel needs it
         raise_trouble(error)
         return []
     except ElfError:

@@ -1,4 +1,4 @@
-"""A ROCm prefix as a provider: the directories of one installation and the libraries in them."""
+"""A prefix as a provider: the directories of one installation and the libraries in them that the target can load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -203,10 +203,3 @@ def _inside(path: str, sysroot: str) -> str:
     if sysroot == "/" or posixpath.commonpath((path, sysroot)) != sysroot:
         return path
     return path[len(sysroot) :] or "/"
-
-
-def iter_soname_paths(providers: Sequence[Provider], soname: str) -> Iterator[tuple[Provider, str]]:
-    """Yield (provider, path) for every library of that file name, in the order of the providers."""
-    for provider in providers:
-        for path in provider.libraries.get(soname, ()):
-            yield provider, path

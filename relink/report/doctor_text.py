@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from relink.checks.machine import Diagnosis, PrefixHealth
 from relink.gpu import Capability
-from relink.gpu.wanted import listed
 from relink.report.lines import Line
 from relink.report.text import findings_text
+from relink.text import join_with_and
 
 __all__ = ["doctor_text"]
 
@@ -38,10 +38,10 @@ def _prefix(prefix: PrefixHealth) -> Iterator[Line]:
     yield Line.assemble((prefix.path, "bold"), f"  {release}")
     for name, value in _capability(prefix.runtime):
         yield Line(f"  {name}: {value}", style="magenta" if value == "unknown" else "")
-    for generation in prefix.generations:
-        names = ", ".join(dict.fromkeys(library.name for library in generation.libraries))
-        yield Line(f"  with {generation.hip or 'no HIP runtime'}: {names}")
-        yield Line(f"    all cover {listed(generation.together.targets) or 'nothing together'}")
+    for group in prefix.runtime_groups:
+        names = ", ".join(dict.fromkeys(library.name for library in group.libraries))
+        yield Line(f"  with {group.hip or 'no HIP runtime'}: {names}")
+        yield Line(f"    all cover {join_with_and(group.together.targets) or 'nothing together'}")
 
 
 def _capability(runtime: Capability) -> Iterator[tuple[str, str]]:

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from relink.gpu import FileCoverage, Level, LibraryCoverage, TargetId, table
+from relink.gpu import CoverageLevel, FileCoverage, LibraryCoverage, TargetId, table
 from relink.gpu.survey import Group, Item, Kernels, Survey
-from relink.gpu.wanted import Wanted, listed
+from relink.gpu.wanted import Wanted
 from relink.report.lines import Grid, Line, Part
+from relink.text import join_with_and
 
 __all__ = ["survey_lines", "survey_table", "survey_text"]
 
@@ -110,16 +111,16 @@ def _nothing(item: Item) -> str:
     return level.note or ("compiled on first use" if level.state == "jit" else "nothing for any GPU")
 
 
-def _by_state(levels: dict[str, Level]) -> str:
+def _by_state(levels: dict[str, CoverageLevel]) -> str:
     groups: dict[str, list[str]] = {}
     for name, level in levels.items():
         groups.setdefault(str(level), []).append(name)
     return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
 
 
-def _columns(found: Survey, gpus: Sequence[Wanted]) -> list[tuple[list[Item], dict[TargetId, Level]]]:
+def _columns(found: Survey, gpus: Sequence[Wanted]) -> list[tuple[list[Item], dict[TargetId, CoverageLevel]]]:
     """Return the columns; files that cover the same in the same way share one."""
-    columns: dict[tuple[str, ...], tuple[list[Item], dict[TargetId, Level]]] = {}
+    columns: dict[tuple[str, ...], tuple[list[Item], dict[TargetId, CoverageLevel]]] = {}
     for item in found.items:
         levels = {row: item.level(row) for row in _rows(found, gpus)}
         key = tuple(_cell(level)[0] for level in levels.values())
@@ -133,7 +134,7 @@ def _rows(found: Survey, gpus: Sequence[Wanted]) -> list[TargetId]:
     return list(rows)
 
 
-def _cell(level: Level) -> tuple[str, str]:
+def _cell(level: CoverageLevel) -> tuple[str, str]:
     """Return the sign of a level, and its colour."""
     sign = {"full": "yes", "conditional": "cond", "unknown": "?", "none": "-"}.get(level.state, level.state)
     if level.state == "partial":
@@ -142,7 +143,7 @@ def _cell(level: Level) -> tuple[str, str]:
 
 
 def _tables(
-    columns: Sequence[tuple[list[Item], dict[TargetId, Level]]],
+    columns: Sequence[tuple[list[Item], dict[TargetId, CoverageLevel]]],
     rows: Sequence[TargetId],
     gpus: Sequence[Wanted],
     width: int,
@@ -180,9 +181,9 @@ def _together(found: Survey) -> Iterator[str]:
         return
     for group in found.groups:
         together = group.together
-        text = listed(together.targets) or "no architecture"
+        text = join_with_and(together.targets) or "no architecture"
         if together.conditional:
-            text += f"; under a condition {listed(together.conditional)}"
+            text += f"; under a condition {join_with_and(together.conditional)}"
         yield f"{_name(group, len(found.groups))}: {text}"
 
 
@@ -202,7 +203,7 @@ def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Line]:
             word = "covered" if sure else "not restricted: no prebuilt code"
             having = [group for group in found.groups if not group.lacking(gpu.target)]
             if found.known and len(having) < len(found.groups):
-                word += f" with {listed([os.path.basename(group.name) for group in having])} only"
+                word += f" with {join_with_and([os.path.basename(group.name) for group in having])} only"
             lines.append(Line.assemble((f"{gpu}", "bold"), ": ", (word, "green")))
             continue
         lacking = {

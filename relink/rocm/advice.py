@@ -1,4 +1,4 @@
-"""What a person is told with a finding: where a missing library is to be had, and what the package's profile has to say."""
+"""Advice that goes with findings: which package has a missing library, and the hints of the wheel's profile."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def with_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Findin
     """Add to the remedies what the profile says about such findings."""
     for found in findings:
         texts = dict.fromkeys(hint.text for hint in profile.hints if hint.fits(found.code, found.subject))
-        told = "".join(f" {text} (profile {profile.name})" for text in texts)
-        yield replace(found, remedy=found.remedy + told) if told else found
+        addition = "".join(f" {text} (profile {profile.name})" for text in texts)
+        yield replace(found, remedy=found.remedy + addition) if addition else found

@@ -104,7 +104,7 @@ def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:
     """Return what the library with that soname is known to dlopen: soname → why.
 
     :param available: the library names that there are, which the globs of the table are matched with; a glob that matches
-        none stands for itself, so that its absence can be told.
+        none stands for itself, so that its absence can be reported.
     """
     found: dict[str, str] = {}
     stem = soname_stem(soname)

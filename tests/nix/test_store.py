@@ -17,10 +17,10 @@ from relink.loader.target import find_target
 from relink.provenance import STORE_MEMBER
 from relink.providers.nix_store import (
     closure_of,
+    compiler_runtime_of,
     open_closure,
     open_place,
     package_name,
-    runtime_of,
     store_directory,
     store_path,
 )
@@ -73,7 +73,7 @@ def test_the_store_is_asked_for(in_store: Nix, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "/nowhere")
     from relink.providers import nix_store  # noqa: PLC0415
 
-    nix_store._asked.cache_clear()
+    nix_store._store_directory_by_nix.cache_clear()
     assert store_directory() is None
     assert store_path(f"{item}/lib") is None
 
@@ -113,8 +113,8 @@ def test_libstdcxx_of_the_store_is_found_through_what_was_built_with_it(in_store
     clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
     target = find_target()
     places = open_place(clr, target), open_place(smi, target)
-    assert [found.directories for found in runtime_of(places, target)] == [(f"{gcc}/lib",)]
-    assert runtime_of((*places, open_place(gcc, target)), target) == ()
+    assert [found.directories for found in compiler_runtime_of(places, target)] == [(f"{gcc}/lib",)]
+    assert compiler_runtime_of((*places, open_place(gcc, target)), target) == ()
 
 
 def test_a_library_that_wants_a_newer_c_library(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ from relink.checks.gpu import (
     plan_gpus,
     reached_libraries,
     read_libraries,
-    runtime_of,
+    runtime_capability,
 )
 from relink.checks.gpu_findings import changed_code
 from relink.errors import UsageError
 from relink.findings.model import Finding
 from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_device_code
-from relink.gpu.wanted import Wanted, listed, wanted_gpus
+from relink.gpu.wanted import Wanted, wanted_gpus
 from relink.plans.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.profiles import Profile, Release, profile_for, read_profile
 from relink.providers.prefix import Provider
+from relink.text import join_with_and
 from tests.unit.gpu.build import ccob, entries_of, library, raw
 from tests.unit.gpu.test_device import node
 from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
@@ -402,8 +403,8 @@ def test_a_library_that_comes_by_dlopen_counts(provider: Provider) -> None:
 
 
 def test_the_runtime_is_the_one_that_the_wheel_needs(provider: Provider) -> None:
-    assert runtime_of([provider], "libamdhip64.so.6").hip == (6, 4)
-    assert runtime_of([provider], "libamdhip64.so.7").hip == (7, 2)
+    assert runtime_capability([provider], "libamdhip64.so.6").hip == (6, 4)
+    assert runtime_capability([provider], "libamdhip64.so.7").hip == (7, 2)
     files = [file_plan(MEMBER, closure_of(provider, "libamdhip64.so.7"), "libamdhip64.so.6")]
     assert plan_gpus(V3, files, [provider]).block["runtime"]["hip"] == "6.4"
 
@@ -457,7 +458,7 @@ def test_device_code_that_an_edit_changed() -> None:
 
 
 def test_lists_in_words() -> None:
-    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+    assert [join_with_and(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
         "",
         "a",
         "a and b",
