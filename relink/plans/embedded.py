@@ -67,13 +67,17 @@ def embedded(plan: Plan) -> Plan:
 
 
 def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
-    needed = tuple(
+    resolutions = tuple(
         replace(
-            entry,
-            resolved=entry.resolved and shown(entry.resolved),
-            found_by=entry.found_by and shown(entry.found_by),
-            evidence=tuple(shown(text) for text in entry.evidence),
+            found,
+            resolved=found.resolved and shown(found.resolved),
+            found_by=found.found_by and shown(found.found_by),
+            evidence=tuple(shown(text) for text in found.evidence),
         )
-        for entry in file.needed
+        for found in file.resolutions
     )
-    return replace(file, needed=needed, closure=tuple((soname, shown(path)) for soname, path in file.closure))
+    return replace(
+        file,
+        resolutions=resolutions,
+        closure=tuple((soname, shown(path)) for soname, path in file.closure),
+    )

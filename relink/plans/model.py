@@ -8,12 +8,21 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 
 from relink.bounded_json import parse_json
-from relink.elf.patchelf import ElfEdit
 from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
+from relink.plans.files import (
+    Action,
+    FilePlan,
+    FileRecord,
+    InterpreterChange,
+    NeededDecision,
+    Origin,
+    RpathChange,
+    Strategy,
+)
 
 __all__ = [
     "Action",
@@ -25,6 +34,7 @@ __all__ = [
     "Plan",
     "ProviderFacts",
     "RpathChange",
+    "Strategy",
     "TargetFacts",
     "WheelFacts",
     "from_json",
@@ -33,86 +43,7 @@ __all__ = [
     "typed",
 ]
 
-Action: TypeAlias = Literal["keep", "substitute", "drop", "add"]
-Origin: TypeAlias = Literal["wheel", "provider", "platform", "missing", "assumed"]
-Strategy: TypeAlias = Literal["nothing", "runpath", "rpath", "flatten"]
 PLAN_SCHEMA = "relink.plan/1"
-
-
-@dataclass(frozen=True, slots=True)
-class NeededDecision:
-    """What becomes of one NEEDED entry.
-
-    :ivar resolved: the path that serves it, as the loader will find it; members are shown as ``$WHEEL/…``.
-    :ivar found_by: the loader rule that finds it.
-    :ivar evidence: why the action is right, one sentence a fact.
-    """
-
-    soname: str
-    action: Action
-    soname_after: str | None
-    resolved: str | None
-    found_by: str | None
-    origin: Origin
-    evidence: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RpathChange:
-    """The search path before and after, as strings; `kind` is ``rpath``, ``runpath`` or None where there is no entry."""
-
-    before: str | None
-    after: str | None
-    kind_before: str | None
-    kind_after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class InterpreterChange:
-    """PT_INTERP before and after; None where the file is not a program."""
-
-    before: str | None
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class FilePlan:
-    """The decisions about one ELF member.
-
-    :ivar strategy: the least invasive one that makes it load, in the simulation.
-    :ivar closure: (soname, path) of everything that loading it maps, in load order.
-    """
-
-    path: str
-    strategy: Strategy
-    needed: tuple[NeededDecision, ...]
-    rpath: RpathChange
-    interpreter: InterpreterChange
-    closure: tuple[tuple[str, str], ...] = ()
-    served: bool = True
-
-    @property
-    def edit(self) -> ElfEdit:
-        """What patchelf is to do; false when there is nothing."""
-        rpath, interpreter = self.rpath, self.interpreter
-        changed = (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after)
-        return ElfEdit(
-            search_path=(rpath.after or "") if changed else None,
-            search_kind=rpath.kind_after if changed else None,
-            replace=tuple(
-                (entry.soname, entry.soname_after or "")
-                for entry in self.needed
-                if entry.action == "substitute"
-            ),
-            remove=tuple(entry.soname for entry in self.needed if entry.action == "drop"),
-            add=tuple(entry.soname for entry in self.needed if entry.action == "add"),
-            interpreter=interpreter.after if interpreter.after != interpreter.before else None,
-        )
-
-    @property
-    def changed(self) -> bool:
-        """Whether the member's bytes will change."""
-        return bool(self.edit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +173,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
+    if isinstance(value, FilePlan):
+        value = FileRecord.of(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
@@ -273,6 +206,12 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
     :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
     :raises UsageError: the data does not fit.
     """
+    if kind is FilePlan:
+        record = typed(FileRecord, value, where, strict=strict)
+        try:
+            return record.plan()
+        except ValueError as error:
+            raise UsageError(f"{where}.{error}") from error
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):

@@ -14,19 +14,11 @@ from relink.loader.closure import Closure, Edge
 from relink.loader.loading import RootRefusedError
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.plans.model import (
-    Action,
-    FilePlan,
-    InterpreterChange,
-    Load,
-    NeededDecision,
-    Origin,
-    RpathChange,
-)
+from relink.plans.files import FilePlan, Origin, Resolution, link_facts, necessary
+from relink.plans.model import Load
 from relink.resolve.proof import MemberDecision, Prover
 from relink.resolve.reasons import reasons
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library
-from relink.resolve.substitution import SubstitutionDecision
 from relink.text import join_truncated
 
 __all__ = ["Decisions", "decide"]
@@ -138,76 +130,51 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
 
 def _file_plan(context: ResolveContext, member: str, settled: MemberDecision, *, served: bool) -> FilePlan:
     outcome = settled.outcome
-    before = outcome.original
-    after = outcome.image if served else before
-    closure = outcome.closure
+    closure, shown = outcome.closure, context.layout.shown
     path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     edges = {edge.soname: edge for edge in closure.edges if edge.requester == root}
-    edit = outcome.edit if served else ElfEdit()
-    replaced = dict(edit.replace)
-    needed = [
-        _needed(context, outcome, edges.get(replaced.get(soname, soname)), soname, edit, settled.verdicts)
-        for soname in dict.fromkeys((*before.needed, *after.needed))
-        if soname in before.needed or soname not in replaced.values()
-    ]
-    scope = [closure.objects[index] for index in closure.scope]
+    before = link_facts(outcome.original)
+    edit = necessary(outcome.edit, before) if served else ElfEdit()
+    after = dict(edit.replace)
     return FilePlan(
         path=member,
         strategy=outcome.strategy if served else "nothing",
-        needed=tuple(needed),
-        rpath=RpathChange(before.search_path, after.search_path, before.search_kind, after.search_kind),
-        interpreter=InterpreterChange(before.interpreter, after.interpreter),
+        edit=edit,
+        before=before,
+        resolutions=tuple(
+            _resolution(context, settled, edit, soname, edges.get(after.get(soname, soname)))
+            for soname in (*before.needed, *edit.add)
+        ),
         closure=tuple(
-            (context.layout.shown(item.image.soname or item.name), context.layout.shown(item.path))
-            for item in scope
+            (shown(item.image.soname or item.name), shown(item.path))
+            for item in (closure.objects[index] for index in closure.scope)
         ),
         served=served,
     )
 
 
-def _needed(
-    context: ResolveContext,
-    outcome: Outcome,
-    edge: Edge | None,
-    soname: str,
-    edit: ElfEdit,
-    verdicts: Mapping[str, SubstitutionDecision],
-) -> NeededDecision:
-    resolved = found_by = None
-    if edge is not None and edge.target is not None:
-        resolved = context.layout.shown(outcome.closure.objects[edge.target].path)
-        found_by = context.layout.shown(str(edge.found_by))
+def _resolution(
+    context: ResolveContext, settled: MemberDecision, edit: ElfEdit, soname: str, edge: Edge | None
+) -> Resolution:
+    """Say what serves one NEEDED of the file's own, and why the edit keeps, replaces, drops or adds it."""
+    outcome, shown = settled.outcome, context.layout.shown
+    path = None if edge is None or edge.target is None else outcome.closure.objects[edge.target].path
+    found_by = None if edge is None or path is None else shown(str(edge.found_by))
     evidence: tuple[str, ...] = ()
-    action: Action = "keep"
-    after: str | None = soname
-    replaced = dict(edit.replace)
-    if soname in replaced:
-        action, after, evidence = "substitute", replaced[soname], verdicts[soname].evidence
-    elif soname in edit.remove:
-        action, after, evidence = "drop", None, verdicts[soname].evidence
-    elif soname not in outcome.original.needed:
-        action = "add"
-        who = [name for name, wanted in _requesters(context, outcome) if wanted == soname]
+    if soname in dict(edit.replace) or soname in edit.remove:
+        evidence = settled.verdicts[soname].evidence
+    elif soname in edit.add:
+        who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
         if who:
-            evidence = (
-                f"needed by {join_truncated(list(dict.fromkeys(who)))}, which cannot find it by itself",
-            )
+            evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
         else:
             evidence = ("preloaded, since a library in the closure dlopens it",)
-    elif found_by == "already loaded" and edge is not None and edge.target is not None:
-        path = outcome.closure.objects[edge.target].path
-        if any(context.layout.path_of(name) == path for name in context.profile.preload):
-            evidence = (f"profile {context.profile.name}: the package loads it before",)
-    return NeededDecision(
-        soname=soname,
-        action=action,
-        soname_after=after,
-        resolved=resolved,
-        found_by=found_by,
-        origin=_origin(context, outcome, edge, soname),
-        evidence=evidence,
-    )
+    elif found_by == "already loaded" and path in [
+        context.layout.path_of(name) for name in context.profile.preload
+    ]:
+        evidence = (f"profile {context.profile.name}: the package loads it before",)
+    return Resolution(path and shown(path), found_by, _origin(context, outcome, edge, soname), evidence)
 
 
 def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 
 from relink.findings.model import RULES, Finding
 from relink.plans.model import (
-    FilePlan,
     InterpreterChange,
     Load,
     NeededDecision,
@@ -17,6 +16,7 @@ from relink.plans.model import (
     WheelFacts,
 )
 from relink.report.model import OutputFacts, Report
+from tests.support.plans import recorded
 
 __all__ = ["Element", "Page", "isa_block", "sample_report"]
 
@@ -188,7 +188,7 @@ def sample_report(text: Callable[[str], str] = str, *, output: bool = False, gon
         )
 
     before = ":".join(["$ORIGIN", *(text(f"/opt/rocm/{number}") for number in range(gone - 1)), ""])
-    file = FilePlan(
+    file = recorded(
         root.removeprefix("$WHEEL/") if root.startswith("$WHEEL/") else root,
         "flatten",
         (
@@ -209,8 +209,8 @@ def sample_report(text: Callable[[str], str] = str, *, output: bool = False, gon
     same = InterpreterChange(None, None)
     files = (
         file,
-        FilePlan(own.removeprefix("$WHEEL/"), "nothing", (), plain, same),
-        FilePlan(
+        recorded(own.removeprefix("$WHEEL/"), "nothing", (), plain, same),
+        recorded(
             text("pkg/variant.so"),
             "nothing",
             (need(lost, None, origin="missing"),),

@@ -28,6 +28,7 @@ from relink.wheel.changes import Addition, Changes, Replacement
 from relink.wheel.naming import parse_wheel_name
 from relink.wheel.writer import write_wheel
 from tests.support.command import Run
+from tests.support.plans import planned_as
 from tests.support.works import Works
 
 INFO = "demo-1.0+rocm7.2.4.dist-info"
@@ -76,7 +77,7 @@ def attacked(pair: tuple[Path, Path], directory: Path) -> Path:
         if file.path == "demo/a.so":
             after = f"{EVIL}:{file.rpath.after}"
             rpath = RpathChange(file.rpath.before, after, file.rpath.kind_before, file.rpath.kind_after)
-            files.append(replace(file, rpath=rpath))
+            files.append(planned_as(file, rpath=rpath))
         else:
             files.append(file)
     return written(pair[0], replace(plan, files=tuple(files)), directory)

@@ -26,6 +26,7 @@ from relink.plans.model import FilePlan, InterpreterChange, NeededDecision, Rpat
 from relink.profiles import Profile, Release, profile_for, read_profile
 from relink.providers.prefix import Provider
 from relink.text import join_with_and
+from tests.support.plans import recorded
 from tests.unit.gpu.build import ccob, entries_of, library, raw
 from tests.unit.gpu.test_device import node
 from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
@@ -332,7 +333,7 @@ def needed(soname: str) -> NeededDecision:
 
 
 def file_plan(path: str, closure: Sequence[tuple[str, str]], *sonames: str, served: bool = True) -> FilePlan:
-    return FilePlan(
+    return recorded(
         path,
         "nothing",
         tuple(needed(name) for name in sonames),

@@ -17,7 +17,6 @@ from relink.library import relink
 from relink.options import Options
 from relink.plans.embedded import ANY_PYTHON, embedded
 from relink.plans.model import (
-    FilePlan,
     InterpreterChange,
     Load,
     NeededDecision,
@@ -30,6 +29,7 @@ from relink.plans.model import (
     to_json,
 )
 from relink.queries import verify_wheel
+from tests.support.plans import recorded
 from tests.support.works import OUTPUT, Works
 
 PYTHON = "/home/me/py/bin/python3.12"
@@ -41,7 +41,7 @@ def plan_with(*providers: str, python: str | None = PYTHON, library: str = LIBRA
     needed = NeededDecision(
         "libpython3.12.so.1.0", "keep", "libpython3.12.so.1.0", library, f"in {library}", "platform"
     )
-    file = FilePlan(
+    file = recorded(
         "a.so",
         "runpath",
         (needed,),

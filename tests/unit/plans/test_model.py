@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from relink.elf.patchelf import ElfEdit
 from relink.errors import UsageError
 from relink.findings.model import Finding, Level
+from relink.plans.files import FileRecord, LinkFacts, necessary
 from relink.plans.model import (
     Action,
     FilePlan,
@@ -29,13 +31,22 @@ from relink.plans.model import (
     to_json,
 )
 from tests.support.amount import amount
+from tests.support.plans import planned_as, recorded
 
 # Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
 TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
 
 
+NEEDED = st.builds(NeededDecision).filter(lambda entry: entry.action != "substitute" or entry.soname_after)
+RECORDS = st.builds(
+    FileRecord,
+    needed=st.lists(NEEDED, max_size=4, unique_by=lambda entry: entry.soname).map(tuple),
+)
+PLANS = st.builds(Plan, files=st.lists(RECORDS.map(FileRecord.plan), max_size=3).map(tuple))
+
+
 @settings(max_examples=amount(80), deadline=None)
-@given(st.builds(Plan))
+@given(PLANS)
 def test_a_plan_survives_json(plan: Plan) -> None:
     as_data = to_json(plan)
     assert from_json(as_data) == plan
@@ -57,7 +68,7 @@ def needed(soname: str, action: Action = "keep", after: str | None = "same") -> 
 
 NOTHING = RpathChange("/r", "/r", "rpath", "rpath")
 LIBRARY = InterpreterChange(None, None)
-FILE = FilePlan("a.so", "nothing", (needed("liba.so"),), NOTHING, LIBRARY, (("liba.so", "/p/liba.so"),))
+FILE = recorded("a.so", "nothing", (needed("liba.so"),), NOTHING, LIBRARY, (("liba.so", "/p/liba.so"),))
 PLAN = Plan(
     WheelFacts("x.whl", "00", "x", "1", ("py3-none-any",)),
     "x.whl",
@@ -75,17 +86,17 @@ PLAN = Plan(
     ("file", "edit"),
     [
         (FILE, ElfEdit()),
-        (replace(FILE, rpath=RpathChange("/r", "/n", "rpath", "runpath")), ElfEdit("/n", "runpath")),
-        (replace(FILE, rpath=RpathChange("/r", "/r", "rpath", "runpath")), ElfEdit("/r", "runpath")),
-        (replace(FILE, rpath=RpathChange("/r", "/n", "rpath", "rpath")), ElfEdit("/n", "rpath")),
-        (replace(FILE, rpath=RpathChange(None, "/n", None, "rpath")), ElfEdit("/n", "rpath")),
-        (replace(FILE, rpath=RpathChange("/r", None, "rpath", None)), ElfEdit("", None)),
-        (replace(FILE, rpath=RpathChange("", None, "runpath", None)), ElfEdit("", None)),
-        (replace(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
-        (replace(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
-        (replace(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
+        (planned_as(FILE, rpath=RpathChange("/r", "/n", "rpath", "runpath")), ElfEdit("/n", "runpath")),
+        (planned_as(FILE, rpath=RpathChange("/r", "/r", "rpath", "runpath")), ElfEdit("/r", "runpath")),
+        (planned_as(FILE, rpath=RpathChange("/r", "/n", "rpath", "rpath")), ElfEdit("/n", "rpath")),
+        (planned_as(FILE, rpath=RpathChange(None, "/n", None, "rpath")), ElfEdit("/n", "rpath")),
+        (planned_as(FILE, rpath=RpathChange("/r", None, "rpath", None)), ElfEdit("", None)),
+        (planned_as(FILE, rpath=RpathChange("", None, "runpath", None)), ElfEdit("", None)),
+        (planned_as(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
+        (planned_as(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
+        (planned_as(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
         (
-            replace(
+            planned_as(
                 FILE,
                 needed=(
                     needed("libk.so"),
@@ -196,3 +207,41 @@ def test_reading_leaves_the_data_as_it_is() -> None:
 
 def test_every_action_is_one_that_an_edit_knows() -> None:
     assert set(get_args(Action)) == {"keep", "substitute", "drop", "add"}
+
+
+@pytest.mark.parametrize(
+    ("needed", "message"),
+    [
+        ((needed("liba.so"), needed("liba.so", "add")), "plan.files[0].needed: liba.so is listed twice"),
+        ((needed("liba.so", "substitute", None),), "plan.files[0].needed: liba.so is replaced by nothing"),
+    ],
+)
+def test_a_record_that_no_edit_can_give(needed: tuple[NeededDecision, ...], message: str) -> None:
+    data = to_json(PLAN)
+    data["files"][0]["needed"] = plain(needed)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        from_json(data)
+
+
+def test_what_an_edit_says_of_each_needed() -> None:
+    """The order is the file's own, additions last; what the edit says of sonames that are not there is left out."""
+    before = LinkFacts(("liba.so", "libold.so.1", "libgone.so"), "/r", "rpath", "/a")
+    edit = ElfEdit(
+        "",
+        None,
+        (("libx.so", "liby.so"), ("libold.so.1", "libold.so.2")),
+        ("libgone.so",),
+        ("libnew.so", "liba.so"),
+    )
+    exact = necessary(edit, before)
+    assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))
+    file = replace(FILE, edit=exact, before=before, resolutions=FILE.resolutions * 4)
+    assert [(one.soname, one.action, one.soname_after) for one in file.needed] == [
+        ("liba.so", "keep", "liba.so"),
+        ("libold.so.1", "substitute", "libold.so.2"),
+        ("libgone.so", "drop", None),
+        ("libnew.so", "add", "libnew.so"),
+    ]
+    assert file.rpath == RpathChange("/r", None, "rpath", None)
+    assert file.interpreter == InterpreterChange("/a", "/a")
+    assert from_json(to_json(replace(PLAN, files=(file,)))).files == (file,)

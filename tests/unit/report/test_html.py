@@ -23,6 +23,7 @@ from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, joined, shown, tag
 from relink.report.model import from_json, to_json
 from tests.support.amount import amount
+from tests.support.plans import planned_as
 from tests.support.reports import Element, Page, isa_block, sample_report
 
 PAGE = html_page(sample_report())
@@ -178,7 +179,7 @@ def test_many_entries_that_go_are_told_apart() -> None:
 
 def test_a_search_path_that_stays() -> None:
     report = sample_report()
-    file = replace(report.files[1], rpath=RpathChange("$ORIGIN", "$ORIGIN", "runpath", "runpath"))
+    file = planned_as(report.files[1], rpath=RpathChange("$ORIGIN", "$ORIGIN", "runpath", "runpath"))
     root = Page(html_page(replace(report, files=(file,)))).root
     assert "Search path: RUNPATH of 1 entry, unchanged" in root.text
 

@@ -18,7 +18,6 @@ from rich.text import Text
 from relink.findings.model import Finding, finding
 from relink.loader.dryrun import LoaderMap
 from relink.plans.model import (
-    FilePlan,
     InterpreterChange,
     NeededDecision,
     Plan,
@@ -32,6 +31,7 @@ from relink.report.inspection import ElfFacts, Inspection
 from relink.report.lines import Grid, Line, Part, branch, show
 from relink.report.model import OutputFacts, Report, report_of, to_json
 from relink.report.sbom import bill_of_materials
+from tests.support.plans import planned_as, recorded
 
 SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
 WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))
@@ -44,7 +44,7 @@ def needed(
     return NeededDecision(soname, action, after or soname, f"/p/{soname}", "RUNPATH /p", origin, ("because",))
 
 
-FILE = FilePlan(
+FILE = recorded(
     "demo/a.so",
     "flatten",
     (
@@ -63,7 +63,7 @@ FILE = FilePlan(
         ("prog", "$PREFIX/bin/prog"),
     ),
 )
-SAME = FilePlan(
+SAME = recorded(
     "demo/b.so", "nothing", (), RpathChange(None, None, None, None), InterpreterChange(None, None)
 )
 PLAN = Plan(
@@ -186,7 +186,7 @@ def test_more_is_told_on_request() -> None:
 
 def test_a_path_of_80_entries_is_shortened() -> None:
     long = ":".join(f"$ORIGIN/{number}" for number in range(80))
-    changed = replace(
+    changed = planned_as(
         FILE, needed=(), rpath=RpathChange(long, None, "runpath", None), interpreter=SAME.interpreter
     )
     told = lines(text.plan_text(replace(report(), files=(changed,)), verbose=False))
