@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from relink.errors import (
         ElfError,
+        MachineError,
         PatchelfError,
         ProviderError,
         RelinkError,
+        SandboxError,
         TargetError,
         UsageError,
         WheelError,
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ElfError",
+    "MachineError",
     "Options",
     "PatchelfError",
     "Plan",
     "ProviderError",
     "RelinkError",
     "Report",
+    "SandboxError",
     "TargetError",
     "UsageError",
     "WheelError",
