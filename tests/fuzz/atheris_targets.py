@@ -1,0 +1,118 @@
+"""Coverage-guided fuzzing of the pure parsers by atheris (libFuzzer), which :mod:`tests.fuzz.atheris_run` runs.
+
+A parser may raise what it says that it raises; anything else is a find, which libFuzzer writes into ``crash-…``. What is run
+first is the small corpus in ``corpus/TARGET``, which ``python -m tests.fuzz.atheris_corpus`` makes of the tests' generators.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from relink.elf.dynamic import Memory, Strings
+from relink.elf.image import read_image
+from relink.elf.sections import read_sections
+from relink.elf.symbols import read_symbols
+from relink.errors import RelinkError
+from relink.gpu import BufferSource
+from relink.gpu.bundle import Budget, parse_bundle
+from relink.gpu.kpack import parse_archive, parse_reference
+from relink.gpu.msgpack import MsgpackError, unpack
+from relink.wheel.deflate.blocks import Blocks
+from relink.wheel.deflate.inflate import WINDOW, inflate_rest
+from relink.wheel.directory import read_directory
+from relink.wheel.limits import Limits
+
+__all__ = ["TARGETS", "attempt"]
+
+_LARGEST: Final = 1 << 20  # bytes that a stream may inflate to
+
+
+def directory(data: bytes) -> None:
+    """Members of an archive lie inside of it, and apart from each other."""
+    members, issues = read_directory(lambda at, size: data[at : at + size], len(data), Limits())
+    if not issues:
+        places = sorted(
+            (item.data_offset, item.data_offset + item.compressed_size) for item in members.values()
+        )
+        assert all(0 <= first <= last <= len(data) for first, last in places)
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(places))
+
+
+def dynamic(data: bytes) -> None:
+    """The readers of headers, the dynamic array and its strings end."""
+    with memoryview(data) as view:
+        memory = Memory(view)
+        memory.read_header()
+        Strings(memory)
+    read_image(data, "x")
+    read_sections(data, "x")
+
+
+def symbols(data: bytes) -> None:
+    """What is imported and exported has a name."""
+    table = read_symbols(data)
+    assert all(isinstance(item.name, str) for item in table.imports)
+
+
+def bundle(data: bytes) -> None:
+    """No entry that can be used lies outside of its bundle."""
+    budget = Budget(inflated=_LARGEST)
+    found = parse_bundle(BufferSource(data), 0, len(data), budget)
+    assert len(budget.problems) <= 100
+    assert found is not None or budget.problems
+
+
+def kpack(data: bytes) -> None:
+    """A damaged archive has problems, and no more than a hundred."""
+    assert len(parse_archive(BufferSource(data), "x").problems) <= 100
+    parse_reference(data)
+
+
+def msgpack(data: bytes) -> None:
+    """What is read ends inside of the data."""
+    with suppress(MsgpackError):
+        assert unpack(data)[1] <= len(data)
+
+
+def deflate(data: bytes) -> None:
+    """A block that is found in a stream that zlib reads inflates to the content that follows there."""
+    inflater = zlib.decompressobj(-15)
+    try:
+        content = inflater.decompress(data, _LARGEST)
+    except zlib.error:
+        return
+    if not inflater.eof:
+        return
+    length = len(data) - len(inflater.unused_data)
+
+    def read(at: int, size: int) -> bytes:
+        return data[at : min(at + size, length)]
+
+    for place in {0, len(content) // 3, len(content) // 2}:
+        found = Blocks(read, length, memoryview(content)).after(place)
+        if found is not None and found[1] < len(content):
+            bit, start = found
+            assert place <= start
+            window = content[max(0, start - WINDOW) : start]
+            assert b"".join(inflate_rest(read, bit, length, window)) == content[start:]
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "directory": directory,
+    "dynamic": dynamic,
+    "symbols": symbols,
+    "bundle": bundle,
+    "kpack": kpack,
+    "msgpack": msgpack,
+    "deflate": deflate,
+}
+
+
+def attempt(target: str, data: bytes) -> None:
+    """Try one input: a RelinkError is a proper answer."""
+    with suppress(RelinkError):
+        TARGETS[target](data)
