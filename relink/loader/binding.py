@@ -1,7 +1,7 @@
 """Which import binds to which object: every symbol of a closure looked up as ld.so looks it up.
 
-Scopes and the walk through them: :mod:`relink.loader.scopes`. Only what a relocation names is looked up (elf/dl-reloc.c), and
-all of it at once, as with LD_BIND_NOW; a lazily bound function may be missing until it is called.
+Scopes and the look-up in them: :mod:`relink.loader.scopes`. Only what a relocation names is looked up (elf/dl-reloc.c), and
+all of it at once, as with LD_BIND_NOW; with lazy binding a function may be missing until it is called.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _CPYTHON = "Py_GetVersion"  # every CPython exports it
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """An import that nothing satisfies.
+    """A strong import that nothing satisfies.
 
     :ivar requester: index of the object with the import, in the closure's `objects`; `path` is its path.
-    :ivar file: the soname that the version record blames, which is where the linker saw the symbol; None without a version.
+    :ivar file: the soname in the version record, which is where the linker found the symbol; None without a version.
     :ivar reason: ``undefined``: nothing in scope exports it in that version. ``aborts``: the library that the
         record names has the name but no version tables at all, and ld.so stops at an assertion.
     """
@@ -62,14 +62,14 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A strong import that the object's own libraries do not satisfy, and something outside does.
+    """A strong import that the libraries of the object's root do not satisfy, with what else satisfies it.
 
     :ivar kind: ``interpreter``: the program (or its libpython) that loads it; ``process``: a library that this program has
-        loaded; ``preload``: what was loaded before it into the global scope; ``extra``: one of `extra_exports`;
+        loaded; ``preload``: a library that was loaded before into the global scope; ``extra``: one of `extra_exports`;
         ``assumed interpreter``: any Python that imports it; ``assumed``: the user says so.
     :ivar by: what supplies it: a path, the key of `extra_exports`, or the glob.
-    :ivar target: index of the supplying object where it is in the closure; None where ld.so, loading this closure alone,
-        would say that it is undefined.
+    :ivar target: index of the supplying object where it is in the closure; None where ld.so, loading this closure own_scope,
+        would report it as undefined.
     """
 
     requester: int
@@ -83,7 +83,7 @@ class Explained:
 
     @property
     def assumed(self) -> bool:
-        """Whether nothing but somebody's word stands behind it."""
+        """Whether no file was found that exports it: it rests on an option of the user, or on the import by a Python."""
         return self.kind in ("assumed interpreter", "assumed")
 
 
@@ -92,10 +92,10 @@ class Bindings:
     """Where the imports of a closure lead.
 
     :ivar unbound: strong imports that nothing satisfies; errors.
-    :ivar explained: those that something outside of the object's own libraries satisfies, or is trusted to.
-    :ivar weak_unbound: how many weak imports stay open, which is no error.
+    :ivar explained: those that something outside of the object's own libraries satisfies, or is assumed to satisfy.
+    :ivar weak_unbound: how many weak imports nothing satisfies; that is no error.
     :ivar bound: (object index, name, version) → index of the object that it binds to; every import that binds.
-    :ivar interposed: the same for an object's *own* definitions that relocations name, where another object comes first.
+    :ivar interposed: the same for an object's *own* definitions that its relocations name, where another object interposes them.
     """
 
     unbound: tuple[Unbound, ...]
@@ -107,7 +107,7 @@ class Bindings:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An import (or own definition) of `requester` that binds to another file than before; None where to nothing."""
+    """An import (or own definition) of `requester` that binds to another file than before; None for nothing."""
 
     requester: str
     name: str
@@ -127,9 +127,9 @@ def bind(
     """Look up every import of every object in the closure's scope, or of those that `only` names.
 
     The program and its libraries, preloads, and all roots before the last are the global scope. Where nothing in the process
-    is a Python, unversioned ``Py…`` and ``_Py…`` are taken to come from the one that will import the object.
+    is a Python, unversioned ``Py…`` and ``_Py…`` are assumed to come from the one that will import the object.
 
-    :param assume: globs (``--assume-symbols``) of names, or of ``name@VERSION``, that the user vouches for.
+    :param assume: globs (``--assume-symbols``) of names, or of ``name@VERSION``, that the user promises to supply.
     :param extra_exports: names that something outside of the closure supplies, by what it is: the interpreter's
         (:func:`interpreter_exports`), members that the package preloads.
     """
@@ -139,33 +139,35 @@ def bind(
     weak = 0
     bound: dict[Symbol, int] = {}
     interposed: dict[Symbol, int] = {}
-    for index, scope, alone in process.scopes():
+    for index, scope, own_scope in process.scopes():
         if only is not None and index not in only:
             continue
         table, path, own = process.table(index), closure.objects[index].path, process.own[index]
         exact = table.exact
         find = scope.find
-        settled = process.settled(index)
-        walked = [*settled.walked]
-        for owner, places in settled.imports:
-            there = scope.index(owner)
-            if there is None or there not in own:
-                walked += places
+        direct = process.direct_bindings(index)
+        searched = [*direct.searched]
+        for owner, places in direct.imports:
+            supplier = scope.index(owner)
+            # Not in scope: the search says why. Outside of its own libraries: it needs an explanation, below.
+            if supplier is None or supplier not in own:
+                searched += places
             else:
                 imports = (table.imports[place] for place in places)
-                bound.update({(index, item.name, item.version): there for item in imports})
-        for item in (table.imports[place] for place in sorted(walked)):
+                bound.update({(index, item.name, item.version): supplier for item in imports})
+        for item in (table.imports[place] for place in sorted(searched)):
             name, version, file = item.name, item.version, item.file
             found, reason = find(name, version, file, exact=bool(exact) and item.index in exact)
             if found is not None:
                 bound[index, name, version] = found
                 if found not in own and item.binding != "weak":
-                    explained += _from_outside(process, alone, index, item, found)
+                    explained += _from_outside(process, own_scope, index, item, found)
             elif item.binding == "weak" and reason == "undefined":
                 weak += 1
             else:
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
+            # A copy relocation takes the variable's value from any object but the program (ELF_RTYPE_CLASS_COPY).
             others = process.scope([other for other, _ in scope.order[1:]], {})
             for item in table.copies:
                 found, reason = others.find(item.name, item.version, item.file)
@@ -173,19 +175,21 @@ def bind(
                     bound[index, item.name, item.version] = found
                 elif item.binding != "weak" or reason != "undefined":
                     open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
-        for name, version in settled.references if scope.index(table) == index else table.references:
+        # direct.references is without the names that this table alone defines: right for the first object with the table.
+        for name, version in direct.references if scope.index(table) == index else table.references:
             found, reason = find(name, version, None)
             if found == index:
                 continue
             own_ones = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
-            if found is None:  # not even its own can be found: it has no value, or the hash table lacks it
+            if found is None:  # not even its own is found: it has no value, or is not in the hash table
                 if all(export.binding != "weak" for export in own_ones):
                     open_imports.append(Unbound(index, path, name, version, None, reason))
+            # ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).
             elif all(export.visibility != "protected" for export in own_ones if export.version == version):
                 interposed[index, name, version] = found
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda item: item.requester)
-    supply = _Supply(process, assume, extra_exports or {})
+    supply = _OutsideSupply(process, assume, extra_exports or {})
     for lost in open_imports:
         why = supply.of(lost)
         if why is None:
@@ -204,10 +208,10 @@ def bind(
 
 
 def _from_outside(
-    process: Process, alone: Scope, index: int, item: Import, found: int
+    process: Process, own_scope: Scope, index: int, item: Import, found: int
 ) -> Iterator[Explained]:
-    """Explain an import that binds outside of what its root brings, unless it would bind there, too."""
-    if alone.find(item.name, item.version, item.file)[0] is not None:
+    """Yield an import that binds to an object outside of its root's, unless its root's objects would satisfy it, too."""
+    if own_scope.find(item.name, item.version, item.file)[0] is not None:
         return
     objects = process.closure.objects
     supplier = objects[found]
@@ -220,8 +224,12 @@ def _from_outside(
 
 
 @dataclass(slots=True)
-class _Supply:
-    """What explains an import that nothing in the closure satisfies."""
+class _OutsideSupply:
+    """Finds what satisfies an import that nothing in the closure does.
+
+    :ivar assume: globs of names; `extra`: names by what supplies them; both as for :func:`bind`.
+    :ivar python: something in the process is a Python, so no other one will import the objects.
+    """
 
     process: Process
     assume: Sequence[str]
@@ -234,15 +242,15 @@ class _Supply:
             _CPYTHON in names for names in self.extra.values()
         )
 
-    def of(self, lost: Unbound) -> tuple[Kind, str] | None:
+    def of(self, item: Unbound) -> tuple[Kind, str] | None:
         for supplier, exports in self.extra.items():
-            if lost.name in exports:
+            if item.name in exports:
                 return "extra", supplier
-        full = f"{lost.name}@{lost.version}"
+        full = f"{item.name}@{item.version}"
         for pattern in self.assume:
-            if fnmatch.fnmatchcase(lost.name, pattern) or fnmatch.fnmatchcase(full, pattern):
+            if fnmatch.fnmatchcase(item.name, pattern) or fnmatch.fnmatchcase(full, pattern):
                 return "assumed", pattern
-        if not self.python and lost.version is None and lost.name.startswith(("Py", "_Py")):
+        if not self.python and item.version is None and item.name.startswith(("Py", "_Py")):
             return "assumed interpreter", "the interpreter that imports it"
         return None
 
@@ -262,7 +270,7 @@ def interpreter_exports(environment: Environment, tables: Tables) -> dict[str, f
 def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings]) -> list[Difference]:
     """Return the symbols of objects that both closures have and that bind to another file in the second than in the first.
 
-    Files are compared, not paths. What both leave open is no difference.
+    Files are compared, not paths. What nothing satisfies in either is no difference.
     """
     (closure_before, bindings_before), (closure_after, bindings_after) = before, after
     files_before = [file_of(item) for item in closure_before.objects]

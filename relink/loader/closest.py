@@ -7,7 +7,7 @@ import difflib
 
 from relink.loader.binding import Unbound
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables, names, needed_by
+from relink.loader.tables import Tables, needed_by, objects_by_name
 
 __all__ = ["Closest"]
 
@@ -23,7 +23,7 @@ class Closest:
     def __init__(self, closure: Closure, tables: Tables) -> None:
         self._objects = closure.objects
         self._tables = tables
-        self._answering = names(closure)
+        self._by_name = objects_by_name(closure)
         self._needed = needed_by(closure)
         self._alphabets: dict[int, list[str]] = {}
 
@@ -53,7 +53,7 @@ class Closest:
         return tuple(dict.fromkeys(same))[:_MAX_CLOSEST]
 
     def _like(self, lost: Unbound) -> tuple[str, ...]:
-        blamed = self._answering.get(lost.file, ()) if lost.file is not None else ()
+        blamed = self._by_name.get(lost.file, ()) if lost.file is not None else ()
         near: list[tuple[float, str, int]] = []
         matcher = difflib.SequenceMatcher(None, "", lost.name[:_MAX_COMPARED])
         for index in blamed or self._needed.get(lost.requester, ()):

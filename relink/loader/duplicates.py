@@ -1,7 +1,7 @@
-"""What is in one process twice: symbols that two libraries export, and libraries of one name in two versions.
+"""Duplicates in one process: symbols that two libraries export, and libraries of one name in two versions.
 
-ld.so takes the first definition in the scope for everybody (elf/dl-lookup.c), also for the library that brings the second: two
-libraries that export the same name are mixed, unless version nodes or DT_SYMBOLIC keep them apart.
+The first definition in the scope interposes all others (elf/dl-lookup.c), also for the library that has the second: two libraries
+that export the same name are mixed, unless version nodes or DT_SYMBOLIC keep them apart.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.
 class SharedSymbols:
     """Two objects of one process that export the same strong, default-visible symbols in the same version.
 
-    :ivar first: path of the object that everything binds to; `second` of the one that comes later in the scope.
+    :ivar first: path of the object that interposes; `second`: of the one later in the scope.
     :ivar count: how many symbols; `examples` are three of them.
-    :ivar mixed: how many of them something looks up that belongs with the second one, and gets from the first: the second's own
-        references, and imports of objects that need the second and not the first. 0: it is harmless so far.
+    :ivar mixed: how many of them bind to the first although what looks them up belongs to the second: references of the
+        second itself, and imports of objects that need the second and not the first. 0: no harm is known.
     """
 
     first: str
@@ -86,7 +86,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
             item = closure.objects[index]
             if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
                 places.setdefault(id(tables.of(item)), (place, index))
-        for name, owners in tables.defined_twice():
+        for name, owners in tables.shared_names():
             if name in _COMMON:
                 continue
             both = sorted(
@@ -110,7 +110,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
 
 
 def _scopes(closure: Closure, needed: dict[int, list[int]]) -> list[Collection[int]]:
-    """Return what is looked through in one go: what is there from the start, then with each root what it brings."""
+    """Return the scopes: that of the start, then with each root the objects that it needs."""
     preloads = [index for index in closure.roots if closure.objects[index].found_by.rule == "preload"]
     lists: list[Collection[int]] = [breadth_first(needed, [0, *preloads])]
     for root in closure.roots:
@@ -118,8 +118,8 @@ def _scopes(closure: Closure, needed: dict[int, list[int]]) -> list[Collection[i
             lists.append(dict.fromkeys([*lists[-1], *breadth_first(needed, [root])]))
     # What is dlopened with RTLD_LOCAL does not see the last root's list, which is local as well.
     base = lists[-2] if len(lists) > 1 else lists[-1]
-    mine = [dict.fromkeys([*base, *breadth_first(needed, [target])]) for target in _dlopened(closure)]
-    return [lists[-1], *mine]  # each of the lists holds the one before it
+    own = [dict.fromkeys([*base, *breadth_first(needed, [target])]) for target in _dlopened(closure)]
+    return [lists[-1], *own]  # each list begins with the one before it
 
 
 def _dlopened(closure: Closure) -> list[int]:
@@ -195,12 +195,12 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
 def _chain(
     closure: Closure, needed: dict[int, list[int]], roots: Sequence[int], index: int
 ) -> tuple[str, ...]:
-    """Return the shortest way from a root to an object."""
+    """Return the paths of the shortest chain of NEEDED (or dlopen) from a root to an object."""
     for root in roots:
-        led = breadth_first(needed, [root])
-        if index in led:
-            way = [index]
-            while (before := led[way[-1]]) is not None:
-                way.append(before)
-            return tuple(closure.objects[step].path for step in reversed(way))
+        needed_first = breadth_first(needed, [root])
+        if index in needed_first:
+            chain = [index]
+            while (before := needed_first[chain[-1]]) is not None:
+                chain.append(before)
+            return tuple(closure.objects[step].path for step in reversed(chain))
     return (closure.objects[index].path,)

@@ -169,10 +169,10 @@ def _wrong_entries(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]
     for tag, (name, table, size) in _COUNTS.items():
         if tag not in entries:
             continue
-        room = memory.room(entries.get(table, 0))
+        available = memory.available(entries.get(table, 0))
         if table in _TABLES:
-            room = entries.get(_TABLES[table][1], 0)
-        if entries[tag] * size > room:
+            available = entries.get(_TABLES[table][1], 0)
+        if entries[tag] * size > available:
             yield Refusal(name, f"{entries[tag]} entries are more than the table has room for")
     if entries.get(_DT_SYMENT, 24) != 24:
         yield Refusal("DT_SYMENT", f"is {entries[_DT_SYMENT]}, not 24")

@@ -1,7 +1,8 @@
 """Where the relocations of one object make the loader write (see :mod:`relink.loader.scan`).
 
 The widths are those of elf_machine_rela in glibc's sysdeps/x86_64/dl-machine.h and sysdeps/aarch64/dl-machine.h. A table of a
-million relocations is gone through by columns: one sort for each part of it, and a search for the ends of the segments.
+million relocations is checked by columns: the targets of each part of it are sorted, and a binary search for the ends of the
+segments counts those inside.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Span: TypeAlias = tuple[int, int]
 """Virtual addresses: the first, and the one behind the last."""
 
 _RELA = struct.Struct("<QIIQ")  # r_offset, type, symbol, r_addend (here without its sign: addresses wrap)
-_PART: Final = 1 << 16  # relocations that are looked at together
-_MOST_LOOKED_AT: Final = 1 << 20  # relocations that are looked at one by one: 2 s
-_MOST_COPIES: Final = 1 << 12  # symbols that are copied; a large program copies hundreds
+_PART: Final = 1 << 16  # relocations that are checked together
+_MAX_CHECKED: Final = 1 << 20  # relocations that are checked one by one: 2 s
+_MAX_COPIES: Final = 1 << 12  # symbols that are copied; a large program copies hundreds
 _WORD: Final = 8
-_BITS: Final = 63  # words that one bitmap of DT_RELR stands for
+_BITS: Final = 63  # words that one bitmap of DT_RELR covers; its lowest bit marks it as a bitmap
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The types of relocations that need a look of their own; every other writes a word or less, or nothing."""
+    """The relocation types that have checks of their own; every other writes a word or less, or nothing."""
 
     copy: int
     irelative: int
@@ -60,37 +61,37 @@ MACHINES: Final = {62: Machine(5, 37, 36), 183: Machine(1024, 1032, 1031)}
 class Memory:
     """The file as it is mapped.
 
-    :ivar held: of each PT_LOAD the first address, the one behind the last byte that comes from the file, and the offset.
-    :ivar loads: the addresses of each PT_LOAD, in order; `writable` and `executable` those of some of them.
+    :ivar file_ranges: of each PT_LOAD the first address, the one after the last byte that is in the file, and the file offset.
+    :ivar loads: the addresses of each PT_LOAD, in order; `writable` and `executable`: of those with PF_W or PF_X.
     """
 
     view: memoryview
-    held: tuple[tuple[int, int, int], ...]
+    file_ranges: tuple[tuple[int, int, int], ...]
     writable: tuple[Span, ...]
     executable: tuple[Span, ...]
     loads: tuple[Span, ...]
 
     def offset(self, address: int, size: int) -> int | None:
         """Return the file offset of `size` bytes at `address`; None if the file does not have all of them in one segment."""
-        for start, end, offset in self.held:
+        for start, end, offset in self.file_ranges:
             if start <= address and address + size <= end:
                 return offset + address - start
         return None
 
     def address(self, offset: int) -> int | None:
         """Return the first address at which a file offset is mapped."""
-        for start, end, at in self.held:
+        for start, end, at in self.file_ranges:
             if at <= offset < at + end - start:
                 return start + offset - at
         return None
 
-    def room(self, address: int) -> int:
+    def available(self, address: int) -> int:
         """Return how many bytes the file has from `address` to the end of its segment."""
-        return next((end - address for start, end, _ in self.held if start <= address < end), 0)
+        return next((end - address for start, end, _ in self.file_ranges if start <= address < end), 0)
 
     def read(self, address: int, size: int) -> bytes:
         """Return `size` bytes at `address`, or as many as there are."""
-        size = min(size, self.room(address))
+        size = min(size, self.available(address))
         at = self.offset(address, size)
         return b"" if at is None else bytes(self.view[at : at + size])
 
@@ -122,33 +123,33 @@ def refused_writes(
     tables: Sequence[Table],
     relative: int,
     own: Sequence[Span],
-    kept: Sequence[Span],
+    protected: Sequence[Span],
     symbols: int | None,
 ) -> Iterator[Refusal]:
-    """Yield what the relocations must not do.
+    """Yield the relocations that would write where they must not.
 
-    :param relative: the first relocations of DT_RELA that are taken for relative ones whatever their type is (DT_RELACOUNT).
+    :param relative: the first relocations of DT_RELA that the loader treats as relative, whatever their type is (DT_RELACOUNT).
     :param own: where the object may write.
-    :param kept: where it may not, since the loader has yet to read what is there.
+    :param protected: where it must not, since the loader reads these bytes later.
     :param symbols: the address of DT_SYMTAB.
     """
     specials: list[_Special] = []
     for table in tables:
         if table.name != "DT_RELR":
             skipped = relative if table.name == "DT_RELA" else 0
-            specials += _specials(memory, machine, table, skipped, _MOST_LOOKED_AT - len(specials))
-    if len(specials) >= _MOST_LOOKED_AT:
-        yield Refusal("the relocations", f"{_MOST_LOOKED_AT} or more are of an unusual type")
+            specials += _specials(memory, machine, table, skipped, _MAX_CHECKED - len(specials))
+    if len(specials) >= _MAX_CHECKED:
+        yield Refusal("the relocations", f"{_MAX_CHECKED} or more are of an unusual type")
         return
     copies = {item.symbol for item in specials if item.type == machine.copy}
-    if len(copies) > _MOST_COPIES:
-        yield Refusal("the relocations", f"copy more than {_MOST_COPIES} symbols")
+    if len(copies) > _MAX_COPIES:
+        yield Refusal("the relocations", f"copy more than {_MAX_COPIES} symbols")
         return
     if copies and symbols is None:
         yield Refusal("DT_SYMTAB", "is missing, and a relocation copies a symbol")
         return
     sizes: dict[int, int] = {}
-    kept = [*kept]
+    protected = [*protected]
     for symbol in copies:
         at = (symbols or 0) + 24 * symbol
         data = memory.read(at, 24)
@@ -158,8 +159,8 @@ def refused_writes(
             )
             return
         sizes[symbol] = struct.unpack_from("<Q", data, 16)[0]
-        kept.append((at, at + 24))
-    writable = _without(own, kept)
+        protected.append((at, at + 24))
+    writable = _without(own, protected)
     starts = [start for start, _ in writable]
     executable = [start for start, _ in memory.executable]
     for item in specials:
@@ -259,8 +260,8 @@ def _wrong_rela(
     writable: Sequence[Span],
     starts: Sequence[int],
 ) -> Iterator[Refusal]:
-    """Look at all relocations of a table as if they wrote a word; those that do not have been looked at."""
-    looked = 0
+    """Check all relocations of a table as if each wrote a word; `_wrong_special` checks those that do not."""
+    checked = 0
     own = {machine.copy, 0}  # size of its own, and R_*_NONE
     for first, data in _parts(memory, table):
         targets = _words(data)[::3]
@@ -272,8 +273,8 @@ def _wrong_rela(
         )
         if inside == len(ordered):
             continue
-        looked += len(ordered)
-        if looked > _MOST_LOOKED_AT:
+        checked += len(ordered)
+        if checked > _MAX_CHECKED:
             yield Refusal(table.name, "too many relocations are of an unusual type")
             return
         for at, target in enumerate(targets):
@@ -287,7 +288,7 @@ def _wrong_rela(
 def _wrong_relr(
     memory: Memory, table: Table, writable: Sequence[Span], starts: Sequence[int]
 ) -> Iterator[Refusal]:
-    """Look at DT_RELR: an address is written, and the words after it that the bitmaps behind it name (elf/dynamic-link.h)."""
+    """Check DT_RELR: an address is written, and the words after it that the following bitmaps name (elf/dynamic-link.h)."""
     at: int | None = None
     low, high = 0, 0  # the piece of `writable` that the last write was in
     numbers = count()

@@ -1,6 +1,6 @@
-"""Who looks where: the scopes of the objects of a process, and the walk through one.
+"""The scopes of the objects of a process: which objects a symbol is looked up in, in which order (interposition).
 
-Sources: glibc elf/dl-lookup.c (do_lookup_x: the walk, as it is since 2.30, where a versioned symbol may have moved to another
+Sources: glibc elf/dl-lookup.c (do_lookup_x: the search, as it is since 2.30, where a versioned symbol may have moved to another
 library; check_match: what matches, which is :func:`relink.elf.symbols.match`; do_lookup_unique), elf/dl-object.c and
 elf/dl-open.c (which scopes an object has, in which order), elf/dl-load.c (DT_SYMBOLIC).
 """
@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
-from relink.loader.tables import DirectBindings, Tables, breadth_first, names, needed_by
+from relink.loader.tables import DirectBindings, Tables, breadth_first, needed_by, objects_by_name
 
 __all__ = ["Process", "Reason", "Scope"]
 
@@ -22,14 +22,20 @@ Reason: TypeAlias = Literal["undefined", "aborts"]
 
 @dataclass(slots=True)
 class Scope:
-    """The objects that one look-up walks through, and what it found so far.
+    """The objects that a symbol is looked up in, and what was found so far.
 
-    :ivar tables: where the symbols of `order` come from.
+    The first object in `order` with a matching definition wins: it interposes all later ones.
+
+    :ivar order: (index in the closure's `objects`, symbol table), in the order of the look-up.
+    :ivar tables: the index by name over all tables, those of `order` among them.
+    :ivar by_name: the objects with a name (:func:`relink.loader.tables.objects_by_name`).
+    :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
+    :ivar known: the look-ups so far and their results.
     """
 
     order: list[tuple[int, SymbolTable]]
     tables: Tables
-    answering: Mapping[str, tuple[int, ...]]
+    by_name: Mapping[str, tuple[int, ...]]
     unique: dict[str, int]
     known: dict[tuple[str, str | None, str | None], tuple[int | None, Reason]] = field(default_factory=dict)
     _places: dict[int, int] = field(init=False)
@@ -45,20 +51,25 @@ class Scope:
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
     ) -> tuple[int | None, Reason]:
-        """Return the index of the object that defines a symbol, or None and why."""
+        """Look a symbol up.
+
+        :param file: the soname that the version record names.
+        :param exact: only a definition in this version matches (`VersionRequirement.hidden`).
+        :return: the index of the object that defines it, or None and the reason.
+        """
         if exact:
-            return self._walk(name, version, file, exact=True)
+            return self._search(name, version, file, exact=True)
         key = (name, version, file)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._walk(name, version, file, exact=False)
+            found = self.known[key] = self._search(name, version, file, exact=False)
         return found
 
-    def _walk(
+    def _search(
         self, name: str, version: str | None, file: str | None, *, exact: bool
     ) -> tuple[int | None, Reason]:
-        blamed = self.answering.get(file, ()) if version is not None and file is not None else ()
-        # Few objects define a name, so these are asked, and not all that are in the scope.
+        blamed = self.by_name.get(file, ()) if version is not None and file is not None else ()
+        # Few objects define a name, so only these are tried, in the order of the scope, and not all objects in it.
         owners = self.tables.owners(name)
         if len(owners) == 1:
             places = [self._places.get(id(owners[0]), -1)]
@@ -72,7 +83,7 @@ class Scope:
             if export is not None:
                 if index in blamed and not (table.verneeds or table.verdefs):
                     return None, "aborts"
-                if export.binding == "unique":  # one for the whole process: the first that is found
+                if export.binding == "unique":  # do_lookup_unique: the first one found serves the process
                     index = self.unique.setdefault(name, index)
                 return index, "undefined"
         return None, "undefined"
@@ -81,15 +92,18 @@ class Scope:
 class Process:
     """The scopes of a closure's objects.
 
-    The objects that are there from the start (the program, its libraries, LD_PRELOAD) look through one list, breadth first. What
-    is dlopened looks through that list, then through those of the roots before it, which are taken to be opened with
-    RTLD_GLOBAL as packages open what others shall find, and then through that of its own root.
+    The objects that are loaded at the start (the program, its libraries, LD_PRELOAD) have the global scope, breadth first.
+    The scope of what is dlopened is the global scope, then the objects of the roots before it, as if these were opened with
+    RTLD_GLOBAL (packages do so for libraries that others need), and then the objects of its own root.
+
+    :ivar program: the program and its libraries.
+    :ivar own: by object the objects that the root it came with needs, itself included.
     """
 
     def __init__(self, closure: Closure, tables: Tables) -> None:
         self.closure = closure
         self.needed = needed_by(closure)
-        self.answering = names(closure)
+        self.by_name = objects_by_name(closure)
         self._tables = tables
         self._cached: dict[int, SymbolTable] = {}
         self._unique: dict[str, int] = {}
@@ -100,7 +114,7 @@ class Process:
         for index in (0, *preloads):
             self._claim(breadth_first(self.needed, [index]))
         self.groups: list[tuple[list[int], Scope]] = [(list(start), self.scope(start, self._unique))]
-        taken = set(start)
+        grouped = set(start)
         before = list(start)
         for root in closure.roots:
             if root in (0, *preloads):
@@ -108,9 +122,9 @@ class Process:
             found = breadth_first(self.needed, [root])
             self._claim(found)
             before = list(dict.fromkeys([*before, *found]))
-            fresh = [index for index in found if index not in taken]
-            taken.update(fresh)
-            self.groups.append((fresh, self.scope(before, self._unique)))
+            new = [index for index in found if index not in grouped]
+            grouped.update(new)
+            self.groups.append((new, self.scope(before, self._unique)))
 
     def _claim(self, found: Collection[int]) -> None:
         for index in found:
@@ -123,39 +137,40 @@ class Process:
             table = self._cached[index] = self._tables.of(self.closure.objects[index])
         return table
 
-    def settled(self, index: int) -> DirectBindings:
-        """Return which look-ups of an object need no walk."""
-        return self._tables.settled(self.table(index))
+    def direct_bindings(self, index: int) -> DirectBindings:
+        """Return which look-ups of an object need no search through a scope."""
+        return self._tables.direct_bindings(self.table(index))
 
     def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
-        """Return a scope of these objects, with what is known to be unique."""
-        return Scope([(index, self.table(index)) for index in order], self._tables, self.answering, unique)
+        """Return a scope of these objects; `unique` is :attr:`Scope.unique`."""
+        return Scope([(index, self.table(index)) for index in order], self._tables, self.by_name, unique)
 
     def scopes(self) -> Iterator[tuple[int, Scope, Scope]]:
-        """Yield every object that is looked at, with its scope and its scope without what came from outside.
+        """Yield every object in the closure's scope with its scope, and with the scope of its root's objects only.
 
-        The loader relocated itself long before. The order is that of relocation, which tells what is unique.
+        The order is that of relocation, since the first look-up of an STB_GNU_UNIQUE symbol decides for the process. The loader
+        is left out: it relocates itself before everything else.
         """
         wanted = set(self.closure.scope)
-        alone: dict[int, Scope] = {}
+        own_scopes: dict[int, Scope] = {}
         for members, scope in self.groups:
             for index in reversed(_sorted(members, self.needed)):
                 if index not in wanted or self.closure.objects[index].identity[0] == "loader":
                     continue
                 own = self.own[index]
-                if id(own) not in alone:
-                    alone[id(own)] = self.scope(own, {})
-                if self.table(index).symbolic and index:  # not for the program (elf/dl-load.c)
-                    mine = [index, *(other for other, _ in scope.order)]
-                    yield index, self.scope(mine, self._unique), alone[id(own)]
+                if id(own) not in own_scopes:
+                    own_scopes[id(own)] = self.scope(own, {})
+                if self.table(index).symbolic and index:  # DT_SYMBOLIC; not of the program (elf/dl-load.c)
+                    own_first = [index, *(other for other, _ in scope.order)]
+                    yield index, self.scope(own_first, self._unique), own_scopes[id(own)]
                 else:
-                    yield index, scope, alone[id(own)]
+                    yield index, scope, own_scopes[id(own)]
 
 
 def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list[int]:
-    """Put what needs before what is needed, the first one first in any case (elf/dl-sort-maps.c, dfs_traversal).
+    """Sort objects so that each comes before those that it needs; the first stays first (elf/dl-sort-maps.c, dfs_traversal).
 
-    Where libraries need each other in a circle, the loaders themselves differ (glibc 2.35 has another algorithm than before).
+    Where libraries need each other in a cycle, loaders differ: glibc 2.35 has another algorithm than older ones.
     """
     among = set(members)
     visited: set[int] = set()

@@ -1,4 +1,8 @@
-"""The symbol tables of the objects of a process, and the names that these objects answer to."""
+"""The symbol tables of the objects of a process, by which names the loader knows these objects, and which needs which.
+
+A ROCm process has hundreds of objects and 100,000 symbols, and relink binds it several times, with one object changed. So a table
+is read once, an index by name says which tables define a symbol, and what this index alone decides is computed once a table.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,24 @@ from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
 from relink.system_errors import raise_trouble
 
-__all__ = ["DirectBindings", "Tables", "breadth_first", "file_of", "names", "needed_by"]
+__all__ = ["DirectBindings", "Tables", "breadth_first", "file_of", "needed_by", "objects_by_name"]
 
 _DLOPEN = frozenset({"dlopen", "dlmopen"})
 
 
 @dataclass(frozen=True, slots=True)
 class DirectBindings:
-    """What of a table's look-ups needs no walk through a scope, since one table alone has the name, in the right version.
+    """Which look-ups of a table need no search through a scope, since only one table defines the name, in the right version.
 
-    :ivar imports: by that table, the places in `SymbolTable.imports`.
-    :ivar walked: the places of the others, but for those that no relocation names.
-    :ivar references: the references that may lead to another object.
+    In every scope with that table they bind to it, in whatever order the objects come.
+
+    :ivar imports: each such table, with the indices in `SymbolTable.imports` of the imports that it alone can satisfy.
+    :ivar searched: the indices of the other imports, without those that no relocation names: ld.so looks up none of these.
+    :ivar references: the own definitions that another object may interpose.
     """
 
     imports: tuple[tuple[SymbolTable, tuple[int, ...]], ...]
-    walked: tuple[int, ...]
+    searched: tuple[int, ...]
     references: tuple[tuple[str, str | None], ...]
 
 
@@ -45,37 +51,42 @@ class Tables:
         self._members = members
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
-        self._listed: dict[int, SymbolTable] = {}  # by id, which stays its own since the table is kept
+        self._listed: dict[
+            int, SymbolTable
+        ] = {}  # by id(), which no other object gets as long as the table is here
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
-        self._twice: set[str] = set()
-        self._settled: dict[int, tuple[int, DirectBindings]] = {}
+        self._shared: set[str] = set()
+        self._direct: dict[int, tuple[int, DirectBindings]] = {}
 
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
-        """Return the same for other files of members; what was read of everything else is not read again."""
+        """Return tables for other files and members, which share what was read from the disk and every index."""
         other = Tables(files, members)
-        other._read, other._listed, other._settled = self._read, self._listed, self._settled
+        other._read, other._listed, other._direct = self._read, self._listed, self._direct
         other._dlopened = self._dlopened
-        other._owners, other._twice = self._owners, self._twice
+        other._owners, other._shared = self._owners, self._shared
         return other
 
     def owners(self, name: str) -> Sequence[SymbolTable]:
         """Return the tables with definitions of a name, of all that :meth:`of` has returned so far, in no order."""
         return self._owners.get(name, ())
 
-    def defined_twice(self) -> Iterator[tuple[str, Sequence[SymbolTable]]]:
-        """Yield the names that several of these tables define."""
-        return ((name, self._owners[name]) for name in self._twice)
+    def shared_names(self) -> Iterator[tuple[str, Sequence[SymbolTable]]]:
+        """Yield the names that more than one of these tables defines, with the tables."""
+        return ((name, self._owners[name]) for name in self._shared)
 
-    def settled(self, table: SymbolTable) -> DirectBindings:
-        """Return what :meth:`owners` alone tells of a table's look-ups."""
-        count, settled = self._settled.get(id(table), (0, None))
-        if settled is None or not self._still(table, count):
-            settled = self._settle(table)
-        self._settled[id(table)] = len(self._listed), settled
-        return settled
+    def direct_bindings(self, table: SymbolTable) -> DirectBindings:
+        """Return which look-ups of a table the index of :meth:`owners` alone decides.
 
-    def _still(self, table: SymbolTable, count: int) -> bool:
-        """Whether no table but the first `count` has a name that `table` looks up."""
+        What was found before is valid until a table is listed that defines a name that this one looks up.
+        """
+        count, found = self._direct.get(id(table), (0, None))
+        if found is None or not self._unaffected(table, count):
+            found = self._find_direct(table)
+        self._direct[id(table)] = len(self._listed), found
+        return found
+
+    def _unaffected(self, table: SymbolTable, count: int) -> bool:
+        """Whether no table that was listed after the first `count` defines a name that `table` looks up."""
         later = [*islice(self._listed.values(), count, None)]
         names = {item.name for item in table.imports} if later else set()
         return all(
@@ -83,27 +94,30 @@ class Tables:
             for other in later
         )
 
-    def _settle(self, table: SymbolTable) -> DirectBindings:
+    def _find_direct(self, table: SymbolTable) -> DirectBindings:
         imports: dict[int, list[int]] = {}
-        walked = []
+        searched = []
         exact = table.exact
         for place, item in enumerate(table.imports):
             if not item.relocated:
                 continue
-            owner = self._sole(item.name, item.version, exact=item.index in exact)
-            # A library without versions that a version record names ends the process (elf/dl-lookup.c, check_match).
+            owner = self._sole_owner(item.name, item.version, exact=item.index in exact)
+            # Of a library without versions that a version record names, the loader aborts (elf/dl-lookup.c, check_match): search.
             if owner is None or (item.version is not None and not (owner.verneeds or owner.verdefs)):
-                walked.append(place)
+                searched.append(place)
             else:
                 imports.setdefault(id(owner), []).append(place)
         return DirectBindings(
             tuple((self._listed[owner], tuple(places)) for owner, places in imports.items()),
-            tuple(walked),
-            tuple(symbol for symbol in table.references if self._sole(*symbol) is not table),
+            tuple(searched),
+            tuple(symbol for symbol in table.references if self._sole_owner(*symbol) is not table),
         )
 
-    def _sole(self, name: str, version: str | None, *, exact: bool = False) -> SymbolTable | None:
-        """Return the table that alone has a name, if a look-up takes it there; what is unique in a process may be elsewhere."""
+    def _sole_owner(self, name: str, version: str | None, *, exact: bool = False) -> SymbolTable | None:
+        """Return the only table with definitions of a name, if a look-up of `version` matches one.
+
+        None for STB_GNU_UNIQUE: the first definition in the process counts, which another scope may have found.
+        """
         owners = self._owners.get(name, ())
         if len(owners) != 1:
             return None
@@ -111,14 +125,14 @@ class Tables:
         return None if export is None or export.binding == "unique" else owners[0]
 
     def of(self, item: LoadedObject) -> SymbolTable:
-        """Return the table of one loaded object; a file that cannot be read any more has an empty one."""
+        """Return the table of one loaded object; that of a file that cannot be read any more is empty."""
         identity = file_of(item)
         if identity[0] == "member":
-            return self._noted(self._members[str(identity[1])])
-        return self._noted(self.read(identity, item.path))
+            return self._register(self._members[str(identity[1])])
+        return self._register(self.read(identity, item.path))
 
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
-        """Return the table of a file on disk; of one that cannot be read an empty one."""
+        """Return the table of a file on disk; that of a file that cannot be read is empty."""
         table = self._read.get(identity)
         if table is None:
             try:
@@ -135,7 +149,7 @@ class Tables:
     def dlopened(self, identity: tuple[object, ...], path: str, image: Image) -> tuple[str, ...]:
         """Return the names that a file on disk may dlopen (:func:`relink.elf.strings.library_names`).
 
-        Nothing if it does not import that, or cannot be read.
+        None of them if it does not import dlopen or dlmopen, or cannot be read.
         """
         names = self._dlopened.get(identity)
         if names is None:
@@ -151,31 +165,31 @@ class Tables:
             self._dlopened[identity] = names
         return names
 
-    def _noted(self, table: SymbolTable) -> SymbolTable:
-        """List the table under the names that it defines."""
+    def _register(self, table: SymbolTable) -> SymbolTable:
+        """Add a table to the index by name, and return it."""
         if id(table) not in self._listed:
             self._listed[id(table)] = table
             shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
             self._owners.update(dict.fromkeys(table.exports, (table,)))
             self._owners.update({name: (*others, table) for name, others in shared.items()})
-            self._twice.update(shared)
+            self._shared.update(shared)
         return table
 
 
 def file_of(item: LoadedObject) -> tuple[object, ...]:
-    """Return what file an object is: its identity, but for the program and the loader, which have none in a process."""
+    """Return the identity of an object's file; the program and the loader have none in the link map, so it is made up here."""
     if item.identity[0] not in ("program", "loader"):
         return item.identity
-    if not item.image.path.startswith("/"):  # an image of a member is named as in its wheel
+    if not item.image.path.startswith("/"):  # the image of a member has its name in the wheel as its path
         return ("member", item.image.path)
     return (item.identity[0], item.path)
 
 
-def names(closure: Closure) -> dict[str, tuple[int, ...]]:
-    """Return which objects answer to a name: `_dl_name_match_p` (elf/dl-misc.c) for all of them, in load order.
+def objects_by_name(closure: Closure) -> dict[str, tuple[int, ...]]:
+    """Return the indices of the objects with a name, in load order: those for which `_dl_name_match_p` (elf/dl-misc.c) is true.
 
-    A soname counts only once it was asked for (elf/dl-load.c, _dl_map_object), which an edge then tells; the loader's own
-    always counts (elf/rtld.c). The program has no path to answer to (elf/rtld.c, dl_main).
+    A soname is a name of the object only after it was requested (elf/dl-load.c, _dl_map_object), so it is taken from the edges;
+    that of the loader always is one (elf/rtld.c). The program has no path among its names (elf/rtld.c, dl_main).
     """
     found: dict[str, dict[int, None]] = {}
     for index, item in enumerate(closure.objects):
@@ -205,7 +219,7 @@ def breadth_first(needed: Mapping[int, Sequence[int]], start: Sequence[int]) -> 
     """Return the search list of `start` (elf/dl-deps.c), each object with the one that led to it first."""
     found: dict[int, int | None] = dict.fromkeys(start)
     order = list(found)
-    for index in order:  # grows while it is walked
+    for index in order:  # grows while it is searched
         for other in needed.get(index, ()):
             if other not in found:
                 found[other] = index

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables, names
+from relink.loader.tables import Tables, objects_by_name
 
 __all__ = ["MissingVersion", "UnservedRecord", "check_versions", "unserved_records"]
 
@@ -19,7 +19,7 @@ class MissingVersion:
 
     :ivar requester: path of the object with the version record.
     :ivar file: the soname that the record names.
-    :ivar supplier: path of the object that serves that soname.
+    :ivar supplier: path of the object with that name.
     :ivar defined: the versions of the same family (``GLIBC``) that it does define, as in the file.
     """
 
@@ -32,9 +32,9 @@ class MissingVersion:
 
 @dataclass(frozen=True, slots=True)
 class UnservedRecord:
-    """A version record of `requester` that names a `file` that nothing answers to: the loader aborts over it.
+    """A version record of `requester` that names a `file` that no object of the process is: the loader aborts.
 
-    It is what is left behind where a NEEDED entry is removed or renamed and the record is not.
+    It is what remains where a NEEDED entry is removed or renamed and its record is not.
     """
 
     requester: str
@@ -44,15 +44,15 @@ class UnservedRecord:
 def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
     """Check every version record of every object in scope against the object that serves its file name.
 
-    A weak requirement, and one of a library that defines no versions at all, is not an error to the loader (it grumbles where
-    it is asked to trace). Records that name a file that was not loaded: see :func:`unserved_records`.
+    A weak requirement, and one of a library that defines no versions at all, is not an error to the loader (it warns with
+    LD_WARN). Records that name a file that was not loaded: see :func:`unserved_records`.
     """
     missing: dict[MissingVersion, None] = {}
-    answering = names(closure)
+    by_name = objects_by_name(closure)
     for index in closure.scope:
         item = closure.objects[index]
         for need in tables.of(item).verneeds:
-            found = answering.get(need.file)
+            found = by_name.get(need.file)
             if not found:
                 continue
             supplier = closure.objects[found[0]]
@@ -72,13 +72,13 @@ def unserved_records(closure: Closure, tables: Tables) -> list[UnservedRecord]:
     """Return the version records that name a file that was not loaded, though nothing that is needed is missing.
 
     ``Inconsistency detected by ld.so: dl-version.c: … Assertion `needed != NULL' failed!`` Where the file is needed and missing,
-    the missing edge tells all.
+    the missing edge is the reason.
     """
-    answering = names(closure)
+    by_name = objects_by_name(closure)
     lost = {edge.soname for edge in closure.missing}
     return [
         UnservedRecord(closure.objects[index].path, need.file)
         for index in closure.scope
         for need in tables.of(closure.objects[index]).verneeds
-        if need.file not in answering and need.file not in lost
+        if need.file not in by_name and need.file not in lost
     ]

@@ -78,7 +78,7 @@ def remember(scratch: Path) -> None:
             return table_anew(self, item)
         if key not in tables:
             tables[key] = table_anew(self, item)
-        return self._noted(tables[key])
+        return self._register(tables[key])
 
     def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:
         key = file_of(item)

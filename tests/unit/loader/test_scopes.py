@@ -13,7 +13,7 @@ from tests.support.elf_builder import Export, Library, build
 
 def tables_of(*libraries: Library) -> tuple[Tables, list[SymbolTable]]:
     tables = Tables(Files(), {})
-    return tables, [tables._noted(read_symbols(build(library))) for library in libraries]
+    return tables, [tables._register(read_symbols(build(library))) for library in libraries]
 
 
 def test_the_first_of_equal_definitions_answers() -> None:

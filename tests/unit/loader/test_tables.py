@@ -35,9 +35,9 @@ def texts(max_size: int) -> st.SearchStrategy[str]:
 def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> None:
     tables = Tables(Files(), {})
     for number, one in enumerate(row, 1):
-        tables._noted(one)
+        tables._register(one)
         for other in row[:number]:
-            assert tables.settled(other) == tables._settle(other)
+            assert tables.direct_bindings(other) == tables._find_direct(other)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_only_names_that_are_looked_up_matter(
     tables = Tables(Files(), {})
     first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
     for one in (first, owner):
-        tables._noted(one)
-    found = tables.settled(first)
+        tables._register(one)
+    found = tables.direct_bindings(first)
     assert found == DirectBindings(((owner, (0,)),), (), ())
-    settling = Mock(wraps=tables._settle)
-    monkeypatch.setattr(tables, "_settle", settling)
-    assert tables.settled(first) is found
-    tables._noted(later)
-    assert (tables.settled(first) == found) is not again
-    tables.settled(first)
-    assert settling.call_count == again
+    finding = Mock(wraps=tables._find_direct)
+    monkeypatch.setattr(tables, "_find_direct", finding)
+    assert tables.direct_bindings(first) is found
+    tables._register(later)
+    assert (tables.direct_bindings(first) == found) is not again
+    tables.direct_bindings(first)
+    assert finding.call_count == again
