@@ -44,5 +44,5 @@ def linking_digest(buffer: Buffer) -> str:
         digest.update(repr(memory.entries).encode())
         for tag in _TABLES:
             if address := memory.dynamic.get(tag):
-                digest.update(memory.read(address, memory.room(address)))
+                digest.update(memory.read(address, memory.available(address)))
     return digest.hexdigest()

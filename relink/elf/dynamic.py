@@ -34,9 +34,12 @@ _TABLES: Final = frozenset(
 HASHED, RELOCATED = 1, 2  # flags of a symbol: the hash table has it, a relocation names it
 
 _MAX_DYNAMIC: Final = 1 << 16  # entries; real ones have under a hundred
-_MOST_STRINGS: Final = 4  # for each symbol; bytes of names for each byte of the string table
-_AND_ITS_END: Final = (1).__add__
-_MAX_CHAIN: Final = 1 << 20  # symbols in one bucket of a GNU hash table
+# Strings in the table for each symbol, and bytes of names for each byte of the table: more are not split or read at once.
+_MAX_STRINGS: Final = 4
+_PLUS_NUL: Final = (1).__add__  # from the length of a string to its size in the table
+_MAX_CHAIN: Final = (
+    1 << 20
+)  # symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end
 
 
 class Memory:
@@ -55,7 +58,10 @@ class Memory:
         self.problems: list[str] = []
 
     def read_header(self) -> None:
-        """Fill in the segments and the dynamic array; see `read_symbols` for what is raised."""
+        """Read the segments and the dynamic array.
+
+        :raises ElfError: this is not ELF, or its program headers lie outside of the file.
+        """
         view = self.view
         if len(view) < 52 or bytes(view[:4]) != b"\x7fELF" or view[4] not in (1, 2) or view[5] not in (1, 2):
             raise ElfError("this is not an ELF file: its first bytes are not an ELF header")
@@ -94,7 +100,7 @@ class Memory:
         self.problem("the dynamic segment has no end, or lies outside of the file")
 
     def problem(self, sentence: str) -> None:
-        """Note `sentence`, once."""
+        """Add `sentence` to the problems, unless it is there."""
         if sentence not in self.problems:
             self.problems.append(sentence)
 
@@ -110,8 +116,8 @@ class Memory:
                 return bytes(self.view[at : at + min(size, start + length - address)])
         return b""
 
-    def room(self, address: int) -> int:
-        """Bytes from `address` to the end of its segment, or to the next dynamic table: tables do not overlap."""
+    def available(self, address: int) -> int:
+        """Return the bytes from `address` to the end of its segment, or to the next dynamic table: tables do not overlap."""
         ends = [start + length for start, length, _ in self.loads if start <= address < start + length]
         nexts = [at for tag in _TABLES if (at := self.dynamic.get(tag, 0)) > address]
         return max(0, min(ends + nexts) - address) if ends else 0
@@ -122,7 +128,7 @@ class Memory:
         return self.numbers(kind, data)
 
     def numbers(self, kind: str, data: bytes) -> array[int]:
-        """Return the integers in `data`, without what is left at its end."""
+        """Return the integers in `data`; bytes at its end that make no whole one are ignored."""
         numbers = array(kind)
         numbers.frombytes(data[: len(data) // numbers.itemsize * numbers.itemsize])
         if (self.endian == "<") != (sys.byteorder == "little"):
@@ -136,16 +142,16 @@ class Strings:
     def __init__(self, memory: Memory) -> None:
         address, size = memory.dynamic.get(DT_STRTAB), memory.dynamic.get(DT_STRSZ)
         # A file without DT_STRTAB has no strings; what lies at address 0 is its header.
-        room = 0 if address is None else memory.room(address)
-        if size is None or size > room:
+        available = 0 if address is None else memory.available(address)
+        if size is None or size > available:
             memory.problem("DT_STRSZ is missing, or reaches outside of the file or into the next table")
-        data = memory.read(address or 0, room if size is None else min(size, room))
+        data = memory.read(address or 0, available if size is None else min(size, available))
         self._memory = memory
         if not data.endswith(b"\0"):
             memory.problem("the string table is empty or does not end in a zero byte")
             data += b"\0"
         self.ascii = data.isascii()
-        # Latin-1 keeps offsets: a name that is not ASCII is decoded again on its own.
+        # Latin-1 has one character for each byte, so offsets stay valid; a name that is not ASCII is decoded again (`proper`).
         self.text = data.decode("latin-1")
 
     def get(self, offset: int, longest: int) -> str | None:
@@ -159,14 +165,14 @@ class Strings:
         Where strings overlap far beyond the size of the table, it becomes a problem, and the rest is empty, too.
         """
         known: dict[int, str] = {}
-        # A table of nothing but zeros has a string a byte.
-        if self.text.count("\0") <= _MOST_STRINGS * (len(offsets) + 1024):
+        # A table of zeros has one empty string for each byte: splitting it would take much memory.
+        if self.text.count("\0") <= _MAX_STRINGS * (len(offsets) + 1024):
             texts = self.text.split("\0")[:-1]
-            begins = accumulate(map(_AND_ITS_END, map(len, texts)), initial=0)
+            begins = accumulate(map(_PLUS_NUL, map(len, texts)), initial=0)
             known = dict(zip(begins, texts if self.ascii else map(self.proper, texts), strict=False))
         names = [*map(known.get, offsets)]
         outside = 0
-        left = _MOST_STRINGS * len(self.text) + (1 << 20)
+        left = _MAX_STRINGS * len(self.text) + (1 << 20)
         # A linker lets one name be the tail of another; a hostile table could have nothing but long tails.
         for place in [place for place, name in enumerate(names) if name is None]:
             start = offsets[place]
@@ -203,8 +209,8 @@ class Columns:
     def __len__(self) -> int:
         return len(self.names)
 
-    def taken(self, order: Sequence[int]) -> Columns:
-        """Return the symbols at these places, in this order."""
+    def select(self, order: Sequence[int]) -> Columns:
+        """Return the symbols with these indices, in this order."""
         return Columns(
             array("I", map(self.names.__getitem__, order)),
             bytes(map(self.infos.__getitem__, order)),
@@ -216,11 +222,15 @@ class Columns:
 
 
 def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
-    """Return the symbols, and the order to take them in; an empty order is that of the table."""
+    """Return the symbol table, and the order in which ld.so meets the symbols: indices, or nothing for the table's own order.
+
+    DT_SYMTAB has no size. The end of the last chain of DT_GNU_HASH gives it, or nchain of DT_HASH, or the relocations. For
+    DT_GNU_HASH the linker sorts the symbols by bucket, so the order of the table is that of the chains.
+    """
     size = 24 if memory.wide else 16
     if (declared := memory.dynamic.get(DT_SYMENT, 0)) != size:
         memory.problem(f"DT_SYMENT is {declared}, not {size}")
-    limit = memory.room(memory.dynamic[DT_SYMTAB]) // size
+    limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
     gnu = _gnu_hash(memory, limit)
     sysv = _sysv_hash(memory, limit)
     relocated = _relocated(memory)
@@ -231,7 +241,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         count = max(count, sysv[0])
     elif count <= first:
         # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
-        # the relocations tell.
+        # the highest symbol that a relocation names counts.
         count = max(count, 1 + max(relocated, default=0))
     if count > limit:
         memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
@@ -250,7 +260,10 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
 
 
 def _columns(memory: Memory, data: bytes, flags: bytes) -> Columns:
-    """Take a table of symbols apart. Elf64_Sym: name info other shndx value size; Elf32_Sym: name value size info other shndx."""
+    """Split a symbol table into columns: each is a slice with the size of an entry as its step.
+
+    Elf64_Sym: name info other shndx value size; Elf32_Sym: name value size info other shndx.
+    """
     names, sections = memory.numbers("I", data), memory.numbers("H", data)
     if memory.wide:
         values = memory.numbers("Q", data)
@@ -264,13 +277,13 @@ def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
     if address is None:
         return None
     header = memory.words(address, 4)
-    room = memory.room(address) // 4
+    available = memory.available(address) // 4
     if len(header) < 4:
         memory.problem("DT_GNU_HASH lies outside of the file")
         return None
     number, first, bloom, _ = header
     start = 4 + bloom * (2 if memory.wide else 1)
-    if start + number > room:
+    if start + number > available:
         memory.problem(
             f"DT_GNU_HASH claims {number} buckets and {bloom} filter words: more than there is room for"
         )
@@ -302,7 +315,7 @@ def _sysv_hash(memory: Memory, limit: int) -> tuple[int, array[int], array[int]]
     # 64-bit s390 and Alpha have entries of eight bytes (Elf_Symndx).
     kind, width = ("Q", 8) if memory.wide and memory.machine in (22, 0x9026) else ("I", 4)
     header = memory.words(address, 2, kind)
-    if len(header) < 2 or sum(header) + 2 > memory.room(address) // width:
+    if len(header) < 2 or sum(header) + 2 > memory.available(address) // width:
         memory.problem(
             "DT_HASH lies outside of the file, or claims more buckets and symbols than there is room for"
         )
@@ -333,7 +346,7 @@ def _chains(
 
 
 def _relocated(memory: Memory) -> set[int]:
-    """Return the symbols that relocations name."""
+    """Return the indices of the symbols that relocations name (r_info)."""
     dynamic = memory.dynamic
     plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2  # words in an entry: with and without an addend
     kind, width, shift = ("Q", 8, 32) if memory.wide else ("I", 4, 8)
@@ -345,10 +358,10 @@ def _relocated(memory: Memory) -> set[int]:
     ):
         address = dynamic.get(table, 0)
         length = dynamic.get(size, 0) if address else 0
-        # RELASZ may count the entries of JMPREL, too: they are read on their own
-        room = memory.room(address)
-        if length and not room:
+        # DT_RELASZ may include the entries of DT_JMPREL: these are read by themselves, and a set has each symbol once.
+        available = memory.available(address)
+        if length and not available:
             memory.problem("a relocation table lies outside of the file")
-        infos = set(memory.words(address, min(length, room) // width, kind)[1::step])
+        infos = set(memory.words(address, min(length, available) // width, kind)[1::step])
         symbols |= {info >> shift for info in infos}
     return symbols

@@ -1,13 +1,11 @@
-"""What one ELF file imports and exports, as ld.so sees it: from the dynamic segment alone, never from section
-headers.
+"""What one ELF file imports and exports, as ld.so sees it: from the dynamic segment alone.
 
 The rules are glibc's: ``elf/dl-lookup.c`` (`check_match`, `do_lookup_x`: which symbols can satisfy a reference) and
 ``elf/dl-version.c`` (`_dl_check_map_versions`: how versions are numbered). Damaged tables become entries of
 :attr:`SymbolTable.problems`; what can still be read is given.
 
-Speed matters (a ROCm closure has 100,000 symbols): the table is gone through by columns, and symbols that look alike share
-one :class:`Export`. Nothing keeps hold of the buffer: an mmap may be closed
-afterwards.
+A ROCm closure has 100,000 symbols, so the table is read by columns, and all symbols that differ only in their names share one
+:class:`Export`. The result has no reference to the buffer: an mmap may be closed afterwards.
 """
 
 from __future__ import annotations
@@ -83,10 +81,12 @@ _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: it
 class Import:
     """One undefined symbol.
 
-    `version` and `file` come from the version record: `file` is the soname it blames (vn_file), which is where the
-    linker found the symbol, not a place ld.so is bound to look in. Both are None without a version. `index` is the
-    version's number. `relocated`: a relocation names the symbol; ld.so never looks up the others, so that they may
-    be missing (C++ has one in most libraries since GCC 13: _ZSt21ios_base_library_initv).
+    :ivar version: the name in the version record, or None without a version.
+    :ivar file: the soname in the version record (vn_file), or None. The linker found the symbol there; ld.so does not look
+        for it there first.
+    :ivar index: the version's number.
+    :ivar relocated: a relocation names the symbol. ld.so never looks up the others, so they may be missing (since GCC 13 most C++
+        libraries have one: _ZSt21ios_base_library_initv).
     """
 
     name: str
@@ -102,10 +102,12 @@ class Import:
 class Export:
     """The facts of one definition; the name is the key it is found under.
 
-    `index` is the version's number in this file: 0 local, 1 base (no version), 2 and up a version node; `version`
-    is None below 2 and where the number has no record. `hidden`: bit 15 of the VERSYM entry, only a reference to
-    exactly this version matches (``name@version``, not ``name@@version``). `undefined`: an executable's PLT address
-    of a function that it imports itself. Without a usable version table every index is 1, as in ld.so.
+    :ivar version: the version node's name; None where `index` is below 2 or has no record.
+    :ivar hidden: bit 15 of the VERSYM entry: only a reference to exactly this version matches (``name@version``, not
+        ``name@@version``).
+    :ivar index: the version's number in this file: 0 local, 1 base (no version), 2 and up a version node. Without a usable
+        version table it is 1 for all, as in ld.so.
+    :ivar undefined: the PLT address of a function that an executable imports itself.
     """
 
     version: str | None
@@ -121,14 +123,18 @@ class Export:
 class SymbolTable:
     """Imports and exports of one ELF file.
 
-    `exports`: name → definitions that ld.so can bind to, in the order in which it meets them. `rejected`:
-    definitions that it passes over (hidden visibility, local, no value, a type that is neither code nor data,
-    absent from the hash table). `has_versym`: DT_VERSYM is there and readable. `count`: symbols in the table, with
-    the null symbol. Version records are in file order. `problems`: one sentence a damage, empty for a sound file.
+    Version records are in the order of the file.
 
-    `references`: name and version of the own definitions that relocations name: ld.so looks these up like imports, and
-    another object can take them over, unless they are protected. `copies`: variables that an executable copies into itself;
-    looked up everywhere but in it. `symbolic`: DT_SYMBOLIC or DF_SYMBOLIC, look-ups start in the object itself.
+    :ivar exports: by name the definitions that ld.so can bind to, in the order in which it finds them.
+    :ivar rejected: by name the definitions that it skips (hidden visibility, local, no value, a type that is neither code nor
+        data, absent from the hash table).
+    :ivar has_versym: DT_VERSYM is there and readable.
+    :ivar count: symbols in the table, the null symbol included.
+    :ivar problems: one sentence for each damage, none for a sound file.
+    :ivar references: name and version of the own definitions that relocations name. ld.so looks these up like imports, and
+        another object can interpose them, unless they are protected.
+    :ivar copies: variables that an executable copies into itself (copy relocations), looked up everywhere but in it.
+    :ivar symbolic: DT_SYMBOLIC or DF_SYMBOLIC: look-ups start in the object itself.
     """
 
     imports: tuple[Import, ...] = ()
@@ -150,7 +156,7 @@ class SymbolTable:
 
     @property
     def exact(self) -> frozenset[int]:
-        """The numbers of the required versions that are `hidden`: no definition without a version will do for them."""
+        """The numbers of the required versions that are `hidden`: a definition without a version does not satisfy them."""
         return frozenset(item.index for need in self.verneeds for item in need.versions if item.hidden)
 
 
@@ -159,8 +165,8 @@ def match(definitions: tuple[Export, ...], version: str | None, *, exact: bool =
 
     `check_match` and the end of `do_lookup_x` (elf/dl-lookup.c). A versioned reference takes its version, hidden or
     not, or a visible definition without one. An unversioned reference takes the base version or the first node
-    (index below 3), else the only visible version. Definitions that are `undefined` are left out: ld.so takes them
-    for address references alone, and the executable's own import decides where they lead.
+    (index below 3), else the only visible version. Definitions that are `undefined` are skipped: ld.so uses them
+    for references to an address only, and the executable's own import decides what they bind to.
 
     :param exact: the requirement is `hidden`, so that a definition without a version is none.
     """
@@ -225,14 +231,14 @@ def _read(memory: Memory) -> SymbolTable:
     if highest and not address:
         memory.problem("there are version records but no DT_VERSYM")
     most = max(highest, 1)
-    strange = {number for number in {*versyms} if number & ~VERSYM_HIDDEN > most}
-    if beyond := sum(map(versyms.count, strange)):
+    unknown = {number for number in {*versyms} if number & ~VERSYM_HIDDEN > most}
+    if beyond := sum(map(versyms.count, unknown)):
         memory.problem(f"{beyond} symbols have a version number above the highest record, {highest}")
     versyms = versyms if highest else array("H")
     versyms.extend([1] * (len(symbols) - len(versyms)))
     copied = _copied(memory)
     if order:
-        symbols = symbols.taken(order)
+        symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))
         copied = {place for place, i in enumerate(order) if i in copied}
     names, outside = strings.names(symbols.names)
@@ -265,7 +271,7 @@ def _copied(memory: Memory) -> set[int]:
     if kind is None or _DT_DEBUG not in dynamic or not dynamic.get(DT_RELA):
         return set()
     width, letter, shift = (8, "Q", 32) if memory.wide else (4, "I", 8)
-    size = min(dynamic.get(DT_RELASZ, 0), memory.room(dynamic[DT_RELA]))
+    size = min(dynamic.get(DT_RELASZ, 0), memory.available(dynamic[DT_RELA]))
     infos = set(memory.words(dynamic[DT_RELA], size // width, letter)[1::3])
     return {info >> shift for info in infos if info & ((1 << shift) - 1) == kind}
 
@@ -291,8 +297,8 @@ def _records(verneeds: Iterable[VersionNeed], verdefs: Iterable[VersionDef]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Fact:
-    """What becomes of all symbols that look alike."""
+class _Class:
+    """How all symbols with the same fields but the name are classified."""
 
     imported: bool
     referred: bool
@@ -301,17 +307,17 @@ class _Fact:
     definition: tuple[Export]
 
 
-class _Facts(dict[tuple[int, int, int, bool, int, int], _Fact]):
-    """By what a symbol's row says of it but its name: (info, other, section, whether it has a value, version number, flags)."""
+class _Classes(dict[tuple[int, int, int, bool, int, int], _Class]):
+    """Classes by (st_info, st_other, st_shndx, whether st_value is not 0, version number, flags), made when first needed."""
 
     def __init__(self, records: _Records) -> None:
         super().__init__()
         self._records = records
 
-    def __missing__(self, row: tuple[int, int, int, bool, int, int]) -> _Fact:
+    def __missing__(self, row: tuple[int, int, int, bool, int, int]) -> _Class:
         info, other, section, valued, versym, flags = row
         outside = info >> 4 != 0 and other & 3 not in _BINDS_LOCAL
-        # Undefined and yet with a value: an executable's own PLT entry.
+        # Undefined, but with a value: the PLT entry of an executable (do_lookup_x accepts it for references to an address).
         defined = section != 0 or (valued and bool(flags & HASHED))
         exported = (
             bool(flags & HASHED)
@@ -320,7 +326,7 @@ class _Facts(dict[tuple[int, int, int, bool, int, int], _Fact]):
             and info & 15 in _CANDIDATE_TYPES
             and other & 3 not in _BINDS_LOCAL
         )
-        fact = self[row] = _Fact(
+        fact = self[row] = _Class(
             imported=not section and outside,
             referred=section != 0 and outside and bool(flags & RELOCATED),
             exported=defined and exported,
@@ -338,7 +344,7 @@ def _sort(
     dict[str, tuple[Export, ...]],
     tuple[tuple[str, str | None], ...],
 ]:
-    """Sort `symbols` into imports, exports, what is neither, and references.
+    """Divide `symbols` into imports, exports, rejected definitions, and references.
 
     :param versyms: their version numbers, with the hidden bit.
     """
@@ -351,7 +357,7 @@ def _sort(
         symbols.flags,
         strict=True,
     )
-    facts = [*map(_Facts(records).__getitem__, rows)]
+    facts = [*map(_Classes(records).__getitem__, rows)]
     definitions = [fact.definition for fact in facts]
     imports = tuple(
         _import(names[i], symbols.infos[i], versyms[i], records, relocated=bool(symbols.flags[i] & RELOCATED))
@@ -372,11 +378,11 @@ def _sort(
 def _by_name(
     names: Sequence[str], definitions: Sequence[tuple[Export]], chosen: Sequence[bool]
 ) -> dict[str, tuple[Export, ...]]:
-    """Gather the chosen definitions of each name, in order; what has no name is left out."""
+    """Return the chosen definitions by name, in order; symbols without a name are left out."""
     found: dict[str, tuple[Export, ...]] = dict(
         zip(compress(names, chosen), compress(definitions, chosen), strict=True)
     )
-    if len(found) < sum(chosen):  # some names are there in several versions
+    if len(found) < sum(chosen):  # a name has definitions in more than one version
         lists: dict[str, list[Export]] = {}
         for name, definition in zip(compress(names, chosen), compress(definitions, chosen), strict=True):
             lists.setdefault(name, []).extend(definition)

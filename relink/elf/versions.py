@@ -57,7 +57,7 @@ def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
     address = memory.dynamic.get(DT_VERNEED)
     if address is None:
         return ()
-    data = memory.read(address, min(memory.room(address), _MAX_BYTES))
+    data = memory.read(address, min(memory.available(address), _MAX_BYTES))
     needs: list[VersionNeed] = []
     at = total = 0
     try:
@@ -100,7 +100,7 @@ def version_defs(memory: Memory, strings: Strings) -> tuple[VersionDef, ...]:
     address = memory.dynamic.get(DT_VERDEF)
     if address is None:
         return ()
-    data = memory.read(address, min(memory.room(address), _MAX_BYTES))
+    data = memory.read(address, min(memory.available(address), _MAX_BYTES))
     nodes: list[VersionDef] = []
     at = total = 0
     try:
