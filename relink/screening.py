@@ -1,4 +1,4 @@
-"""What the real loader may be asked: the static scan (:mod:`relink.loader.scan`) over the closure of each member."""
+"""Which members the real loader may load in a dry run: the static scan (:mod:`relink.loader.scan`) of their closures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from relink.resolve.strategy import ResolveContext, matches_library
 __all__ = ["Scenario", "Screened", "screen"]
 
 Scenario = tuple[str, Sequence[str]]
-"""A program and what is preloaded, as paths of the target."""
+"""One dry run: a program and what is preloaded (LD_PRELOAD), as paths of the target."""
 
 _CALLS_NO_RESOLVER = (2, 15)  # glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode"
 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """The members that the loader may be asked about, in their order, and what was found wrong with files."""
+    """The result: the members whose dry run is safe, in their order, and findings about refused files."""
 
     members: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -36,7 +36,11 @@ class Screened:
 
 @dataclass(slots=True)
 class _Files:
-    """What has been scanned: by identity what is wrong with a file, and which file that is."""
+    """The files that were scanned.
+
+    :ivar refusals: by identity why a file is refused; empty where it is not.
+    :ivar shown: by identity its path for findings, and its soname.
+    """
 
     context: ResolveContext
     refusals: dict[tuple[object, ...], tuple[Refusal, ...]] = field(default_factory=dict)
@@ -64,7 +68,7 @@ class _Files:
         soname: str | None,
         refusals: tuple[Refusal, ...],
     ) -> None:
-        """Note what is wrong with a file."""
+        """Record why a file is refused; nothing where it is not."""
         self.refusals[identity] = refusals
         self.shown[identity] = (
             self.context.layout.shown(path).removeprefix("$WHEEL/"),
@@ -77,14 +81,14 @@ class _Files:
 
 
 def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Sequence[str] = ()) -> Screened:
-    """Scan all members and everything else in the closures; what is refused is taken away from the loader.
+    """Scan all members and everything else in the closures; remove refused members from the loader's view.
 
-    All members are scanned, whether or not one of them needs the other, since all lie where the loader finds them; those that are
-    refused are removed from there. A member in whose closure a refused file is cannot be asked about.
+    All members are scanned, also those that no other one needs, since all are where the loader searches; refused ones are
+    deleted from there. There is no dry run of a member with a refused file in its closure.
 
-    :param context: the members lie on the disk as `layout` says.
-    :param scenarios: by member what the loader would be asked.
-    :param trust: globs of files that are let through all the same: by soname, soname without version, or path.
+    :param context: the members are on the disk as `layout` says.
+    :param scenarios: by member its dry run.
+    :param trust: globs of files that are accepted although they are refused: by soname, soname without version, or path.
     :raises TargetError: the target's loader calls IFUNC resolvers in a dry run.
     """
     if _version(context.target.glibc) < _CALLS_NO_RESOLVER:
@@ -95,16 +99,16 @@ def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Se
     places = {image.path: context.layout.path_of(name) for name, image in context.images.items()}
     for image in context.images.values():
         files.scan(("member", image.path), places[image.path], image.soname)
-    asked: list[str] = []
-    victims: dict[tuple[object, ...], list[str]] = {}
+    safe: list[str] = []
+    members_with: dict[tuple[object, ...], list[str]] = {}
     for member, scenario in scenarios.items():
-        bad = [*_refused(context, files, scenario)]
-        let = [identity for identity in bad if files.is_trusted(identity, trust)]
-        if len(let) == len(bad):
-            asked.append(member)
-        for identity in bad:
-            if identity not in let:
-                victims.setdefault(identity, []).append(member)
+        refused = [*_refused(context, files, scenario)]
+        trusted = [identity for identity in refused if files.is_trusted(identity, trust)]
+        if len(trusted) == len(refused):
+            safe.append(member)
+        for identity in refused:
+            if identity not in trusted:
+                members_with.setdefault(identity, []).append(member)
     findings = []
     matched = set()
     for identity, refusals in files.refusals.items():
@@ -119,7 +123,7 @@ def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Se
         if identity[0] == "member":
             with suppress(FileNotFoundError):
                 Path(context.files.host(places[str(identity[1])])).unlink()
-        others = [member for member in victims.get(identity, ()) if member != path]
+        others = [member for member in members_with.get(identity, ()) if member != path]
         if others:
             reasons += f". Not asked about either, since they need it: {', '.join(others)}"
         findings.append(finding("RLK605", path, reasons))
@@ -127,7 +131,7 @@ def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Se
     findings += [
         finding("RLK109", pattern, "--trust: no file of that name was refused") for pattern in unused
     ]
-    return Screened(tuple(asked), tuple(findings))
+    return Screened(tuple(safe), tuple(findings))
 
 
 def _refused(context: ResolveContext, files: _Files, scenario: Scenario) -> Iterator[tuple[object, ...]]:
@@ -136,7 +140,7 @@ def _refused(context: ResolveContext, files: _Files, scenario: Scenario) -> Iter
     try:
         closure = trace(Environment(context.target, context.files), program, [*preloads])
     except TargetError:
-        return  # it is not loaded at all, which verification says
+        return  # the program cannot be loaded, which verification reports
     for item in closure.objects:
         if item.identity[0] != "loader":
             identity = _identity(context, item)
@@ -147,14 +151,14 @@ def _refused(context: ResolveContext, files: _Files, scenario: Scenario) -> Iter
 
 
 def _identity(context: ResolveContext, item: LoadedObject) -> tuple[object, ...]:
-    """A program has no identity in a process; here it is its file's."""
+    """Return the identity of an object's file, also of the program, which has none of its own in a link map."""
     if item.identity[0] != "program":
         return item.identity
     return context.files.open(item.path).identity or ("program", item.path)
 
 
 def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
-    """Yield the files that relink cannot read although the loader may take them: what these need is not known."""
+    """Yield the files that relink cannot read but the loader may accept: what they need is unknown."""
     for tried in closure.edges[-1].tried if closure.edges else ():
         found = context.files.open(tried.path)
         if found.image is not None or found.identity is None:

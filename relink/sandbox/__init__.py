@@ -1,9 +1,9 @@
-"""A program that reads untrusted files, run so that it can do nothing else: the loader in its dry run, and patchelf.
+"""Running a program that reads untrusted files so that it can do nothing else: the loader in its dry run, and patchelf.
 
-Whatever such a file makes them do, they cannot write a file but the one that they are given, reach a network or another process,
+Whatever such a file makes them do, they cannot write a file but the one that they must write, reach a network or another process,
 execute anything, or gain a privilege; their memory and time have limits. The kernel enforces it in full in one of three ways
 (the first of :data:`KINDS`), whichever works here, each together with a filter of system calls (:mod:`relink.sandbox.filter`).
-Where none works, what is left has gaps. docs/sandbox.md has what each kind refuses.
+Where none works, the rest has gaps. docs/sandbox.md has what each kind refuses.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ __all__ = [
 ]
 
 MODES: Final = ("auto", "require", "off")
-"""What a user can ask for: the best kind that works here; one that the kernel enforces, or nothing runs; none."""
+"""The values of ``--sandbox``: the best kind that works here; only one that the kernel enforces; none."""
 
 KINDS: Final = ("bubblewrap", "namespaces", "landlock", "filter", "limits")
-"""What there is, best first. The kernel enforces the first three in full; with ``filter`` a program that may write one file may
-write any, and ``limits`` leaves everything open but for resources."""
+"""The kinds, best first. The kernel enforces the first three in full; with ``filter`` a program that may write one file may
+write any, and ``limits`` restricts nothing but resources."""
 
 _ENFORCED: Final = KINDS[:3]
 _TIMEOUT = 20.0  # seconds for a probe; it takes 0.03
 _MIB = 1 << 20
-# The child reads its own code and the request from a descriptor: arguments have a length that a request may exceed.
-_BEGIN = (
+# The child reads its own code and the request from a descriptor: a request may be longer than arguments can be.
+_CHILD = (
     "import marshal,sys\n"
     "file=open(int(sys.argv[1]),'rb')\n"
     "code=marshal.load(file)\n"
@@ -70,7 +70,7 @@ _BEGIN = (
 )
 
 
-_probing = threading.Lock()
+_probe_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Sandbox:
 
     @property
     def enforced(self) -> bool:
-        """Whether the kernel keeps a program from everything that it is not to do."""
+        """Whether the kernel enforces all restrictions."""
         return self.kind in _ENFORCED
 
     def start(
@@ -118,18 +118,18 @@ class Sandbox:
         """Start a program in / with nothing on standard input; its output and errors are read from the process.
 
         It is in a session of its own and does not outlive the thread that starts it: wait for it there, and end it by
-        :func:`stop`. What kept it from being started is :func:`failure`.
+        :func:`stop`. :func:`failure` says why it could not be started.
 
         :param command: absolute path and arguments.
-        :param environment: all that it has.
+        :param environment: the whole environment of the program.
         :param writable: the one file that it may write; must exist.
-        :param root: the directory that is ``/`` to it.
-        :param native: whether it is for this machine. An emulator needs more system calls: no filter then.
+        :param root: the root directory of the program (chroot).
+        :param native: whether it is for this machine. An emulator needs more system calls, so there is no filter then.
         :raises OSError: no process can be started.
         """
         if self.kind == "off" and root is None:
             return _popen(command, environment)
-        return _begin(self, command, environment, limits, writable=writable, root=root, native=native)
+        return _start(self, command, environment, limits, writable=writable, root=root, native=native)
 
 
 OFF: Final = Sandbox("off")
@@ -148,7 +148,7 @@ def child_environment() -> dict[str, str]:
     }
 
 
-def _amounts(limits: Limits) -> list[tuple[int, int]]:
+def _rlimits(limits: Limits) -> list[tuple[int, int]]:
     # RLIMIT_CORE of 1 and not 0: it also keeps the kernel from starting a program of the system's (fs/coredump.c).
     return [
         (resource.RLIMIT_CORE, 1),
@@ -161,7 +161,7 @@ def _amounts(limits: Limits) -> list[tuple[int, int]]:
     ]
 
 
-def _begin(
+def _start(
     sandbox: Sandbox,
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -179,10 +179,10 @@ def _begin(
         "kind": sandbox.kind,
         "command": [os.fsencode(item) for item in command],
         "environment": [os.fsencode(f"{name}={value}") for name, value in environment.items()],
-        "limits": [item for item in _amounts(limits) if native or item[0] != resource.RLIMIT_NPROC],
+        "limits": [item for item in _rlimits(limits) if native or item[0] != resource.RLIMIT_NPROC],
         "writable": place,
         "root": os.fsencode(root) if root else None,
-        # bubblewrap has its own way, and its own process ids.
+        # bubblewrap has --die-with-parent, and a process id namespace, in which getppid() is another.
         "parent": None if sandbox.kind == "bubblewrap" else os.getpid(),
         "filter": filter_for(os.uname().machine, key, writes=bool(writable)) if filtered else None,
         "key": key,
@@ -190,12 +190,12 @@ def _begin(
     }
     end, begin = os.pipe()
     with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
-        start = [sys.executable, "-I", "-S", "-c", _BEGIN, str(end)]
+        start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
         if sandbox.kind == "bubblewrap":
             start = [*_bubblewrap(place, chroot=root is not None), "--", *start]
         process = _popen(start, child_environment(), end)
         reading.close()
-        with suppress(BrokenPipeError):  # it has ended; why is what it says
+        with suppress(BrokenPipeError):  # the child has ended, and has written why to standard error
             writing.write(_code() + marshal.dumps(request))
     return process
 
@@ -219,7 +219,7 @@ def _popen(
 
 @functools.cache
 def _code() -> bytes:
-    """Return the compiled module that runs in the child, from Python's own cache where it has been kept."""
+    """Return the compiled module that runs in the child; Python's importer reads it from __pycache__ if it is there."""
     name = "relink.sandbox.inside"
     spec = importlib.util.find_spec(name)
     code = spec.loader.get_code(name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
@@ -239,7 +239,7 @@ def _bubblewrap(writable: bytes | None, *, chroot: bool) -> list[str]:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Kill a program that was started here, with all that belongs to it, and wait until it has ended."""
+    """Kill a program that :meth:`Sandbox.start` started, with its whole process group, and wait for its end."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -250,10 +250,10 @@ def failure(status: int, errors: str) -> str | None:
 
     :param status: how the process ended; `errors`: what it wrote there.
     """
-    said = errors.strip()
-    if said.startswith("bwrap: "):
-        return said.removeprefix("bwrap: ")[:400]
-    return said.removeprefix(REFUSED)[:400] if status == FAILED and said.startswith(REFUSED) else None
+    message = errors.strip()
+    if message.startswith("bwrap: "):
+        return message.removeprefix("bwrap: ")[:400]
+    return message.removeprefix(REFUSED)[:400] if status == FAILED and message.startswith(REFUSED) else None
 
 
 def status_of(sandbox: Sandbox, status: int) -> int:
@@ -280,12 +280,12 @@ def find_sandbox(mode: str = "auto") -> Sandbox:
 
 
 def _best() -> Sandbox:
-    with _probing:  # who asks meanwhile waits for the answer
-        return _tried()
+    with _probe_lock:  # another thread that needs the answer waits, and does not probe again
+        return _first_working()
 
 
 @functools.cache
-def _tried() -> Sandbox:
+def _first_working() -> Sandbox:
     without: list[str] = []
     for kind in KINDS:
         reason = why_not(kind)
@@ -296,7 +296,7 @@ def _tried() -> Sandbox:
 
 
 def why_not(kind: str) -> str | None:
-    """Return why a kind does not work here, or None where it does: it is tried with a Python that says its version."""
+    """Return why a kind does not work here, or None where it does: it is tried by running ``python -V`` in it."""
     if kind != "limits" and filter_for(os.uname().machine, 0, writes=False) is None:
         return f"no system call filter for {os.uname().machine}"
     try:
@@ -312,12 +312,12 @@ def why_not(kind: str) -> str | None:
 
 
 def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:
-    """Run a program in a kind of sandbox; return its process, what it has put out, and its errors."""
+    """Run a program in a kind of sandbox; return its process, its output and its errors."""
     inside, outside = (os.path.join(directory, name) for name in ("inside", "outside"))
     for name in (inside, outside):
         with open(name, "wb"):
             pass
-    process = _begin(
+    process = _start(
         Sandbox(kind),
         [sys.executable, "-I", "-S", "-V"],
         {},
@@ -333,7 +333,7 @@ def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:
 
 
 def sandbox_findings(sandbox: Sandbox) -> tuple[Finding, ...]:
-    """Say where the loader and patchelf were not confined in full."""
+    """Report it where the loader and patchelf are not confined in full."""
     if sandbox.enforced:
         return ()
     if sandbox.kind == "off" and not sandbox.without:

@@ -1,6 +1,6 @@
 """The system call filter of the sandbox: which calls a dynamic loader and patchelf need, as a seccomp program.
 
-A list of what is allowed: anything else fails with ENOSYS, for which C libraries have an answer. Numbers are those of
+It lists what is allowed. Anything else fails with ENOSYS: a C library then tries an older call or fails. Numbers are those of
 arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64); the instructions are classic BPF on
 ``struct seccomp_data`` (Documentation/userspace-api/seccomp_filter.rst).
 """
@@ -15,7 +15,7 @@ Instruction = tuple[int, int, int, int]
 """``struct sock_filter``: code, jump if true, jump if false, value."""
 
 PID = -1
-"""A value that stands for the process's own id, which is known in it only."""
+"""A placeholder for the process's own id, which only the child knows (:mod:`relink.sandbox.inside`)."""
 
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = (
     0x20,
@@ -106,9 +106,9 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
     """Return the filter for one program, or None where the machine's numbers are not known.
 
     :param machine: as ``os.uname().machine`` has it.
-    :param key: 64 bits: execve is allowed where its fourth argument, which the call itself does not have, is this. Who starts the
-        program knows it; the program, which begins with cleared registers, does not, so that it can execute nothing.
-    :param writes: whether files may be opened for writing; which ones is not the filter's business.
+    :param key: 64 bits: execve is allowed where its fourth argument, which execve itself does not use, is this number. The child
+        that starts the program knows it. The program begins with cleared registers and does not, so it can execute nothing.
+    :param writes: whether files may be opened for writing; a filter cannot see which ones.
     """
     known = _MACHINES.get(machine)
     if known is None:
@@ -131,7 +131,7 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
     program += call(_OPENAT, *_unless_set(2, *flags, error=_EACCES))
     program += call(_MMAP, *_unless_set(3, _UNCOUNTED, error=_EPERM))
     program += call(_EXECVE, *_if_equal(3, key))
-    program += call(_PRLIMIT, *_if_equal(2, 0))  # limits are read, those of no process set
+    program += call(_PRLIMIT, *_if_equal(2, 0))  # the new limit is NULL: limits can be read, not set
     program += call(_TGKILL, _argument(0), (_JUMP_EQUAL, 0, 1, PID), _return(_ALLOW), _denied(_EPERM))
     program += call(_FCNTL, *_if_one_of(1, _FCNTL_READING))
     return (*program, _denied(_ENOSYS))
@@ -146,7 +146,7 @@ def _denied(error: int) -> Instruction:
 
 
 def _argument(number: int, *, high: bool = False) -> Instruction:
-    """Load one half of an argument; both architectures are little-endian."""
+    """Load one half of an argument: BPF has 32-bit words. Both architectures are little-endian, so the low half comes first."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * number + 4 * high)
 
 

@@ -1,7 +1,7 @@
-"""What runs in the child: it takes away from itself what the program must not have, and becomes the program.
+"""The child process: it gives up what the program must not have, and then executes the program.
 
-It is started by :mod:`relink.sandbox` as a Python without site packages, so it imports nothing but the standard library, and no
-more of that than it needs: each start waits for it. Numbers are those of x86_64 and aarch64, which are the same here.
+It is started by :mod:`relink.sandbox` as a Python without site packages, so it imports the standard library only, and little
+of that: the imports are part of the time of each start. Numbers are those of x86_64 and aarch64, which are the same here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FAILED", "REFUSED", "main"]
 FAILED = 125
 """The exit status where the sandbox could not be set up, or the program not be started; standard error says why."""
 REFUSED = "sandbox: "
-"""What such a line on standard error begins with."""
+"""The prefix of the line on standard error that says why."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
@@ -41,7 +41,7 @@ _NEW_OTHERS = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x40000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 _AT_RECURSIVE = 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
-# Rights on files (include/uapi/linux/landlock.h): those that change something, by the ABI that brought them.
+# Rights on files (include/uapi/linux/landlock.h): those that change something, by the Landlock ABI version that added them.
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _CHANGING = {1: _WRITE_FILE | sum(1 << bit for bit in range(4, 13)), 2: 1 << 13, 3: _TRUNCATE, 5: 1 << 15}
 _NET_BIND_CONNECT, _SCOPE_SOCKET_SIGNAL = 3, 3
@@ -91,16 +91,16 @@ def _enter(request: dict[str, Any]) -> None:
             raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
     if writable_fd is not None:
         os.close(writable_fd)
-    for number in (_SIGPIPE, _SIGXFSZ):  # which Python ignores
+    for number in (_SIGPIPE, _SIGXFSZ):  # Python ignores these, and ignored signals stay so over execve
         _libc.signal(number, None)
     if request["parent"] is not None:
         _call("PR_SET_PDEATHSIG", _libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
-        if os.getppid() != request["parent"]:  # it had ended before
+        if os.getppid() != request["parent"]:  # the parent ended before prctl
             os._exit(FAILED)
     if request["filter"]:
         _filter(request["filter"])
     if request["probe"]:
-        _attack(request["probe"], writable)
+        _self_test(request["probe"], writable)
     if request["filter"]:
         _libc.syscall(
             _EXECVE[os.uname().machine], program, arguments, variables, ctypes.c_uint64(request["key"])
@@ -128,7 +128,7 @@ def _call(name: str, result: int, path: bytes | None = None) -> int:
 
 
 def _unshare(flags: int) -> None:
-    """Enter namespaces of its own; user and group stay what they are called."""
+    """Enter new namespaces; user and group keep their ids in them."""
     uid, gid = os.geteuid(), os.getegid()
     _call("unshare", _libc.unshare(flags))
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -137,7 +137,7 @@ def _unshare(flags: int) -> None:
 
 
 def _read_only(writable: bytes | None) -> None:
-    """Make every mount read-only, but for one file."""
+    """Make every mount read-only; one file stays writable by a bind mount of its own."""
     _call("mount", _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
     if writable:
         _call("mount", _libc.mount(writable, writable, None, _MS_BIND, None), writable)
@@ -155,9 +155,9 @@ def _mount_attributes(path: bytes, wanted: int, unwanted: int, flags: int) -> No
 
 
 def _drop_capabilities() -> None:
-    """Leave no capability, none to regain on execve, and those of no set; the user stays."""
+    """Drop the capabilities of all sets, so that execve gives none back; the user stays the same."""
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    # Refused without CAP_SETPCAP, where there is nothing that no_new_privs would not keep away as well.
+    # Refused without CAP_SETPCAP; then no_new_privs alone keeps execve from giving capabilities.
     capability = 0
     while capability < 64 and _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
         capability += 1
@@ -170,7 +170,7 @@ def _landlock_version() -> int:
 
 
 def _landlock(version: int, writable: int | None) -> None:
-    """Take away what changes files, but for one file, and TCP, abstract sockets and signals where the kernel can."""
+    """Forbid changes of files but one, and TCP, abstract sockets and signals where this Landlock version can."""
     rights = sum(bits for since, bits in _CHANGING.items() if since <= version)
     attributes = struct.pack("=Q", rights)
     if version >= 4:
@@ -186,7 +186,7 @@ def _landlock(version: int, writable: int | None) -> None:
 
 
 def _filter(program: list[tuple[int, int, int, int]]) -> None:
-    """Install the filter; a value of -1 stands for this process's id."""
+    """Install the filter; a value of -1 is replaced by this process's id (:data:`relink.sandbox.filter.PID`)."""
     pid = os.getpid()
     code = b"".join(
         struct.pack("=HBBI", opcode, yes, no, pid if value < 0 else value)
@@ -199,11 +199,14 @@ def _filter(program: list[tuple[int, int, int, int]]) -> None:
     _call("seccomp", _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(header), 0, 0))
 
 
-def _attack(outside: bytes, writable: bytes | None) -> None:
-    """See that what was asked for holds: `outside` cannot be written, `writable` can, and no process can be made."""
+def _self_test(outside: bytes, writable: bytes | None) -> None:
+    """Check the restrictions: `outside` cannot be written, `writable` can, and no process can be created.
+
+    :raises RuntimeError: one of them is not in force.
+    """
     if writable:
         os.close(os.open(writable, os.O_WRONLY | os.O_TRUNC))
-    try:  # not by contextlib, which takes long to import
+    try:  # contextlib.suppress would be shorter, but its import takes long
         os.close(os.open(outside, os.O_WRONLY))
     except OSError:
         pass

@@ -59,11 +59,11 @@ def test_namespaces_of_its_own_where_there_is_no_bubblewrap(monkeypatch: pytest.
     if reason := why_not("namespaces"):
         pytest.skip(reason)
     monkeypatch.setenv("PATH", "/nowhere")
-    sandboxes._tried.cache_clear()
+    sandboxes._first_working.cache_clear()
     try:
         assert find_sandbox() == Sandbox("namespaces", ("bubblewrap: there is no bwrap",))
     finally:
-        sandboxes._tried.cache_clear()
+        sandboxes._first_working.cache_clear()
 
 
 def test_a_container_is_no_obstacle(works: Works, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_said_where_the_kernel_holds(works: Works, tmp_path: Path) ->
 def test_nothing_starts_without_a_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedded Python may not know where its program lies."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    sandboxes._tried.cache_clear()
+    sandboxes._first_working.cache_clear()
     try:
         found = find_sandbox()
         assert (found.kind, found == OFF) == ("off", False)
@@ -143,4 +143,4 @@ def test_nothing_starts_without_a_python(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(SandboxError):
             find_sandbox("require")
     finally:
-        sandboxes._tried.cache_clear()
+        sandboxes._first_working.cache_clear()
