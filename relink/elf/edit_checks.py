@@ -1,4 +1,4 @@
-"""What must still be true of an ELF file after it was edited. Every check has seen a tool break it."""
+"""What must still be true of an ELF file after an edit. There is a check for each way in which a tool was seen to break one."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PF_W = 2
 _SHF_ALLOC = 2
 _CHUNK = 8 << 20  # bytes compared at a time
 
-# What patchelf is there to change.
+# The sections that an edit rewrites.
 _REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r"})
 # Tables that only the loader reads, through .dynamic, so they may move; anything else is reached from code.
 _TABLES = (".dynsym", ".hash", ".gnu.hash", ".gnu.version", ".gnu.version_d", ".gnu.liblist", ".gnu.conflict")
 _RELOCATIONS = (".rela.dyn", ".rel.dyn", ".rela.plt", ".rel.plt", ".relr.dyn")
 MOVABLE = _REWRITTEN.union(_TABLES, _RELOCATIONS)
-# Segments that follow what they hold, or that other checks look at.
+# Segments that move with their contents, or that other checks compare.
 _FOLLOWING = frozenset({_PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY})
 # Tags of the dynamic array whose values are strings, which :func:`_check_dynamic` compares: NEEDED, SONAME, RPATH, RUNPATH,
 # AUXILIARY, FILTER; STRSZ, which grows; and those whose values are addresses of sections that may move: HASH, STRTAB, SYMTAB,
@@ -57,11 +57,11 @@ def check_edit(
     planned: Image,
     gaps: Sequence[range] = (),
 ) -> list[str]:
-    """Compare an edited file with the original and with what was planned; returns one sentence a defect, none if it holds.
+    """Compare an edited file with the original and with what was planned; returns a sentence for each defect.
 
     :param original: the bytes before, `before` their facts.
     :param edited: the bytes after, `after` their facts, re-read from them.
-    :param planned: the facts that were asked for (:func:`relink.elf.patchelf.result_of`).
+    :param planned: the facts that the edit must give (:func:`relink.elf.patchelf.result_of`).
     :param gaps: file offsets at which neither buffer has the bytes; those of the result are the original's at the same offset.
     """
     return [
@@ -100,7 +100,7 @@ def _check_other_entries(
                 yield f"entry {tag:#x} of the dynamic section changed from {value:#x} to {other:#x}"
         elif table is not None and (
             now is None or now.name != table.name
-        ):  # that of an empty table says nothing
+        ):  # the address of an empty table has no meaning
             place = file_offset(after.segments, other)
             if place is None or not _equal(original, table.offset, edited, place, table.file_size, gaps):
                 yield f"entry {tag:#x} of the dynamic section does not lead to {table.name} any more"
@@ -119,12 +119,12 @@ def _entries(buffer: Buffer, image: Image) -> tuple[list[tuple[int, int]], dict[
 def _check_version_records(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
     """ld.so asserts that every file that a version record names is loaded (glibc elf/dl-version.c): it must be NEEDED.
 
-    A record of a file that was not NEEDED before the edit either is the vendor's business: another object may bring it.
+    A record of a file that was not NEEDED before the edit either is no defect of the edit: another object may load the file.
     """
     old, new = read_version_needs(original), read_version_needs(edited)
-    strangers = {need.file for need in old if need.file not in before.needed}
+    not_needed_before = {need.file for need in old if need.file not in before.needed}
     for need in new:
-        if need.file not in after.needed and need.file not in strangers:
+        if need.file not in after.needed and need.file not in not_needed_before:
             yield f"a version record names {need.file}, which is not NEEDED any more; ld.so would abort"
     if [need.versions for need in old] != [need.versions for need in new]:
         yield "the version records changed in more than the files they name"
@@ -141,17 +141,17 @@ def _check_segments(after: Image, size: int) -> Iterator[str]:
             yield f"LOAD segment {number} overlaps the one before it or is out of order"
     for segment in after.segments:
         if segment.type == _PT_DYNAMIC and not any(
-            _holds(load, segment) and load.flags & _PF_W for load in loads
+            _contains(load, segment) and load.flags & _PF_W for load in loads
         ):
             yield ".dynamic is not inside of a writable LOAD segment; ld.so would crash"
-        if segment.type in (_PT_PHDR, _PT_INTERP) and not any(_holds(load, segment) for load in loads):
+        if segment.type in (_PT_PHDR, _PT_INTERP) and not any(_contains(load, segment) for load in loads):
             yield "the program header table or the interpreter's name is not covered by a LOAD segment"
         elif segment.type == _PT_PHDR and not _same_delta(loads[0], segment):
             # Linux before 5.18 passes AT_PHDR as the first LOAD's address plus e_phoff (fs/binfmt_elf.c)
             yield "the program header table is not mapped where older kernels tell the loader that it is"
 
 
-def _holds(load: Segment, inner: Segment) -> bool:
+def _contains(load: Segment, inner: Segment) -> bool:
     start, end = inner.address, inner.address + inner.memory_size
     inside = load.address <= start and end <= load.address + load.memory_size
     return inside and _same_delta(load, inner)
@@ -162,7 +162,7 @@ def _same_delta(left: Segment, right: Segment) -> bool:
 
 
 def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
-    """Thread-local storage, RELRO, the stack's flags and what else there is stay as they were."""
+    """Thread-local storage, RELRO, the flags of the stack and all other segments are as before."""
 
     def facts(image: Image) -> list[tuple[int, int, int, int]]:
         return sorted(
@@ -178,49 +178,49 @@ def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
 def _check_sections(
     original: Buffer, edited: Buffer, before: Image, after: Image, gaps: Sequence[range]
 ) -> Iterator[str]:
-    """Every allocated section that was not to change holds the same bytes, at the same address unless only ld.so reads it."""
+    """Every allocated section that no edit changes has the same bytes, at the same address unless only ld.so reads it."""
     sections = [section for section in read_sections(original, before.path) if section.flags & _SHF_ALLOC]
     if sum(section.file_size for section in sections) > 2 * len(original):
-        # A linker makes none that do, and comparing them all could take for ever.
+        # No linker makes such a file, and the time to compare them all would have no bound.
         yield "its sections overlap one another"
         return
     rest: dict[tuple[str, int], deque[Section]] = {}
     for section in read_sections(edited, after.path):
         rest.setdefault((section.name, section.type), deque()).append(section)
     for section in sections:
-        twins = rest.get((section.name, section.type))
-        if not twins:
+        candidates = rest.get((section.name, section.type))
+        if not candidates:
             yield f"section {section.name} is gone"
             continue
-        twin = twins.popleft()
+        now = candidates.popleft()
         if (
-            twin.address != section.address
+            now.address != section.address
             and section.name not in MOVABLE
             and not section.name.startswith(".note")
         ):
-            yield f"section {section.name} moved from {section.address:#x} to {twin.address:#x}"
-        if twin.file_size and file_offset(after.segments, twin.address) != twin.offset:
-            yield f"section {section.name} is not what is mapped at its address {twin.address:#x}"
+            yield f"section {section.name} moved from {section.address:#x} to {now.address:#x}"
+        if now.file_size and file_offset(after.segments, now.address) != now.offset:
+            yield f"section {section.name} is not what is mapped at its address {now.address:#x}"
         if section.name in _REWRITTEN:
             continue
-        if twin.size != section.size:
-            yield f"section {section.name} changed its size from {section.size} to {twin.size} bytes"
+        if now.size != section.size:
+            yield f"section {section.name} changed its size from {section.size} to {now.size} bytes"
         elif section.name == ".dynsym":
             # it carries section indices, which are renumbered
-            if _symbols(original, section, before) != _symbols(edited, twin, after):
+            if _symbols(original, section, before) != _symbols(edited, now, after):
                 yield "the dynamic symbol table changed"
-        elif not _equal(original, section.offset, edited, twin.offset, section.file_size, gaps):
+        elif not _equal(original, section.offset, edited, now.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"
 
 
 def _equal(
     left: Buffer, left_at: int, right: Buffer, right_at: int, size: int, gaps: Sequence[range]
 ) -> bool:
-    """Whether two ranges hold the same bytes; one with a gap in it does so only at the same offset."""
-    if left_at != right_at and any(_meets(gap, at, size) for gap in gaps for at in (left_at, right_at)):
+    """Whether two ranges have the same bytes; with a gap in one of them only if both are at the same offset."""
+    if left_at != right_at and any(_overlaps(gap, at, size) for gap in gaps for at in (left_at, right_at)):
         return False
     start, end, shift = left_at, left_at + size, right_at - left_at
-    for gap in (*(gap for gap in gaps if _meets(gap, left_at, size)), range(end, end)):
+    for gap in (*(gap for gap in gaps if _overlaps(gap, left_at, size)), range(end, end)):
         for done in range(start, gap.start, _CHUNK):
             stop = min(done + _CHUNK, gap.start)
             if left[done:stop] != right[done + shift : stop + shift]:
@@ -229,12 +229,12 @@ def _equal(
     return True
 
 
-def _meets(gap: range, at: int, size: int) -> bool:
+def _overlaps(gap: range, at: int, size: int) -> bool:
     return at < gap.stop and gap.start < at + size
 
 
 def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
-    """A digest of the dynamic symbols by name, without their section index, which an edit may renumber."""
+    """Return a digest of the dynamic symbols by name, without their section index, which an edit may renumber."""
     digest = hashlib.sha256()
     found = next((found for found in read_sections(buffer, image.path) if found.name == ".dynstr"), None)
     names = b"" if found is None else bytes(buffer[found.offset : found.offset + found.file_size])
@@ -244,8 +244,8 @@ def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
     for fields in row.iter_unpack(raw):
         name, info, other, index, value, size = fields if wide else (fields[0], *fields[3:], *fields[1:3])
         kind = index if index in (0, 0xFFF1) else 1
-        moved = 0 if info & 15 == 3 else value  # STT_SECTION stands for a section that may have moved
-        digest.update(struct.pack("<BBHQQ", info, other, kind, moved, size))
+        address = 0 if info & 15 == 3 else value  # STT_SECTION: its section may be at another address
+        digest.update(struct.pack("<BBHQQ", info, other, kind, address, size))
         digest.update(names[name : names.find(b"\0", name) + 1])
     return digest.digest()
 
@@ -261,7 +261,7 @@ def _check_fatbin_pointers(
     for wrapper, bundle in pointers.items():
         old, new = file_offset(before.segments, bundle), file_offset(after.segments, bundle)
         if old is None:
-            continue  # kpack references and the like; the section comparison has them
+            continue  # not a pointer into the file (a kpack reference, for example); the comparison of sections covers it
         if new is None or not _equal(original, old, edited, new, 64, gaps):
             yield f"the device code wrapper at {wrapper:#x} does not point to its bundle any more"
 
@@ -274,7 +274,7 @@ def _fatbin_pointers(buffer: Buffer, image: Image) -> dict[int, int]:
         return {}
     slots: dict[int, int] = {}
     raw = bytes(buffer[segment.offset : segment.offset + segment.file_size])
-    for at in range(0, len(raw) - _WRAPPER.size + 1, 8):  # their size is 24, but there may be gaps
+    for at in range(0, len(raw) - _WRAPPER.size + 1, 8):  # a wrapper has 24 bytes, but there may be padding
         magic, _version, pointer, _reserved = _WRAPPER.unpack_from(raw, at)
         if magic == _WRAPPER_MAGIC:
             slots[segment.address + at + 8] = pointer

@@ -4,7 +4,7 @@ The rules are glibc's: ``elf/dl-lookup.c`` (`check_match`, `do_lookup_x`: which 
 ``elf/dl-version.c`` (`_dl_check_map_versions`: how versions are numbered). Damaged tables become entries of
 :attr:`SymbolTable.problems`; what can still be read is given.
 
-A ROCm closure has 100,000 symbols, so the table is read by columns, and all symbols that differ only in their names share one
+A closure may have 100,000 symbols, so the table is read by columns, and all symbols that differ only in their names share one
 :class:`Export`. The result has no reference to the buffer: an mmap may be closed afterwards.
 """
 

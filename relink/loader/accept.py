@@ -1,4 +1,4 @@
-"""Whether ld.so takes a file it has opened, passes it over, or dies of it.
+"""Whether ld.so accepts a file that it has opened, skips it, or gives up.
 
 Sources: glibc elf/dl-load.c, open_verify and _dl_map_object_from_fd.
 """
@@ -21,16 +21,16 @@ _ABI_MAX = 4  # LIBC_ABI_MAX of glibc's libc-abis; only GNU's OSABI may carry a 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why ld.so does not take a file: `fatal` when it gives up at once instead of looking further."""
+    """Why ld.so does not accept a file; `fatal`: it gives up at once instead of searching on."""
 
     reason: str
     fatal: bool
 
 
 def reject(candidate: Candidate, wanted: Header, *, program: bool = False) -> Rejected | None:
-    """Apply ld.so's checks of a file it opened (open_verify, then _dl_map_object_from_fd); None means that it is taken.
+    """Apply ld.so's checks of a file it opened (open_verify, then _dl_map_object_from_fd); None means that it is accepted.
 
-    A library of another class or machine is passed over; anything else that is not a loadable ELF file ends the load.
+    A library of another class or machine is skipped; anything else that is not a loadable ELF file ends the load.
 
     :param program: it is to be the program itself, which may be ET_EXEC or position-independent executable.
     """

@@ -1,4 +1,4 @@
-"""The target's real loader, asked what it would map: glibc's dry run. No initialiser runs, and no GPU is needed.
+"""The target's real loader, run to show what it would map: glibc's dry run. No initialiser runs, and no GPU is needed.
 
 With LD_TRACE_LOADED_OBJECTS the loader maps everything that a load would map and prints it; with LD_WARN and LD_BIND_NOW it also
 says which symbols and versions stay open (ld.so(8)).
@@ -39,7 +39,7 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine, by what the kernel call
 class LoaderMap:
     """What the loader printed.
 
-    :ivar objects: (name asked for, path) in load order, without the program, the loader itself and the kernel's vdso.
+    :ivar objects: (requested name, path) in load order, without the program, the loader itself and the kernel's vdso.
     :ivar missing: names that it did not find.
     :ivar problems: everything else it said: open symbols and versions, or what it died of.
     :ivar died: whether it gave up, or was killed, before it had mapped everything; or went on without what was to be preloaded.
@@ -78,7 +78,7 @@ def refusal(found: LoaderMap) -> Refusal | None:
 def dry_run(
     target: Target, program: str, preloads: Iterable[str] = (), sandbox: Sandbox | None = None
 ) -> LoaderMap:
-    """Ask the target's loader what starting `program` would map. Paths are as the target sees them.
+    """Run the target's loader to show what starting `program` would map. Paths are as the target sees them.
 
     :param sandbox: what the loader runs in; None: the best kind that works here.
     :raises TargetError: the loader cannot be run, or not inside of the sysroot by this user.
@@ -92,11 +92,11 @@ def dry_run(
 def dry_runs(
     target: Target, programs: Iterable[tuple[str, Iterable[str]]], sandbox: Sandbox | None = None
 ) -> Iterator[Iterator[LoaderMap]]:
-    """Ask about programs, each with what is preloaded; gives the answers, in order, which raise as :func:`dry_run` does.
+    """Run the loader for programs, each with what is preloaded; yields the results in order, which raise as :func:`dry_run` does.
 
-    A loader that crashes, ends strangely or does not end is an answer about that program, and the others are asked all the same.
+    A loader that crashes, ends strangely or does not end is a result for that program, and the others run all the same.
 
-    Loaders run beside whoever waits for the answers, and end with the block.
+    Loaders run while the caller works on earlier results, and are killed at the end of the block.
     """
     left, box = iter(programs), sandbox or find_sandbox()
     running: deque[subprocess.Popen[str]] = deque()
@@ -129,7 +129,8 @@ def _started(
         asked["LD_PRELOAD"] = preload
     try:
         if target.sysroot == "/":
-            os.stat(target.interpreter)  # a process can be started all the same, and would say less
+            # The sandbox's child starts in any case, and its error would say less.
+            os.stat(target.interpreter)
         return sandbox.start(
             [target.interpreter, program],
             asked,

@@ -1,7 +1,7 @@
 """The files a loader sees: the disk as seen from a root directory, with the wheel's members laid over it.
 
-Nothing of a wheel is unpacked to ask what the loader would do with it; its members are put at the paths where an
-installer would put them, and every look-up asks here.
+Nothing of a wheel is unpacked for a simulation: its members appear at the paths where an installer would put them, and every
+look-up goes through :class:`Files`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Candidate:
     :ivar image: its facts, when it is an ELF file that can be read.
     :ivar error: the errno of a failed open, 0 otherwise.
     :ivar problem: why there is no image although there is a file.
-    :ivar head: the first 64 bytes of a file on disk, by which the loader judges before it looks further; None for a member
+    :ivar head: the first 64 bytes of a file on disk, which the loader checks first; None for a member
         and for what is no regular file.
     """
 
@@ -88,7 +88,7 @@ def resolve_inside(root: str, path: str) -> str:
 
 
 class Files:
-    """The file system as the target sees it. Look-ups are remembered, so a closure is cheap to compute again.
+    """The file system as the target sees it. Look-ups are cached, so a closure is cheap to compute again.
 
     :param root: the sysroot; ``/`` for this system's own.
     :param overlay: image by absolute path, for files that are not on disk (the wheel's members).
@@ -114,7 +114,7 @@ class Files:
                 known = posixpath.dirname(known)
 
     def with_overlay(self, overlay: Mapping[str, Image]) -> Files:
-        """Return the same disk with another overlay; what was read from the disk stays remembered."""
+        """Return the same disk with another overlay; what was read from the disk stays cached."""
         other = Files(self.root)
         other._seen = self._seen
         other._directories = self._directories
@@ -129,7 +129,7 @@ class Files:
     def open(self, path: str) -> Candidate:
         """Open `path` as the loader would and read what it would read. That there is no such file is a fact, not an error.
 
-        :raises MachineError: it cannot be told, for lack of memory or open files, or the disk fails.
+        :raises MachineError: memory or open files are exhausted, or the disk fails.
         """
         where = path
         if self._overlay:
@@ -174,7 +174,7 @@ class Files:
         return done
 
     def _walk(self, directory: str) -> str:
-        """Canonical `directory`, or an empty string where a step of it is none: then not even ``..`` leads out of it."""
+        """Canonical `directory`, or an empty string where a component of it is no directory: then ``..`` after it fails, too."""
         found = self._walked.get(directory)
         if found is None:
             found = "/"
@@ -196,7 +196,8 @@ class Files:
             found = path
             host = posixpath.join(self.root, path.lstrip("/"))
             if os.path.islink(host):
-                with contextlib.suppress(OSError):  # a loop stays what it is; opening it gives ELOOP
+                # A loop of links stays in the path; opening it gives ELOOP.
+                with contextlib.suppress(OSError):
                     if self.root == "/":
                         found = os.path.realpath(host)
                     else:

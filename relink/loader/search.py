@@ -1,4 +1,4 @@
-"""Where ld.so looks for one NEEDED library, in which order, and what it makes of what it finds there.
+"""Where ld.so looks for one NEEDED library, in which order, and which file it accepts.
 
 The order is that of ``_dl_map_new_object`` in glibc elf/dl-load.c; see also ld.so(8).
 """
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """In what a load happens.
+    """The surroundings of a load.
 
     :ivar library_path: the entries of LD_LIBRARY_PATH, as written: tokens are expanded for the program, and an empty entry is
         the current directory (a path of one empty entry is none at all).
@@ -52,7 +52,7 @@ class FoundBy:
     """The rule that led to a library.
 
     :ivar rule: ``rpath``, ``runpath``, ``library-path``, ``cache``, ``default``, ``path`` (the name has a slash), ``loaded``
-        (already there), ``root`` (asked for by the user), ``preload``.
+        (already loaded), ``root`` (what the caller wants loaded), ``preload``.
     :ivar owner: the path of the object whose RPATH or RUNPATH it was, where that is the rule.
     :ivar entry: the directory as written there, or the cache's or the default directory.
     """
@@ -81,7 +81,7 @@ class FoundBy:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One path that was looked at in vain, by which rule, and why it was not taken."""
+    """One path that was tried without success, by which rule, and why it was not accepted."""
 
     path: str
     found_by: FoundBy
@@ -92,7 +92,7 @@ class Tried:
 class Requester:
     """What the search needs to know of an object that needs a library.
 
-    :ivar origin: what ``$ORIGIN`` stands for: the directory of the path *as found*, or None where it is unknown.
+    :ivar origin: the value of ``$ORIGIN``: the directory of the path *as found*, or None where it is unknown.
     :ivar loader: the object that loaded it, for the DT_RPATH chain; None for a program and what was dlopened.
     :ivar is_main: it is the program itself.
     """
@@ -106,7 +106,7 @@ class Requester:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one search: a file, or nothing with all that was tried; `fatal` is what the loader dies of."""
+    """The outcome of one search: a file, or nothing with all that was tried; `fatal`: why the loader gives up."""
 
     candidate: Candidate | None
     found_by: FoundBy | None
@@ -120,7 +120,7 @@ _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-
 def expand(entry: str, *, origin: str | None, target: Target) -> str | None:
     """Replace the dynamic string tokens of one entry (glibc elf/dl-load.c, _dl_dst_substitute).
 
-    Returns None where a token stands for nothing, since ld.so then drops the entry. Unknown ``$WORDS`` stay as they are.
+    Returns None where a token has no value, since ld.so then drops the entry. Unknown ``$WORDS`` stay as they are.
     """
     if "$" not in entry:
         return entry
@@ -138,7 +138,7 @@ def expand(entry: str, *, origin: str | None, target: Target) -> str | None:
 
 
 def split_path(search_path: str, *, origin: str | None, target: Target) -> list[tuple[str, str]]:
-    """Split an RPATH or RUNPATH into (entry as written, directory), in order, doubles left out (fillin_rpath).
+    """Split an RPATH or RUNPATH into (entry as written, directory), in order, duplicates left out (fillin_rpath).
 
     An empty entry is the current directory, and its directory is the empty string; a search path that is empty as a whole
     has no entries (decompose_rpath).
@@ -174,12 +174,12 @@ class _Search:
     fatal: str | None = None
 
     def look(self, path: str, found_by: FoundBy) -> tuple[Candidate | None, int]:
-        """Open one path; returns (file or None, errno). Sets `fatal` where ld.so would die."""
+        """Open one path; returns (file or None, errno). Sets `fatal` where ld.so would give up."""
         actual = path
         if not path.startswith("/"):
             if (
                 self.environment.cwd is None
-            ):  # where the process will run is unknown, so nothing there is counted on
+            ):  # where the process will run is unknown, so nothing is found there
                 self.tried.append(Tried(path, found_by, "relative to the current directory"))
                 return None, errno.ENOENT
             actual = posixpath.join(self.environment.cwd, path)
@@ -222,7 +222,7 @@ class _Search:
             if error == errno.ENOENT and not (self.tried and self.tried[-1].found_by is found_by):
                 reason = "no such file" if exists else "no such directory"
                 self.tried.append(Tried(_join(directory, name), found_by, reason))
-            # A relative directory counts as existing without a look (fillin_rpath): the process may move.
+            # A relative directory counts as existing without a stat(2) (fillin_rpath): the process may move.
             if (exists or not directory.startswith("/")) and error not in self.harmless():
                 return None  # open_path stops at any other error, a loop of symbolic links for one
         return None
@@ -264,7 +264,7 @@ def _as_path(name: str, requester: Requester, state: _Search) -> Result:
 def _stages(
     requester: Requester, main: Requester | None, environment: Environment
 ) -> Iterator[list[tuple[str, FoundBy]] | None]:
-    """Yield the lists of directories in the order in which they are searched; None stands for the cache."""
+    """Yield the lists of directories in the order in which they are searched; None means the cache."""
     target = environment.target
     if requester.image.runpath is None:
         did_main = False

@@ -1,6 +1,6 @@
 """The symbol tables of the objects of a process, by which names the loader knows these objects, and which needs which.
 
-A ROCm process has hundreds of objects and 100,000 symbols, and relink binds it several times, with one object changed. So a table
+A process may have hundreds of objects and 100,000 symbols, and relink binds it several times, with one object changed. So a table
 is read once, an index by name says which tables define a symbol, and what this index alone decides is computed once a table.
 """
 
