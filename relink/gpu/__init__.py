@@ -11,20 +11,17 @@ from relink.gpu.coverage import (
     Coverage,
     CoverageLevel,
     FileCoverage,
-    Intersection,
     LibraryCoverage,
-    Removal,
     coverage_of,
-    intersect,
-    isa_block,
     library_coverage,
     library_coverage_of,
-    matrix,
 )
 from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
 from relink.gpu.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, same_device_code
+from relink.gpu.intersection import Intersection, Removal, intersect, isa_block, matrix
 from relink.gpu.remedy import Remedy, remedies
-from relink.gpu.runtime import Capability, Needs, Requirement, capability_of, check, find_runtime, needs_of
+from relink.gpu.requirements import Needs, Requirement, check, needs_of
+from relink.gpu.runtime import Capability, capability_of, find_runtime
 from relink.gpu.side_files import SideFiles, SideTarget, find_side_files, side_files_of
 from relink.gpu.target_id import (
     BundleId,

@@ -1,7 +1,6 @@
-"""Which GPUs a file, a wheel or a set of ROCm libraries has code for.
+"""Which GPUs a file or a ROCm library has code for.
 
 A file's bundles are loaded one by one, so a GPU needs code in all of them: full, partial (n of m) or none, never a union.
-Files and libraries are needed together: the intersection, with those that take an architecture away named.
 """
 
 from __future__ import annotations
@@ -21,15 +20,10 @@ __all__ = [
     "Coverage",
     "CoverageLevel",
     "FileCoverage",
-    "Intersection",
     "LibraryCoverage",
-    "Removal",
     "coverage_of",
-    "intersect",
-    "isa_block",
     "library_coverage",
     "library_coverage_of",
-    "matrix",
 ]
 
 _MAX_COMPARED = 50_000
@@ -69,7 +63,7 @@ class CoverageLevel:
 
 
 class Coverage(Protocol):
-    """What :func:`intersect` needs of a file or a library."""
+    """What :func:`relink.gpu.intersection.intersect` needs of a file or a library."""
 
     @property
     def path(self) -> str:
@@ -239,37 +233,6 @@ class LibraryCoverage:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
-
-    processor: str
-    by: tuple[tuple[str, CoverageLevel], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Intersection:
-    """What several files or libraries cover together.
-
-    :ivar targets: processors that all cover; `conditional`: those that all cover under a condition (xnack).
-    :ivar removed: processors that at least one has and at least one lacks.
-    :ivar restricted: False when nothing of it holds device code: then nothing is known, and nothing is missing.
-    """
-
-    targets: tuple[str, ...]
-    conditional: tuple[str, ...]
-    removed: tuple[Removal, ...]
-    restricted: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return targets, and by whom the others were removed."""
-        return {
-            "targets": list(self.targets),
-            "conditional": list(self.conditional),
-            "removed": {r.processor: {name: str(level) for name, level in r.by} for r in self.removed},
-        }
-
-
 def coverage_of(code: DeviceCode) -> FileCoverage:
     """Return the coverage of one file. Bundles for the host only do not count; bare code objects in data neither."""
     bundles: Sequence[Bundle] = [b for b in code.bundles if _for_gpu(b)]
@@ -327,62 +290,6 @@ def library_coverage_of(code: DeviceCode, soname: str | None = None) -> LibraryC
     """Return the coverage of a ROCm library whose device code was read; `code.path` must be its path on disk."""
     role = table().library(soname or os.path.basename(code.path))
     return LibraryCoverage(code.path, coverage_of(code), side_files_of(code.path, soname), role)
-
-
-def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> Intersection:
-    """Return what all of `coverages` cover, asked for every processor that one of them names, and for `agents`."""
-    restricting = [c for c in coverages if c.restricts]
-    names = {name for c in restricting for name in c.processors()}
-    asked: dict[str, TargetId] = {
-        name: TargetId(name) for name in sorted(names, key=sort_key) if name != SPIRV
-    }
-    asked |= {str(agent): agent for agent in agents}
-    targets, conditional, removed = [], [], []
-    for name in sorted(asked, key=sort_key):
-        levels = [(c.path, c.level(asked[name])) for c in restricting]
-        lacking = tuple(
-            (path, level) for path, level in levels if not level.usable and level.state != "conditional"
-        )
-        if lacking:
-            removed.append(Removal(name, lacking))
-        elif any(level.state == "conditional" for _, level in levels):
-            conditional.append(name)
-        elif levels:
-            targets.append(name)
-    return Intersection(tuple(targets), tuple(conditional), tuple(removed), bool(restricting))
-
-
-def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> dict[str, dict[str, str]]:
-    """Return path → architecture → how far it is covered, for every architecture that any file names, and for `agents`.
-
-    Files that say nothing about any architecture are left out.
-    """
-    coverages = tuple(coverages)
-    asked = {name: TargetId(name) for item in coverages for name in item.processors()}
-    asked |= {str(agent): agent for agent in agents}
-    rows = {
-        item.path: {name: str(item.level(asked[name])) for name in sorted(asked, key=sort_key)}
-        for item in coverages
-    }
-    return {path: row for path, row in rows.items() if set(row.values()) - {"unknown"}}
-
-
-def isa_block(
-    files: Iterable[FileCoverage],
-    libraries: Iterable[LibraryCoverage] = (),
-    runtime: dict[str, Any] | None = None,
-    gpus: Iterable[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return the report's ``isa`` object; `targets` is the intersection over the files that hold device code."""
-    files, libraries = tuple(files), tuple(libraries)
-    return {
-        "files": [file.to_json() for file in files],
-        "targets": list(intersect(files).targets),
-        "libraries": [library.to_json() for library in libraries],
-        "common": intersect((*files, *libraries)).to_json(),
-        "runtime": runtime or {},
-        "gpus": list(gpus),
-    }
 
 
 def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:

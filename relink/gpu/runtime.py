@@ -1,4 +1,4 @@
-"""What the HIP runtime of a prefix can load, read from its libraries without running them, and whether that is enough.
+"""What the HIP runtime of a prefix can load, read from its libraries without running them.
 
 libamdhip64 hands bundles to libamd_comgr, which it dlopens (it is not in DT_NEEDED), and code objects to
 libhsa-runtime64. What they can do shows in version definitions, names and strings. What does not show is "unknown".
@@ -16,11 +16,11 @@ from relink.elf.host import HostElf, parse_host_elf, strings_at, version_definit
 from relink.elf.source import ByteSource, FileSource
 from relink.files import read_start
 from relink.gpu._data import table
-from relink.gpu.device_code import DeviceCode, read_file
-from relink.gpu.target_id import SPIRV, TargetId, match, sort_key
+from relink.gpu.device_code import read_file
+from relink.gpu.target_id import sort_key
 from relink.system_errors import raise_trouble
 
-__all__ = ["Capability", "Needs", "Requirement", "capability_of", "check", "find_runtime", "needs_of"]
+__all__ = ["Capability", "capability_of", "find_runtime"]
 
 _READ_SIZE = 4 << 20
 _OVERLAP = 256
@@ -75,94 +75,6 @@ class Capability:
             "libraries": dict(self.paths),
             "problems": list(self.problems),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What device code asks of the runtime: newest CCOB and code object version (0: none), and the special forms."""
-
-    ccob: int = 0
-    code_object: int = 0
-    generic: bool = False
-    spirv: bool = False
-    kpack: bool = False
-    gpus: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One comparison: `verdict` is ok, no or unknown."""
-
-    what: str
-    needed: str
-    available: str
-    verdict: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return the fields."""
-        return {
-            "what": self.what,
-            "needed": self.needed,
-            "available": self.available,
-            "verdict": self.verdict,
-        }
-
-
-def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> Needs:
-    """Return what the runtime must be able to do to load this device code: on `gpus`, or all of it without any.
-
-    A GPU takes native code before generic code before SPIR-V, so a bundle with both does not need the latter.
-    """
-    codes, gpus = tuple(codes), tuple(gpus)
-    bundles = [bundle for code in codes for bundle in (*code.bundles, *code.embedded)]
-    versions = [int(b.container[-1]) for b in bundles if b.container.startswith("ccob-v")]
-    sets = {b.targets for b in bundles}
-    if gpus:
-        kinds = {kind for targets in sets for gpu in gpus for kind in match(targets, gpu).via}
-    else:
-        names = {t.target.processor for targets in sets for t in targets}
-        kinds = {
-            "spirv" if name == SPIRV else "generic"
-            for name in names
-            if name == SPIRV or name in table().generics
-        }
-    return Needs(
-        ccob=max(versions, default=0),
-        code_object=max((c.version for code in codes for c in code.code_objects if c.version), default=0),
-        generic="generic" in kinds,
-        spirv="spirv" in kinds,
-        kpack=any(code.kpack is not None for code in codes),
-        gpus=tuple(gpu.processor for gpu in gpus),
-    )
-
-
-def check(needs: Needs, has: Capability) -> tuple[Requirement, ...]:
-    """Compare. Only what the code really needs is listed; an unknown capability is never ok."""
-    found = []
-
-    def compare(what: str, needed: int, available: int | None) -> None:
-        if needed:
-            verdict = "unknown" if available is None else "ok" if available >= needed else "no"
-            shown = "unknown" if available is None else f"up to {available}" if available else "none"
-            found.append(Requirement(what, f"version {needed}", shown, verdict))
-
-    def flag(what: str, available: bool | None) -> None:
-        verdict = {None: "unknown", True: "ok", False: "no"}[available]
-        found.append(
-            Requirement(what, "yes", {None: "unknown", True: "yes", False: "no"}[available], verdict)
-        )
-
-    compare("compressed bundles (CCOB)", needs.ccob, has.ccob)
-    compare("code objects", needs.code_object, has.code_object)
-    if needs.generic:
-        flag("generic targets", has.generic)
-    if needs.spirv:
-        flag("SPIR-V code", has.spirv)
-    if needs.kpack:
-        flag("kpack archives", has.kpack)
-    for processor in dict.fromkeys(needs.gpus):
-        flag(f"{processor} in the HSA runtime", processor in has.agents if has.agents else None)
-    return tuple(found)
 
 
 def find_runtime(

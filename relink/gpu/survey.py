@@ -15,16 +15,9 @@ from relink.elf.source import BufferSource, ByteSource, FileSource
 from relink.errors import UsageError
 from relink.gpu.bundle import RAW_MAGIC
 from relink.gpu.compressed import MAGIC as CCOB_MAGIC
-from relink.gpu.coverage import (
-    CoverageLevel,
-    FileCoverage,
-    Intersection,
-    LibraryCoverage,
-    coverage_of,
-    intersect,
-    library_coverage_of,
-)
+from relink.gpu.coverage import CoverageLevel, FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
 from relink.gpu.device_code import DeviceCode, read_device_code, read_file, resolve_kpack
+from relink.gpu.intersection import Intersection, intersect
 from relink.gpu.kpack import ARCHIVE_MAGIC
 from relink.gpu.offload import OFFLOAD_MAGIC
 from relink.gpu.side_files import SideFiles, find_side_files

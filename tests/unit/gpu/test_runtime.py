@@ -9,7 +9,8 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu.device_code import DeviceCode, read_device_code
-from relink.gpu.runtime import Capability, Needs, capability_of, check, find_runtime, needs_of
+from relink.gpu.requirements import Needs, check, needs_of
+from relink.gpu.runtime import Capability, capability_of, find_runtime
 from relink.gpu.target_id import TargetId
 from tests.support.cc import shared
 from tests.unit.gpu.build import ccob, code_object, entries_of, kpack_archive, library, msgpack, raw

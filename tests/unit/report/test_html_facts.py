@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from relink.errors import UsageError
-from relink.gpu.coverage import FileCoverage, matrix
+from relink.gpu.coverage import FileCoverage
+from relink.gpu.intersection import matrix
 from relink.gpu.target_id import CodeTarget, TargetId
 from relink.library import relink
 from relink.plans.model import Load, plain, typed
