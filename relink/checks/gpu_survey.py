@@ -9,7 +9,7 @@ from relink.profiles import NO_PROFILE, profile_for
 
 __all__ = ["survey_of"]
 
-_SCAN = 256 << 20
+_SCAN = 256 << 20  # bytes of each file
 
 
 def survey_of(path: Path, *, scan: bool = False, profile: str | None = None) -> Survey:

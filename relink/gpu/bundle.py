@@ -24,7 +24,7 @@ RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 ALIGN = 4096
 MAX_ENTRIES = 4096  # of one bundle: one for each target; the largest real ones have some forty
 MAX_ID = 4096  # bytes of an entry id
-_MAX_HEADER = 1 << 20
+_MAX_HEADER = 1 << 20  # bytes
 _FIRST_LOOK = 128 * 1024  # bytes decompressed at once: the header and the first code objects of most bundles
 
 _ENTRY = struct.Struct("<QQQ").unpack_from  # offset, size, length of the id
@@ -321,7 +321,9 @@ def walk(
         budget.bundles -= 1
         if bundle is not None:
             bundles.append(bundle)
-            position = start + -(-(bundle.offset + bundle.size - start) // ALIGN) * ALIGN
+            position = (
+                start + -(-(bundle.offset + bundle.size - start) // ALIGN) * ALIGN
+            )  # the end, rounded up
         elif following is not None:
             position = following
         else:

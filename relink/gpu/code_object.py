@@ -12,7 +12,7 @@ __all__ = ["HEADER_SIZE", "CodeObject", "parse_code_object"]
 
 HEADER_SIZE = 64
 _EM_AMDGPU = 224
-_OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}
+_OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on
 
 

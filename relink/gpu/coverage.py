@@ -26,7 +26,9 @@ __all__ = [
     "library_coverage_of",
 ]
 
-_MAX_COMPARED = 50_000
+_MAX_COMPARED = (
+    50_000  # code targets of distinct sets: a hostile file could give each bundle a set of its own
+)
 _MAX_PROCESSORS = 256
 # From worst to best; the first that applies to any of several parts is that of the whole.
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
-_SRAM_EDC = 1 << 26
+_SRAM_EDC = 1 << 26  # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h
 _HAZARDS = (
     "HSA_OVERRIDE_GFX_VERSION",
     "HIP_USE_RUNTIME_UNBUNDLER",

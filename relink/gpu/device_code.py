@@ -20,11 +20,13 @@ from relink.system_errors import raise_trouble
 __all__ = ["DeviceCode", "read_device_code", "read_file", "resolve_kpack", "same_device_code"]
 
 _WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: number of the wrapper)
-_HIPF, _HIPK = 0x48495046, 0x4B504948
+_HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
 _MAX_WRAPPERS = 100_000
 _SECTION_ENTRY = "__CLANG_OFFLOAD_BUNDLE__"
-_SHT_LLVM_OFFLOADING = 0x6FFF4C0B
-_SCAN_WRITABLE = 64 << 20
+_SHT_LLVM_OFFLOADING = 0x6FFF4C0B  # LLVM's ELF.h
+_SCAN_WRITABLE = (
+    64 << 20
+)  # bytes of writable segments that are searched for wrappers, in a file without section headers
 
 
 @dataclass(frozen=True, slots=True)

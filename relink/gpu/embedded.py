@@ -15,9 +15,9 @@ from relink.gpu.code_object import HEADER_SIZE, CodeObject, parse_code_object
 __all__ = ["code_object_entry", "scan"]
 
 _SEARCH_STEP = 8 << 20
-_OVERLAP = 64
+_OVERLAP = 64  # bytes; more than the longest magic, so that none is lost between two steps
 _MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")
-_ALLOC, _EXEC, _PROGBITS = 2, 4, 1
+_ALLOC, _EXEC, _PROGBITS = 2, 4, 1  # SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS
 
 
 def code_object_entry(code: CodeObject, size: int, offset: int = 0) -> Entry:

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["MsgpackError", "unpack"]
 
-_DEPTH = 32
+_DEPTH = 32  # levels: the reader is recursive
 _ITEMS = 1_000_000  # a table of contents has some for each kernel
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",

@@ -23,10 +23,10 @@ from relink.system_errors import raise_trouble
 __all__ = ["Capability", "capability_of", "find_runtime"]
 
 _READ_SIZE = 4 << 20
-_OVERLAP = 256
+_OVERLAP = 256  # bytes; more than the longest text, so that none is lost between two pieces
 _MAX_SEARCHED = 512 << 20
-_PROGBITS, _STRTAB = 1, 3
-_WRITE, _ALLOC, _EXEC = 1, 2, 4
+_PROGBITS, _STRTAB = 1, 3  # SHT_PROGBITS, SHT_STRTAB
+_WRITE, _ALLOC, _EXEC = 1, 2, 4  # SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR
 _READER_2 = b"Compressed bundle header size too small"  # clang 19 on
 _READER_3 = (b"COMPRESSED_BUNDLE_FORMAT_VERSION", b"exceeds version 2")  # clang 20 on
 _READER_3_LLVM = b"exceeds version 2 unsigned 32-bit"  # LLVM 23 on has the reader in libLLVM

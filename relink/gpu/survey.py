@@ -28,7 +28,7 @@ from relink.system_errors import raise_trouble
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
-_MAX_SINGLE_FILES = 4
+_MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
 _DT_NEEDED, _DT_SONAME = 1, 14
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 

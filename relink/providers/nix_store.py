@@ -41,7 +41,9 @@ NIX_STORE = "nix-store"
 """The kind of these providers."""
 
 _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
-_ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
+_ITEM = re.compile(
+    r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+"
+)  # Nix' base 32 has no e, o, t and u
 _VERSION = re.compile(r"-(\d{1,9}(?:\.\d{1,9})+)(?:-(?:lib|out|dev|bin))?$")
 _HASH = 33  # characters of a store path's name before the package's: the hash and a dash
 _HOPS = 40  # links that are followed for one library, as many as Linux follows (MAXSYMLINKS)

@@ -23,7 +23,7 @@ __all__ = ["Provider", "Skipped", "open_prefix", "soname_stem"]
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
-_HEADER_SIZE = 64
+_HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
 _ET_DYN = 3
 
 
@@ -137,7 +137,10 @@ class _Scan:
             theirs += "" if header.little_endian else ", big endian"
             self.skipped.append(Skipped(shown, f"for another machine ({theirs})"))
             return False
-        if header.osabi not in (0, 3):
+        if header.osabi not in (
+            0,
+            3,
+        ):  # ELFOSABI_SYSV, ELFOSABI_GNU: VALID_ELF_OSABI of glibc's sysdeps/gnu/ldsodefs.h
             self.skipped.append(Skipped(shown, f"for another system (OSABI {header.osabi})"))
             return False
         if header.kind != _ET_DYN:
