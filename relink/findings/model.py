@@ -42,6 +42,8 @@ class Finding:
 
     :ivar profile: the profile (or ``rocm``, the table of ROCm) that it rests on: without that it would be another finding, or
         none. None where it is seen, not assumed.
+    :ivar subjects: everything that it is about, `subject` first; that one alone unless more are given.
+    :ivar cause: what several findings have in common, where one thing is behind all of them; None where none is known.
     """
 
     code: str
@@ -50,6 +52,13 @@ class Finding:
     message: str
     remedy: str
     profile: str | None = None
+    subjects: tuple[str, ...] = ()
+    cause: str | None = None
+
+    def __post_init__(self) -> None:
+        """Let `subject` be the only one where no others are given."""
+        if not self.subjects:
+            object.__setattr__(self, "subjects", (self.subject,))  # the class is frozen
 
 
 def _read_rules() -> dict[str, Rule]:
@@ -69,10 +78,14 @@ def finding(
     remedy: str | None = None,
     level: Level | None = None,
     profile: str | None = None,
+    subjects: Sequence[str] = (),
+    cause: str | None = None,
 ) -> Finding:
     """Make a finding of a known code; level and remedy are the rule's unless the case has better ones."""
     rule = RULES[code]
-    return Finding(code, level or rule.level, subject, message, remedy or rule.fix, profile)
+    return Finding(
+        code, level or rule.level, subject, message, remedy or rule.fix, profile, tuple(subjects), cause
+    )
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

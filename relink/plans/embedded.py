@@ -49,6 +49,8 @@ def embedded(plan: Plan) -> Plan:
             replace(
                 found,
                 subject=shown(found.subject),
+                subjects=tuple(shown(subject) for subject in found.subjects),
+                cause=found.cause and shown(found.cause),
                 message=shown(found.message),
                 remedy=found.remedy and shown(found.remedy),
             )

@@ -175,6 +175,8 @@ def plain(value: Any) -> Any:
     """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
     if isinstance(value, FilePlan):
         value = FileRecord.of(value)
+    if isinstance(value, Finding):
+        return _finding(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
@@ -182,6 +184,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    """Leave out what says nothing more: the subjects where there is one, and a cause that is not known."""
+    data = {field.name: plain(getattr(found, field.name)) for field in dataclasses.fields(found)}
+    if found.subjects == (found.subject,):
+        del data["subjects"]
+    if found.cause is None:
+        del data["cause"]
+    return data
 
 
 def from_json(data: Mapping[str, Any] | str) -> Plan:

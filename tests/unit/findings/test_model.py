@@ -73,6 +73,13 @@ def test_a_finding_has_the_level_and_the_remedy_of_its_rule_or_its_own() -> None
         finding("RLK000", "x", "m")
 
 
+def test_a_finding_is_about_its_subject_unless_more_are_given() -> None:
+    alone = finding("RLK101", "liba.so", "m")
+    assert (alone.subjects, alone.cause) == (("liba.so",), None)
+    more = finding("RLK101", "liba.so", "m", subjects=["liba.so", "libb.so"], cause="libc.so is gone")
+    assert (more.subject, more.subjects, more.cause) == ("liba.so", ("liba.so", "libb.so"), "libc.so is gone")
+
+
 def test_has_errors() -> None:
     info, warning, error = (finding("RLK101", "x", "m", level=level) for level in get_args(Level)[::-1])
     assert not has_errors([])

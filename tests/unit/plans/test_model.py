@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pathlib
 import re
 from dataclasses import replace
 from typing import Any, get_args
@@ -132,6 +133,26 @@ def test_plain() -> None:
         "a": [1, [{"before": "/r", "after": "/r", "kind_before": "rpath", "kind_after": "rpath"}]]
     }
     assert plain(FILE)["closure"] == [["liba.so", "/p/liba.so"]]
+
+
+def test_a_plan_of_0_1_0_is_read() -> None:
+    """relink 0.1.0 wrote it for bitsandbytes 0.50.2; a part of it, with another prefix."""
+    data = json.loads((pathlib.Path(__file__).parent / "relink-0.1.0.json").read_text(encoding="utf-8"))
+    plan = from_json(data)
+    assert to_json(plan) == data | {"basis": None}
+    cpu, cuda, rocm = plan.files
+    assert cpu.edit == ElfEdit(cpu.rpath.after, "rpath")
+    assert not cuda.changed
+    assert not cuda.served
+    assert rocm.edit.add == tuple(
+        entry["soname"] for entry in data["files"][2]["needed"] if entry["action"] == "add"
+    )
+    assert rocm.edit.remove == tuple(
+        entry["soname"] for entry in data["files"][2]["needed"] if entry["action"] == "drop"
+    )
+    assert rocm.edit.search_path == data["files"][2]["rpath"]["after"]
+    assert (len(rocm.edit.add), len(rocm.edit.remove)) == (13, 1)
+    assert plan.findings[0].subjects == (plan.findings[0].subject,)
 
 
 # What is no plan

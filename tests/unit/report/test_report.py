@@ -97,6 +97,15 @@ def test_a_report_fits_the_schema() -> None:
     assert [file["changed"] for file in document["files"]] == [True, False]
 
 
+def test_more_subjects_and_a_cause_are_in_the_report() -> None:
+    more = finding("RLK101", "liba.so", "m", subjects=("liba.so", "libb.so"), cause="libc.so is gone")
+    document = to_json(report(finding("RLK101", "libnone.so.1", "m"), more))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert not document["findings"][0].keys() & {"subjects", "cause"}
+    assert document["findings"][1]["subjects"] == ["liba.so", "libb.so"]
+    assert document["findings"][1]["cause"] == "libc.so is gone"
+
+
 def _objects(schema: dict[str, Any], path: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
     if "properties" in schema:
         yield path, schema
@@ -114,7 +123,8 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
         if path.startswith("$.isa"):
             continue
         assert schema["additionalProperties"] is False, path
-        assert sorted(schema["required"]) == sorted(schema["properties"]), path
+        optional = {"subjects", "cause"} if path == "$.findings" else set()
+        assert sorted(schema["required"]) == sorted(schema["properties"].keys() - optional), path
 
 
 @pytest.mark.parametrize("key", sorted(SCHEMA["required"]))
