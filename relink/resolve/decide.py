@@ -16,7 +16,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.plans.model import Load
-from relink.resolve.proof import MemberDecision, Prover
+from relink.resolve.proof import Prover
 from relink.resolve.reasons import reasons
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library
 from relink.text import join_truncated
@@ -57,36 +57,33 @@ def decide(
     :param known: those of other files that have been read.
     """
     prover = Prover(context, tables, known)
-    settled: dict[str, MemberDecision] = {}
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     refused: list[Finding] = []
     paths = {context.layout.path_of(member) for member in context.images}
     for member in _leaves_first(context.images):
         try:
-            settled[member] = prover.settle(context, member)
+            outcome = outcomes[member] = prover.settle(context, member)
         except RootRefusedError as error:
             if error.path not in paths:
                 raise
             refused.append(finding("RLK116", member, _refused(context, member, error)))
             continue
-        outcome = outcomes[member] = settled[member].outcome
         if context.profile.is_variant(member) and not outcome.loads:
             unserved.append(member)
         else:
             context = replace(context, images={**context.images, member: outcome.image})
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     files = tuple(
-        _file_plan(context, member, settled[member], served=member in served)
+        _file_plan(context, member, outcomes[member], served=member in served)
         for member in context.images
-        if member in settled
+        if member in outcomes
     )
-    serving = {member: settled[member] for member in served}
-    closures = prover.closures(context, serving)
+    closures = prover.closures(context, served)
     findings = (
         *refused,
-        *reasons(context, settled, unserved, prover.tables),
-        *prover.findings(context, serving, closures),
+        *reasons(context, outcomes, unserved, prover.tables),
+        *prover.findings(context, served, closures),
     )
     loads = tuple(
         dict.fromkeys(
@@ -128,8 +125,7 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
     return list(order)
 
 
-def _file_plan(context: ResolveContext, member: str, settled: MemberDecision, *, served: bool) -> FilePlan:
-    outcome = settled.outcome
+def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:
     closure, shown = outcome.closure, context.layout.shown
     path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
@@ -143,7 +139,7 @@ def _file_plan(context: ResolveContext, member: str, settled: MemberDecision, *,
         edit=edit,
         before=before,
         resolutions=tuple(
-            _resolution(context, settled, edit, soname, edges.get(after.get(soname, soname)))
+            _resolution(context, outcome, edit, soname, edges.get(after.get(soname, soname)))
             for soname in (*before.needed, *edit.add)
         ),
         closure=tuple(
@@ -155,15 +151,15 @@ def _file_plan(context: ResolveContext, member: str, settled: MemberDecision, *,
 
 
 def _resolution(
-    context: ResolveContext, settled: MemberDecision, edit: ElfEdit, soname: str, edge: Edge | None
+    context: ResolveContext, outcome: Outcome, edit: ElfEdit, soname: str, edge: Edge | None
 ) -> Resolution:
     """Say what serves one NEEDED of the file's own, and why the edit keeps, replaces, drops or adds it."""
-    outcome, shown = settled.outcome, context.layout.shown
+    shown = context.layout.shown
     path = None if edge is None or edge.target is None else outcome.closure.objects[edge.target].path
     found_by = None if edge is None or path is None else shown(str(edge.found_by))
     evidence: tuple[str, ...] = ()
     if soname in dict(edit.replace) or soname in edit.remove:
-        evidence = settled.verdicts[soname].evidence
+        evidence = outcome.verdicts[soname].evidence
     elif soname in edit.add:
         who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
         if who:

@@ -23,17 +23,9 @@ from relink.resolve.substitution import Candidate, SubstitutionDecision, evaluat
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated, pluralize
 
-__all__ = ["MemberDecision", "Prover"]
+__all__ = ["Prover"]
 
 _MAX_SHOWN = 4
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDecision:
-    """An outcome with the verdicts on the NEEDED entries that were missing at first, by soname."""
-
-    outcome: Outcome
-    verdicts: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -74,7 +66,7 @@ class Prover:
         }
         return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
 
-    def settle(self, context: ResolveContext, member: str) -> MemberDecision:
+    def settle(self, context: ResolveContext, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced, dropped or preloaded where that is proved or asked for."""
         outcome = find_strategy(context, member)
         required_edit = ElfEdit()
@@ -99,7 +91,7 @@ class Prover:
         added = self._preloads(context, member, outcome)
         if added:
             outcome = find_strategy(context, member, replace(required_edit, add=added))
-        return MemberDecision(outcome, verdicts)
+        return replace(outcome, verdicts=verdicts)
 
     def _weigh(
         self, context: ResolveContext, member: str, outcome: Outcome, missing: Sequence[str]
@@ -179,35 +171,35 @@ class Prover:
             and any(matches_library(soname, name) for name in asked)
         )
 
-    def closures(self, context: ResolveContext, settled: Mapping[str, MemberDecision]) -> dict[str, Closure]:
+    def closures(self, context: ResolveContext, outcomes: Mapping[str, Outcome]) -> dict[str, Closure]:
         """The closures of members as planned, with what is dlopened in them."""
         return {
-            member: with_dlopens(context, member, item.outcome, self.knowledge.of)
-            for member, item in settled.items()
+            member: with_dlopens(context, member, item, self.knowledge.of)
+            for member, item in outcomes.items()
         }
 
     def findings(
-        self, context: ResolveContext, settled: Mapping[str, MemberDecision], closures: Mapping[str, Closure]
+        self, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
     ) -> Iterator[Finding]:
         """Everything that the proofs have to say, over all members that are served."""
         open_symbols: dict[str, dict[Unbound, Closure]] = {}
         explained: dict[tuple[str, str], dict[str, None]] = {}
-        for member, item in settled.items():
-            closure = item.outcome.closure
+        for member, item in outcomes.items():
+            closure = item.closure
             bindings = self.bindings(context, member, closure)
-            for lost in _unexplained(item.outcome, bindings):
+            for lost in _unexplained(item, bindings):
                 open_symbols.setdefault(context.layout.shown(lost.path), {}).setdefault(lost, closure)
             for found in bindings.explained:
-                if found.kind != "process" and _own(item.outcome, closure, found.requester):
+                if found.kind != "process" and _own(item, closure, found.requester):
                     key = (context.layout.shown(found.path), context.layout.shown(found.by))
                     explained.setdefault(key, {})[found.name] = None
-            yield from self._changed_bindings(context, member, item.outcome)
+            yield from self._changed_bindings(context, member, item)
         yield from self._open_symbols(open_symbols)
         preloaded = _preloaded(context)
         for (path, by), names in explained.items():
             text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
             yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
-        yield from self._duplicate_libraries(context, settled, closures)
+        yield from self._duplicate_libraries(context, outcomes, closures)
         yield from dlopen_findings(context, closures, self.knowledge)
 
     def _open_symbols(self, open_symbols: Mapping[str, Mapping[Unbound, Closure]]) -> Iterator[Finding]:
@@ -304,14 +296,14 @@ class Prover:
             yield finding("RLK304", member, message)
 
     def _duplicate_libraries(
-        self, context: ResolveContext, settled: Mapping[str, MemberDecision], closures: Mapping[str, Closure]
+        self, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
     ) -> Iterator[Finding]:
         shown = context.layout.shown
         # One finding a pair: where two members differ, the error, whichever member comes first.
         pairs: dict[tuple[str, ...], Finding] = {}
         for member, closure in closures.items():
             for key, found in (
-                *self._versions_of(closure, settled[member].outcome.closure),
+                *self._versions_of(closure, outcomes[member].closure),
                 *self._asked_for_another(context, closure),
             ):
                 if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
@@ -319,7 +311,7 @@ class Prover:
         yield from pairs.values()
         shared_seen: set[tuple[str, str]] = set()
         for member in closures:
-            outcome = settled[member].outcome
+            outcome = outcomes[member]
             bindings = self.bindings(context, member, outcome.closure)
             for shared in duplicates(outcome.closure, self.tables, bindings):
                 if not shared.mixed or (shared.first, shared.second) in shared_seen:

@@ -12,7 +12,6 @@ from relink.loader.binding import Tables, check_versions, unserved_records
 from relink.loader.search import Tried
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.resolve.proof import MemberDecision
 from relink.resolve.search_path import removed
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library, simulate
 from relink.resolve.substitution import SubstitutionDecision
@@ -22,17 +21,16 @@ __all__ = ["reasons"]
 
 
 def reasons(
-    context: ResolveContext, settled: Mapping[str, MemberDecision], unserved: list[str], tables: Tables
+    context: ResolveContext, outcomes: Mapping[str, Outcome], unserved: list[str], tables: Tables
 ) -> Iterator[Finding]:
     """Yield everything that the decisions give reason to say, but for what the proofs say (:mod:`relink.resolve.proof`).
 
-    :param settled: the decisions about all members.
+    :param outcomes: the decisions about all members.
     :param unserved: variants that were left as they are.
     """
-    outcomes = {member: item.outcome for member, item in settled.items()}
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
-    yield from _missing(context, served, settled)
-    yield from _changed_needed(context, served, settled)
+    yield from _missing(context, served)
+    yield from _changed_needed(context, served)
     yield from _variants(context, outcomes, unserved)
     yield from _loaded_before(context, served)
     yield from _other_troubles(context, served)
@@ -44,21 +42,19 @@ def reasons(
     yield from _unused_patterns(context, outcomes)
 
 
-def _missing(
-    context: ResolveContext, served: Mapping[str, Outcome], settled: Mapping[str, MemberDecision]
-) -> Iterator[Finding]:
+def _missing(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """One finding a soname, with all who need it, what was tried and what there is instead."""
     by_soname: dict[str, list[tuple[str, tuple[Tried, ...], bool]]] = {}
     verdicts: dict[str, SubstitutionDecision] = {}
-    for member, outcome in served.items():
+    for outcome in served.values():
         for trouble in outcome.issues:
             if trouble.kind in ("missing", "allowed"):
                 requester = context.layout.shown(trouble.requester)
                 by_soname.setdefault(trouble.edge.soname, []).append(
                     (requester, trouble.edge.tried, trouble.kind == "allowed")
                 )
-                if trouble.edge.soname in settled[member].verdicts:
-                    verdicts[trouble.edge.soname] = settled[member].verdicts[trouble.edge.soname]
+                if trouble.edge.soname in outcome.verdicts:
+                    verdicts[trouble.edge.soname] = outcome.verdicts[trouble.edge.soname]
     told = dict(context.substitutes)
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(requester for requester, _, _ in cases))
@@ -117,16 +113,14 @@ def _refused(context: ResolveContext, soname: str, new: str, verdict: Substituti
     return "no import of the wheel is known to come from it, so nothing is proved"
 
 
-def _changed_needed(
-    context: ResolveContext, served: Mapping[str, Outcome], settled: Mapping[str, MemberDecision]
-) -> Iterator[Finding]:
+def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
-            verdict = settled[member].verdicts[old]
+            verdict = outcome.verdicts[old]
             text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(verdict.evidence))}"
             yield finding("RLK112", member, text, profile=verdict.profile)
         for soname in outcome.edit.remove:
-            verdict = settled[member].verdicts[soname]
+            verdict = outcome.verdicts[soname]
             text = f"NEEDED {soname} dropped: {'; '.join(verdict.evidence)}"
             yield finding("RLK113", member, text, profile=verdict.profile)
         preloaded = [soname for soname in outcome.edit.add if soname in context.preload]

@@ -21,6 +21,7 @@ from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, find_library, soname_stem
 from relink.resolve.layout import Layout
 from relink.resolve.search_path import Entry, classify
+from relink.resolve.substitution import SubstitutionDecision
 from relink.resolve.vendor import NO_VENDOR, Vendor
 
 __all__ = ["Outcome", "ResolutionIssue", "ResolveContext", "find_strategy", "matches_library", "simulate"]
@@ -86,6 +87,7 @@ class Outcome:
 
     :ivar original: the image before the edit, `image` after it.
     :ivar entries: the original's search path, entry by entry.
+    :ivar verdicts: what the evidence allows for each NEEDED that was missing at first, by soname.
     """
 
     strategy: Strategy
@@ -95,6 +97,7 @@ class Outcome:
     closure: Closure
     issues: tuple[ResolutionIssue, ...]
     entries: tuple[Entry, ...]
+    verdicts: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
 
     @property
     def loads(self) -> bool:
