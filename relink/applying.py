@@ -1,4 +1,4 @@
-"""Carrying out a plan that was made before, perhaps in another process: what it rests on must be what it was."""
+"""Carrying out a plan that was made before, perhaps in another process. It is refused if its inputs have changed since."""
 
 from __future__ import annotations
 

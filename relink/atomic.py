@@ -1,4 +1,7 @@
-"""A file that appears under its name whole, or not at all; and places to work in that do not outlive their maker for long."""
+"""A file that appears under its name whole, or not at all; and working directories.
+
+What a killed process leaves behind is removed by a later run.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(fd)
-            # Renamed while still open and locked: nobody can take it for a stale one.
+            # Renamed while still open and locked, so that no other process takes it for a stale one.
             os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -153,7 +156,7 @@ def _dead(pid: int) -> bool:
 def remove_stale(directory: Path) -> list[Path]:
     """Remove the temporary files and directories that killed runs left in ``directory``; return those removed.
 
-    Those of running processes stay, and so does what cannot be removed: it is in nobody's way.
+    Those of running processes stay, and so does what cannot be removed: it does no harm.
     """
     try:
         names = sorted(os.listdir(directory))

@@ -1,4 +1,4 @@
-"""JSON that anybody may have written: parsed only if what it would take is bounded."""
+"""JSON from an untrusted source: parsed only if the memory that it takes is bounded."""
 
 from __future__ import annotations
 

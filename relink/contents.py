@@ -35,7 +35,7 @@ __all__ = ["Contents", "LoadedMember"]
 Chunk: TypeAlias = bytes | memoryview
 
 _READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
-_REUSE: Final = 8 << 20  # bytes: a smaller member is deflated anew in no time
+_REUSE: Final = 8 << 20  # bytes: deflating a smaller member anew takes no time
 _JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
 _SHARE: Final = 8  # the memory of the largest member is so many times what all others may take beside it
 _CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
@@ -63,7 +63,7 @@ class Contents:
     A large member of which all others are small parts is read ahead, from the moment of opening.
 
     :param path: the wheel.
-    :param limits: what it may ask of this machine.
+    :param limits: sizes and counts that it may not exceed.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
     :raises WheelError: it is not a wheel that can be trusted.
     """
@@ -106,7 +106,7 @@ class Contents:
 
     @cached_property
     def record(self) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
-        """The vendor's RECORD: its entries, and what is wrong with its lines."""
+        """The vendor's RECORD: its entries, and the defects of its lines."""
         return read_record(self.archive)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Carrying out a plan on ELF members: takes file plans and the contents they are for, gives each file's new content.
 
-What patchelf edits is small; what it does not touch goes by as a stream when the output is written.
+patchelf gets a file without its gaps, which is small. The gaps' content is streamed from the input when the output is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from relink.wheel.record import verify_member
 
 __all__ = ["EditedFile", "edit_files"]
 
-_LARGE = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
+_REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def edit_files(
 ) -> Iterator[EditedFile]:
     """Edit files, one each time that the next is asked for.
 
-    In the caller's thread, where an interruption ends a patchelf that does not end by itself.
+    patchelf runs in the caller's thread, so that an interruption (Ctrl-C) ends it.
 
     :param images: the facts of the members before; `codes`: the device code in them.
     :param directory: for what patchelf works on; must exist as long as the content is read.
@@ -96,7 +96,7 @@ def _edited(
         content.release()
     more = (
         [finding("RLK510", file.path, f"patchelf was given all of it: {reason}")]
-        if image.size >= _LARGE
+        if image.size >= _REPORTED_FROM
         else []
     )
     with path.open("rb") as written:

@@ -2,7 +2,7 @@
 
 Such a path may lead to a FIFO, on which open(2) waits for ever, to a device without end, to a file of a terabyte, or out of the
 directory that was meant. So a path is looked at before it is opened, what is open must be a regular file, nothing waits, and a
-reader says how much it takes at most. ``tests/unit/test_files.py`` holds that nothing else in relink opens such a path.
+reader states how much it reads at most. ``tests/unit/test_files.py`` holds that nothing else in relink opens such a path.
 
 The errors are those of the system, so that a caller treats a refusal as any file that cannot be opened: EINVAL for what is no
 regular file, EFBIG for one that is too large, EXDEV for one outside of its root (as openat2(2) has it for RESOLVE_BENEATH).
@@ -155,7 +155,5 @@ def map_file(path: StrPath) -> Iterator[bytes | mmap.mmap]:
     try:
         yield mapped
     finally:
-        with contextlib.suppress(
-            BufferError
-        ):  # a reader still holds a view: the map goes when that view goes
+        with contextlib.suppress(BufferError):  # a view of it still exists: it is unmapped with the last view
             mapped.close()

@@ -24,10 +24,10 @@ class Options:
     :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
     :ivar compress: how changed files are deflated, a key of `LEVELS`.
-    :ivar jobs: threads that verify and write; None: as many as pay.
-    :ivar max_memory: bytes that several members may take that are deflated at once; None: the writer's own.
-    :ivar verify_record: hold the files against the vendor's RECORD.
-    :ivar limits: what the wheel may ask of this machine.
+    :ivar jobs: threads that verify and write; None: one a processor, at most 4.
+    :ivar max_memory: bytes of members that are deflated at the same time; None: 256 MiB.
+    :ivar verify_record: compare the files with the vendor's RECORD.
+    :ivar limits: sizes and counts that the wheel may not exceed.
     :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.sandbox.MODES`.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.

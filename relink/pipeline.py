@@ -1,4 +1,4 @@
-"""From a vendor's wheel to one that runs here. Data goes one way: each stage is a function of the one before.
+"""The stages of relinking a wheel, in order; each uses the results of those before it.
 
 Target and providers, read the wheel, plan; a dry run or a refusal ends here; edit, write, verify, publish.
 """
@@ -45,7 +45,7 @@ def run(
 
 
 def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PlannedWheel]:
-    """Find target and providers, read the wheel, and decide what becomes of it."""
+    """Find target and providers, read the wheel, and make the plan."""
     with clock.stage("target"):
         gpus = wanted_gpus(options.gpus)
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
@@ -142,7 +142,7 @@ def _report(
     output: OutputFacts | None = None,
     findings: Sequence[Finding] = (),
 ) -> Report:
-    """Put the plan and what came of it together; an error that the plan has already is not repeated."""
+    """Make the report of the plan and of carrying it out; an error that the plan has already is not repeated."""
     plan = planned.plan
     known = {found.code for found in plan.findings if found.level == "error"}
     more = tuple(found for found in findings if found.code not in known)

@@ -1,4 +1,4 @@
-"""Seconds by stage and bytes of how many, for whoever shows them."""
+"""Progress of a run: seconds by stage, and bytes done out of a total."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Count:
         """Report `more` bytes as done."""
         with self._lock:
             self.done += more
-            self.on_bytes(min(self.done, self.total), self.total)  # patchelf makes files a little larger
+            self.on_bytes(
+                min(self.done, self.total), self.total
+            )  # patchelf makes files a little larger than counted
 
 
 @dataclass(slots=True)

@@ -1,4 +1,7 @@
-"""From a wheel's file to its facts: the ELF members, their symbols and device code, and what is to be said of them."""
+"""Reads a wheel: the facts, symbols and device code of its ELF members, and the findings about the wheel itself.
+
+Follows "Binary distribution format" of the PyPA specifications for RECORD, metadata and tags.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ __all__ = ["Wheel", "open_wheel", "read_wheel"]
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel as read: the facts of the ELF members that the target's loader can meet, and what was found on the way.
+    """A wheel as read: the facts of the ELF members that the target's loader can meet, and the findings about it.
 
     :ivar codes: the device code in those members.
     """
@@ -55,7 +58,7 @@ def open_wheel(
 ) -> Wheel:
     """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.
 
-    :param limits: what it may ask of this machine.
+    :param limits: sizes and counts that it may not exceed.
     """
     return read_wheel(stack.enter_context(Contents(path, limits)), target, on_bytes)
 
@@ -81,7 +84,7 @@ def read_wheel(
         for name, member in archive.members.items()
         if not member.is_directory and is_elf(archive.prefix(name, 4))
     ]
-    # The largest comes last and stays in memory, whole: that is what reading it took, and no more.
+    # The largest comes last and stays in memory as a whole: peak memory is not higher than for reading it.
     members.sort(key=lambda member: member.size)
     count = Count(sum(member.size for member in members), on_bytes)
     for member in members:
@@ -101,7 +104,7 @@ def read_wheel(
                 continue
             images[name] = image
             tables[name] = read_symbols(content)
-            # Without its symbols nothing could be said about what it binds to.
+            # Without its symbols its bindings cannot be computed.
             if problems := tables[name].problems:
                 findings.append(
                     finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")

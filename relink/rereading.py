@@ -30,7 +30,7 @@ def reread_files(
 ) -> Iterator[Finding]:
     """Yield a finding for each edited file in which pyelftools reads something else than was planned.
 
-    :param files: the plan's; those that do not change are passed over.
+    :param files: the plan's; unchanged ones are skipped.
     :param images: by member, the facts before the edit, `tables` the symbols.
     :param edited: by member, the files after it.
     """

@@ -33,7 +33,7 @@ __all__ = ["Staging"]
 
 
 class Staging:
-    """Where one output is made; a context manager, after which nothing is left of what was not published.
+    """Where one output is made; a context manager, after which nothing is left of an output that was not published.
 
     :param contents: the input.
     :param name: of the output.
@@ -88,13 +88,13 @@ class Staging:
             raise self._unwritable(error) from error
 
     def on_progress(self, more: int) -> None:
-        """Report bytes; the end of what is being made, where nobody waits for it any more."""
+        """Report bytes, and stop the writer after the context manager has been left: a running thread cannot be cancelled."""
         if self._closing.is_set():
-            raise RelinkError(f"{self.final} is not wanted any more")
+            raise RelinkError(f"{self.final} has been given up")
         self._on_progress(more)
 
     def add(self, name: str, replacement: Replacement) -> None:
-        """Begin with a member's new content, if there is memory for it.
+        """Begin to deflate a member's new content, if memory allows it.
 
         :raises UsageError: the output would take the input's place.
         """
@@ -178,5 +178,5 @@ def _created(directory: Path) -> Iterator[None]:
 def _is_same(final: Path, wheel: Path) -> bool:
     try:
         return os.path.samefile(final, wheel)
-    except OSError:  # nothing has that name yet
+    except OSError:  # there is no output of that name yet
         return False

@@ -1,4 +1,4 @@
-"""A wheel as an archive: read with suspicion, written with care; knows no ELF.
+"""A wheel as an archive, read and written; nothing here knows ELF. The input is treated as hostile.
 
 >>> from relink.wheel.archive import WheelArchive
 >>> from relink.wheel.naming import relinked
@@ -8,5 +8,5 @@
 ...     name = relinked(archive.name, local="rocm7.2.4", platform="linux_x86_64")
 ...     write_wheel(archive, Path("out"), Changes(name, {"x/x.so": Replacement(Path("patched.so"))}))
 
-Nothing is gathered here: to read a wheel, what writes one need not be loaded.
+Nothing is re-exported here, so that reading a wheel does not import the writer.
 """

@@ -1,7 +1,7 @@
-"""A wheel as an archive that can be trusted: opened by its central directory, all defects told at once.
+"""A wheel as an archive that can be trusted: opened by its central directory, all defects reported at once.
 
-Nothing here writes, and nothing here knows what a member means. Python's ``zipfile`` is not used: it has no way to
-get at compressed bytes, overlooks most disagreements between the directories, and keeps one file position.
+Nothing here writes, and nothing here interprets a member. Python's ``zipfile`` is not used: it gives no access to compressed
+bytes, overlooks most disagreements between local headers and central directory, and has one file position for all threads.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from relink.wheel.zipformat import DEFLATED, LOCAL, Member
 __all__ = ["WheelArchive"]
 
 _REQUIRED = ("METADATA", "WHEEL", "RECORD")
-_READ_LIMIT = 64 << 20
-_LARGE = 8 << 20  # bytes of a member whose blocks nobody wants to walk through
+_READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
+_SPLIT_FROM = 8 << 20  # bytes of a member; walking through all blocks of a smaller one takes no time
 
 
 class WheelArchive:
@@ -46,7 +46,7 @@ class WheelArchive:
 
     :param path: the file.
     :param filename: the wheel's name, where the file is called otherwise (a store path, a download).
-    :param limits: what it may ask of this machine.
+    :param limits: sizes and counts that it may not exceed.
     :raises WheelError: unreadable, not a regular file, or with structural defects; ``issues`` has them all.
 
     ``members`` are in the central directory's order. ``dist_info`` and ``data_dir`` are the names of the
@@ -163,10 +163,10 @@ class WheelArchive:
 
         :raises WheelError: the content is not what the directory claims.
         """
-        return self._told(content(self._pread, self.member(name)))
+        return self._with_wheel_name(content(self._pread, self.member(name)))
 
-    def _told(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Put the wheel's name in front of what goes wrong."""
+    def _with_wheel_name(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Put the wheel's name before the message of an error."""
         try:
             yield from chunks
         except WheelError as error:
@@ -228,7 +228,7 @@ class WheelArchive:
 
     def _find_split(self, name: str) -> int | None:
         member = self.member(name)
-        if member.method != DEFLATED or member.size < _LARGE:
+        if member.method != DEFLATED or member.size < _SPLIT_FROM:
             return None
         return find_split(self.raw_reader(name), member.compressed_size)
 
@@ -266,7 +266,7 @@ class WheelArchive:
         return self._pread(start, member.data_offset - start)
 
     def file(self) -> BinaryIO:
-        """Return the archive as a file of its own, for a reader of another kind; whoever asks for it closes it."""
+        """Return the archive as a file of its own, for another reader; the caller closes it."""
         return os.fdopen(os.dup(self._fd), "rb")
 
     def raw(self, name: str) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Reading a ZIP file's central directory, and holding every local header against it.
+"""Reading a ZIP file's central directory, and comparing every local header with it.
 
 The central directory is what installers that seek believe; the local headers are what installers that stream
 believe. A wheel on which the two disagree, or that has bytes which belong to neither, means different things to
@@ -29,7 +29,7 @@ _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8
 _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
 _DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
 _NAME_SHOWN = 200  # characters
-_TELL_AT_MOST = 100  # a hostile wheel has room for millions of defects; nobody reads that many
+_MOST_DEFECTS = 100  # that are reported: a hostile wheel has room for millions
 
 
 class _End(NamedTuple):
@@ -51,11 +51,11 @@ class _Scan:
     extents: list[tuple[int, int, str]] = field(default_factory=list)
 
     def add(self, name: str, defect: str) -> None:
-        """Note a defect, as long as anybody may read it."""
-        if len(self.issues) < _TELL_AT_MOST:
+        """Note a defect, up to a number that a person can read."""
+        if len(self.issues) < _MOST_DEFECTS:
             shown = name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}…"
             self.issues.append(f"{shown!r}: {defect}" if name else defect)
-        elif len(self.issues) == _TELL_AT_MOST:
+        elif len(self.issues) == _MOST_DEFECTS:
             self.issues.append("and more")
 
 
@@ -224,7 +224,7 @@ def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: 
 
 
 def _fields(extra: bytes) -> list[tuple[int, bytes]]:
-    """:func:`relink.wheel.zipformat.extra_fields`, free of charge for the common empty field."""
+    """:func:`relink.wheel.zipformat.extra_fields`, without a call for the common empty field."""
     return z.extra_fields(extra) if extra else []
 
 
@@ -259,7 +259,7 @@ def _check_coding(scan: _Scan, name: str, *, flags: int, method: int, compressed
 
 
 def _at_local_header(scan: _Scan, member: Member, raw_name: bytes) -> Member:
-    """Hold the local header (4.3.7) against the central entry; return the member with its data offset."""
+    """Compare the local header (4.3.7) with the central entry; return the member with its data offset."""
     name = member.name
     at = member.header_offset
     if at + z.LOCAL.size + len(raw_name) > scan.file_size:
@@ -387,7 +387,7 @@ def read_directory(read: Reader, file_size: int, limits: Limits) -> tuple[dict[s
 
 
 def _check_limits(scan: _Scan, limits: Limits) -> None:
-    """Hold the sizes that are claimed against the limits; what is inflated later is held to the claims."""
+    """Compare the claimed sizes with the limits; inflating later stops at the claimed size."""
     total = 0
     for member in scan.members.values():
         total += member.size

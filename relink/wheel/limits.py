@@ -1,4 +1,4 @@
-"""What a wheel may ask of this machine, and how a user says it."""
+"""Limits of a wheel's sizes and counts, and their syntax on the command line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a wheel may ask of this machine before anything is inflated. Sizes in bytes.
+    """Sizes (in bytes) and counts that a wheel may not exceed; checked before anything is inflated.
 
     :param members: entries in the archive.
-    :param directory_size: bytes of the central directory, which is held in memory.
+    :param directory_size: bytes of the central directory, which is read into memory.
     :param member_size: one member, inflated.
     :param total_size: all members, inflated.
     :param ratio: inflated size of all members to the size of the file. Vendor wheels reach 14; only asked

@@ -66,11 +66,9 @@ class RecordKind(StrEnum):
 #: RECORD is written anew, so what is only missing or weak does no harm in the output.
 _WARNINGS: Final = frozenset({RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.SIGNATURE_LISTED})
 
-
 _LINES: Final = 1_000_000
-_MORE_LINES: Final = (
-    1000  # than two for each member: a line that names nothing is an issue, and a million of them no help
-)
+# More than two for each member. A line without a member is an issue; a million of them would help nobody.
+_MORE_LINES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +187,7 @@ def signatures(dist_info: str, members: Iterable[str]) -> tuple[str, ...]:
 def check_record(
     entries: Iterable[RecordEntry], members: Mapping[str, Member], dist_info: str
 ) -> list[RecordIssue]:
-    """Hold RECORD's lines against the members, by name and size; contents are :func:`verify_members`' matter."""
+    """Compare RECORD's lines with the members, by name and size; :func:`verify_members` compares the contents."""
     issues: list[RecordIssue] = []
 
     def add(kind: RecordKind, path: str, message: str) -> None:
@@ -232,7 +230,7 @@ def hashed(path: str, digest: bytes, size: int) -> RecordEntry:
 def verify_member(
     archive: WheelArchive, entry: RecordEntry, data: bytes | bytearray | memoryview | None = None
 ) -> RecordEntry:
-    """Hold a member's content against its line of RECORD and return the line with its SHA-256 and size.
+    """Compare a member's content with its line of RECORD and return the line with its SHA-256 and size.
 
     :param entry: the vendor's line; without a hash in it there is nothing to compare, only to compute.
     :param data: the content, if the caller has inflated it anyway; else the member is inflated here.
@@ -253,7 +251,7 @@ def verify_member(
 
 
 def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:
-    """Hold a content's digest, by the algorithm of ``entry``, against ``entry``.
+    """Compare a content's digest, by the algorithm of `entry`, with that in `entry`.
 
     :raises WheelError: it is another one.
     """
@@ -269,7 +267,7 @@ def start_verification(
     archive: WheelArchive, entries: Iterable[RecordEntry], pool: ThreadPoolExecutor
 ) -> dict[str, Future[RecordEntry]]:
     """Begin :func:`verify_member` for each of ``entries`` on ``pool``; :func:`verified` waits for them."""
-    # isal and hashlib let go of the interpreter lock, so threads do run side by side.
+    # isal and hashlib release the interpreter lock (GIL), so threads run in parallel.
     return {entry.path: pool.submit(verify_member, archive, entry) for entry in entries}
 
 
@@ -302,7 +300,7 @@ def verify_members(
 
 
 def default_jobs() -> int:
-    """Return how many threads verify, if nobody says: more than 4 wait for memory."""
+    """Return how many threads are used by default: more than 4 wait for memory."""
     return min(4, os.cpu_count() or 1)
 
 

@@ -1,7 +1,7 @@
 """Where an installer puts a wheel's members, and wheels for which that is not one file at one path.
 
 Source: "Binary distribution format" of the PyPA specifications: what is not below ``.data`` goes to site-packages, and each
-directory below ``.data`` to the installation path that has its name. Two members for one path cannot be told apart afterwards:
+directory below ``.data`` to the installation path that has its name. Two members for one path cannot be distinguished afterwards:
 pip keeps the one that it writes last and says nothing, `installer` stops in the middle. What relink has checked would not need
 to be what is installed, so such a wheel is refused.
 """

@@ -1,4 +1,7 @@
-"""Writing the relinked wheel: what did not change is copied as it is compressed, RECORD is complete and right."""
+"""Writing the relinked wheel: unchanged members are copied without inflating them, and RECORD is made anew.
+
+Follows "Binary distribution format" of the PyPA specifications for names and RECORD, and PKWARE's APPNOTE for ZIP.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +42,22 @@ from relink.wheel.zipwriter import Header, ZipWriter, content_size
 
 __all__ = ["WrittenWheel", "output_path", "write_wheel"]
 
+# What the DOS time of a ZIP header can express (APPNOTE 4.4.6), in seconds since 1970.
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
-_UNIX: Final = 3
+_UNIX: Final = 3  # "version made by" (APPNOTE 4.4.2): the external attributes are Unix permissions
 _PIECE: Final = 1 << 20  # bytes hashed at a time
 _DEFAULTS: Final = WriteOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenWheel:
-    """What was written. ``sha256`` (hexadecimal) and ``size`` (bytes) are of the file.
+    """What was written.
 
-    ``rows`` are RECORD's lines but its own, in the file's order; ``dropped`` are the signatures left out.
+    :ivar sha256: of the file, in hexadecimal.
+    :ivar size: of the file in bytes.
+    :ivar rows: the lines of RECORD without its own, in the order of the members.
+    :ivar dropped: signatures of RECORD, which are left out.
     """
 
     path: Path
@@ -62,7 +69,7 @@ class WrittenWheel:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One member of the output: ``source`` is copied, or what is ``new`` is written."""
+    """One member of the output: either `source` is copied, or `new` is written."""
 
     header: Header
     source: Member | None = None
@@ -81,7 +88,7 @@ def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
 
 
 def _moment(archive: WheelArchive, epoch: int | None) -> DosTime:
-    """When the new members were made: ``epoch`` in UTC, clipped to what ZIP can say, or the input's RECORD's time."""
+    """Return the time of new members: `epoch` in UTC, clipped to what ZIP can express, or that of the input's RECORD."""
     if epoch is None:
         return archive.members[f"{archive.dist_info}/RECORD"].date_time
     year, month, day, hour, minute, second, *_ = time.gmtime(min(max(epoch, _FIRST), _LAST))
@@ -98,7 +105,7 @@ def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
     issues += [f"{path!r} is to be both replaced and removed" for path in sorted({*replacements} & removals)]
     for path in sorted({*replacements, *removals}):
         if path in own:
-            issues.append(f"{path!r} is the writer's own business")
+            issues.append(f"{path!r} is written by relink itself")
         elif path in archive.members and archive.members[path].is_directory and path in replacements:
             issues.append(f"{path!r} is a directory and has no content")
     own_output = {output_path(archive, changes.name, path) for path in own}
@@ -107,13 +114,13 @@ def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
         if defect or path.endswith("/"):
             issues.append(f"{path!r} cannot be added: {defect or 'it is a directory'}")
         elif path in own_output:
-            issues.append(f"{path!r} is the writer's own business")
+            issues.append(f"{path!r} is written by relink itself")
     if issues:
         raise UsageError(f"{archive.path.name} cannot be written like this", issues)
 
 
 def _own_files(archive: WheelArchive, name: WheelName) -> dict[str, bytes]:
-    """METADATA and WHEEL, where they say something else than ``name``."""
+    """Return METADATA and WHEEL by path, where they have to change because of `name`."""
     files: dict[str, bytes] = {}
     path = f"{archive.dist_info}/METADATA"
     data = archive.read(path)
@@ -216,13 +223,14 @@ def write_wheel(
     unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
     target = directory / name.filename
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_told(target))
+        stack.enter_context(_os_errors_of(target))
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, options.level)
         # Entered after the file, also where it is the caller's: its tasks read the file, so they end before it is closed.
         packing = stack.enter_context(packing or Packing(options))
         reading = ReadBack(file.fileno(), packing.pool, on_progress)
         # The pool takes tasks in this order. Deflating comes first: the loop below waits for it.
+        # The largest first: it takes longest.
         later = _begin(packing, sorted((job for job in planned if job.new), key=_size, reverse=True))
         verification = start_verification(archive, unknown, packing.pool)
         for job in planned:
@@ -263,7 +271,7 @@ def write_wheel(
 
 
 def _begin(packing: Packing, later: Sequence[_Job]) -> list[_Job]:
-    """Begin with as many as there is memory for, the largest first: it takes longest. Return the others."""
+    """Begin with as many members as memory allows, in order; return the others."""
     return [job for job in later if job.new and not packing.begin(job.header.name, job.new)]
 
 
@@ -272,8 +280,8 @@ def _size(job: _Job) -> int:
 
 
 @contextlib.contextmanager
-def _told(target: Path) -> Iterator[None]:
-    """Say in a sentence that the output cannot be written, and why."""
+def _os_errors_of(target: Path) -> Iterator[None]:
+    """Turn an OSError into a RelinkError that says that the output cannot be written, and why."""
     try:
         yield
     except OSError as error:
@@ -282,14 +290,14 @@ def _told(target: Path) -> Iterator[None]:
         # The file in question may also be one that a replacement is read from.
         where = f" ({error.filename})" if error.filename else ""
         raise RelinkError(
-            f"{target} cannot be written: {reason}{where}; see to that, or choose another directory"
+            f"{target} cannot be written: {reason}{where}; resolve that, or choose another directory"
         ) from error
 
 
 def _write_record(
     archive: WheelArchive, writer: ZipWriter, name: WheelName, rows: tuple[RecordEntry, ...], moment: DosTime
 ) -> None:
-    """Write RECORD as the last member; copied too, if it says what it said."""
+    """Write RECORD as the last member. It is copied if it does not change, so that rewriting gives the same bytes."""
     path = f"{archive.dist_info}/RECORD"
     target = output_path(archive, name, path)
     member = archive.members[path]

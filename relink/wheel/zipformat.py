@@ -37,7 +37,7 @@ FLAG_PATCHED: Final = 0x0020
 FLAG_STRONG: Final = 0x0040
 FLAG_UTF8: Final = 0x0800
 FLAG_MASKED: Final = 0x2000
-FLAG_LEVEL: Final = 0x0006  # how hard the compressor tried: says nothing to a reader
+FLAG_LEVEL: Final = 0x0006  # the compressor's effort; readers do not need it
 
 NEWEST_VERSION: Final = 63  # 4.4.3.2, times ten: pip's zipfile refuses what asks for a newer one
 
@@ -79,7 +79,7 @@ class Member:
 
     Sizes and offsets are bytes. ``mode`` has the permission and type bits of Unix, and is 0 if the entry was
     not made by a Unix. ``date_time`` is (year, month, day, hour, minute, second) as stored: DOS time has steps
-    of two seconds and no zone, and nobody has checked that the month is not 0.
+    of two seconds and no zone, and the values are not checked: the month may be 0.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Writing a ZIP file: members copied as they are, or deflated in one pass.
 
-The bytes depend on nothing but what is asked for: no extra fields but ZIP64's own, no data descriptors, no
+The bytes depend on the arguments alone: no extra fields but ZIP64's own, no data descriptors, no
 comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 """
 
@@ -51,7 +51,7 @@ _PIECE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a member is to be called and how it is to look, whatever its content."""
+    """What a member's headers say apart from its content."""
 
     name: str
     method: int
@@ -62,9 +62,11 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A member's content as it goes into the file, ``parts`` joined, and what its headers say of it.
+    """A member's content as it goes into the file, and what its headers say of it.
 
-    ``pieces`` and ``sha256`` (of the content) are there if something was taken over deflated.
+    :ivar crc: of the content, as `size` is.
+    :ivar parts: the compressed bytes in order; empty if they have been written already.
+    :ivar pieces: what the stream is made of, if compressed bytes of an old stream are reused; `sha256` of the content then, too.
     """
 
     crc: int
@@ -86,7 +88,7 @@ def _deflater(level: int) -> Deflater:
 
 
 def _at_most(method: int, size: int) -> int:
-    """More bytes than ``size`` bytes can become; measured: 0.01 % more for random data."""
+    """Return an upper bound of the compressed size; measured: 0.01 % more than `size` for random data."""
     return size if method == z.STORED else size + size // 8 + 1024
 
 
@@ -207,10 +209,10 @@ def pack(
     method: int = z.DEFLATED,
     write: Callable[[Buffer], object] | None = None,
 ) -> Packed:
-    """Deflate (what is in no span) or store the content of a member, on any thread.
+    """Deflate the content of a member apart from its spans, or store it; on any thread.
 
     :param size: of the content in bytes; needed for pieces only.
-    :param write: takes what comes out; without, the result holds it.
+    :param write: takes the compressed bytes; without it they are in the result.
     :raises RelinkError: the content does not have the size that was announced.
     """
     announced = content_size(content, size)
@@ -286,7 +288,7 @@ class ZipWriter:
         Memory does not depend on the content's size.
 
         :param size: of the content in bytes; needed for pieces only.
-        :param spans: stretches of the content that are taken over deflated.
+        :param spans: ranges of the content whose compressed bytes are reused.
         :raises RelinkError: the content does not have the size that was announced.
         """
         announced = content_size(content, size)

@@ -168,7 +168,7 @@ def test_where_that_fails_the_whole_file_is_edited(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "RLK510" not in [found.code for found in relink(vendor, works.options(tmp_path / "a")).findings]
-    monkeypatch.setattr(apply, "_LARGE", SIZE)
+    monkeypatch.setattr(apply, "_REPORTED_FROM", SIZE)
     report = relink(vendor, works.options(tmp_path / "b"))
     (found,) = (found for found in report.findings if found.code == "RLK510")
     assert (found.level, found.subject) == ("info", "demo/fat.so")
@@ -233,7 +233,7 @@ def test_a_stream_is_divided_for_an_output_alone(
     """Nobody else asks where its blocks are; with and without, the same ones are taken over."""
     relink(vendor, works.options(tmp_path / "expected"))
     monkeypatch.setattr(ahead, "_READ_AHEAD", worth)
-    monkeypatch.setattr("relink.wheel.archive._LARGE", 1 << 20)
+    monkeypatch.setattr("relink.wheel.archive._SPLIT_FROM", 1 << 20)
     finding = Mock(wraps=find_split)
     monkeypatch.setattr("relink.wheel.archive.find_split", finding)
     relink(vendor, works.options(tmp_path / "out", dry_run=True))

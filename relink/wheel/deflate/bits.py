@@ -1,4 +1,4 @@
-"""Bits out of the middle of a deflate stream (RFC 1951), made a stream of whole bytes that an inflater takes."""
+"""Bits from the middle of a deflate stream (RFC 1951), copied into a stream of whole bytes that an inflater accepts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def copy_bits(read: Reader, first: int, last: int, end: Bits) -> Iterator[bytes]
 def _padding(place: int) -> Bits:
     """Return empty blocks whose bits end at a place in a byte.
 
-    Blocks of ten bits reach the even places only, so an odd one needs one of an odd number of bits before them.
+    Blocks of ten bits reach the even places only, so an odd place needs a block with an odd number of bits before them.
     """
     number, count = _odd_block() if place % 2 else (0, 0)
     while count % 8 != place:

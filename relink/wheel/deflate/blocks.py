@@ -1,6 +1,6 @@
 """Where the blocks of a deflate stream (RFC 1951) begin, when what it inflates to is known.
 
-No inflater tells that. But it stops behind a block that says it is the last, and every block begins with the bit that says so:
+No inflater reports that. But it stops behind a block that says it is the last, and every block begins with the bit that says so:
 each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit of
 that byte is found by ending the block there. Where the next one's header seems to be is tried first, and not believed unless it
 inflates: stored bytes, with the padding before them, can be made to look like any header.
@@ -56,7 +56,7 @@ class _End:
 
 
 class Blocks:
-    """The blocks of one stream. What would take long, since the stream is odd or made for it, is not found.
+    """The blocks of one stream. Blocks that would take long to find are not found: the stream is unusual, or made for that.
 
     :param read: reads the stream.
     :param length: of the stream in bytes.
@@ -235,7 +235,7 @@ def _guess(read: Reader, byte: int) -> int | None:
 
 
 def _headers(text: bytes) -> Iterator[int]:
-    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`_guess` tells them.
+    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`_guess` does for one byte.
 
     All bits are looked at at once: each number below has one of them for each bit of the text.
     """

@@ -38,8 +38,8 @@ InflateError = cast("type[Exception]", isal_zlib.error)
 def inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the content of more data, about `size` bytes, in two parts.
 
-    ``decompress`` starts with a buffer of 16 KiB and takes the interpreter's lock each time that it enlarges it; ``flush`` starts
-    with one of `size` bytes.
+    ``decompress`` starts with a buffer of 16 KiB and takes the interpreter lock (GIL) each time that it enlarges it;
+    ``flush`` starts with one of `size` bytes.
 
     :raises isal.isal_zlib.error: the data is damaged.
     """

@@ -1,7 +1,7 @@
 """Deflated data reused as it is: blocks of an old stream inside of a new one.
 
 A deflate stream (RFC 1951) is a row of blocks, each of which begins at any bit and refers to at most 32 KiB of content before it.
-Where a stretch of content stays what it was, the blocks in it mean the same in another stream behind the same 32 KiB.
+Where a range of content is unchanged, its blocks can be copied into another stream, if the same 32 KiB of content come before.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LEAST: Final = 1 << 20
-"""Bytes of a stretch below which deflating it anew is done in no time."""
+"""Bytes: a smaller range is deflated anew, which takes no time."""
 
-# What a deflater gives depends on how its input is cut, so the input is always cut alike.
+# The output of a deflater depends on how its input is divided, so it is always divided at multiples of this.
 _BLOCK: Final = 1 << 20
 
 
@@ -76,22 +76,22 @@ def find_spans(
     length: int,
     content: memoryview,
     crc: int,
-    stretches: Iterable[range],
+    unchanged: Iterable[range],
     split: Block | None = None,
 ) -> tuple[Span, ...]:
-    """Return the blocks that lie in stretches of content and, with what they refer back to, need nothing before these.
+    """Return the blocks that lie in unchanged ranges together with the window that they refer back to.
 
     :param length: of the stream in bytes; `content`: of all of it, and `crc`: its CRC-32.
     :param split: as for :class:`relink.wheel.deflate.blocks.Blocks`.
-    :param stretches: in order and apart; those below :data:`LEAST` are left out.
+    :param unchanged: ranges of the content, sorted and disjoint; those below :data:`LEAST` are left out.
     """
     blocks = Blocks(read, length, content, split)
     found = []
-    for stretch in stretches:
-        if len(stretch) < LEAST:
+    for part in unchanged:
+        if len(part) < LEAST:
             continue
-        first = blocks.after(stretch.start + WINDOW if stretch.start else 0)
-        last = blocks.before(stretch.stop)
+        first = blocks.after(part.start + WINDOW if part.start else 0)
+        last = blocks.before(part.stop)
         if first and last and first < last:
             found.append(Span(first[1], last[1], first[0], last[0], read))
     return tuple(_with_crc(found, content, crc))

@@ -1,4 +1,4 @@
-"""The content of one member: inflated in chunks, and held to the CRC and the size that the directory claims."""
+"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
 _FEED: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header with nothing but the necessary (RFC 1952, 2.3)
-_AT_ONCE: Final = 64 << 20
+_AT_ONCE: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
 
 
 def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -75,7 +75,7 @@ def content(read: Reader, member: Member) -> Iterator[bytes]:
     chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member)
     crc = 0
     size = 0
-    held = b""
+    previous = b""  # the last chunk is yielded only after the checks below
     for data in chunks:
         size += len(data)
         if size > member.size:
@@ -83,9 +83,9 @@ def content(read: Reader, member: Member) -> Iterator[bytes]:
                 f"{member.name!r} is larger than the {member.size} bytes that the directory claims"
             )
         crc = isal_zlib.crc32(data, crc)
-        if held:
-            yield held
-        held = data
+        if previous:
+            yield previous
+        previous = data
     if size != member.size:
         raise WheelError(f"{member.name!r} has {size} bytes, the directory claims {member.size}")
     if crc != member.crc:
@@ -93,8 +93,8 @@ def content(read: Reader, member: Member) -> Iterator[bytes]:
             f"{member.name!r}: the content's CRC is {crc:08x}, the directory's {member.crc:08x}; "
             "the file is damaged: get it again"
         )
-    if held:
-        yield held
+    if previous:
+        yield previous
 
 
 def inflate_into(
@@ -174,9 +174,9 @@ def _gzip_reader(file: MemberStream) -> isal_zlib._GzipReader:
     """Return isal's reader of gzip files, which is what its public ``IGzipFile`` reads with.
 
     It is private, and used for what no public way offers: inflating to a given place, many MiB at a time without the
-    interpreter's lock. ``IGzipFile.readinto`` and ``decompressobj`` make bytes that are copied with the lock held, and take it
-    for each MiB or less: a file of 513 MB takes 0.29 s instead of 0.24 s, and twice as long as with this while another thread
-    runs Python (1.4 s instead of 0.7 s).
+    interpreter lock (GIL). ``IGzipFile.readinto`` and ``decompressobj`` make bytes that are copied with the lock held, and
+    take it for each MiB or less: a file of 513 MB takes 0.29 s instead of 0.24 s, and twice as long while another thread runs
+    Python (1.4 s instead of 0.7 s).
     """
     return isal_zlib._GzipReader(cast("BinaryIO", file), _FEED)  # noqa: SLF001 - in isal's stubs
 
