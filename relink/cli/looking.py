@@ -110,17 +110,17 @@ def diff(
     """
     from relink.cli.terminal import print_json, show
     from relink.comparison import diff as compare
-    from relink.comparison.reference import plan_anew, plan_of_file
+    from relink.comparison.reference import plan_again, plan_of_file
     from relink.options import Options
     from relink.report import diff_text
     from relink.wheel.limits import parse_limits
 
     limits = parse_limits(limit)
-    anew = bool(prefix or nix_closure)
-    if plan is not None and anew:
+    planned_again = bool(prefix or nix_closure)
+    if plan is not None and planned_again:
         raise UsageError("--plan and --prefix are two plans to compare with; name one of them")
     reference = plan_of_file(plan) if plan is not None else None
-    if anew:
+    if planned_again:
         options = Options(
             prefixes=tuple(prefix),
             nix_closures=tuple(nix_closure),
@@ -136,7 +136,7 @@ def diff(
             local_version=local_version,
             limits=limits,
         )
-        reference = plan_anew(old, options)
+        reference = plan_again(old, options)
     found = compare(old, new, limits, reference)
     if as_json:
         print_json([diff_text.to_json(found)])

@@ -1,7 +1,7 @@
 """How two wheels differ as ZIP files, beyond the contents of their members: order, times, what the headers say, RECORD's form.
 
-Contents and names are compared elsewhere. What is read here installs no other file, but it is where something may be hidden, and
-two wheels of equal contents need not have one digest.
+Contents and names are compared elsewhere. What is read here changes no installed file, but data can be hidden in
+it, and it is why two wheels of equal contents may have different digests. Source: PKWARE APPNOTE.TXT 4.3 and 4.4.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER
+from relink.text import join_truncated
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import parse_record, render_record
 
 __all__ = ["Entry", "differences", "entries", "unlike_relink"]
 
-_UNIX: Final = 3
+_UNIX: Final = 3  # upper byte of "version made by", APPNOTE.TXT 4.4.2.2
 _METHODS: Final = {z.STORED: "stored", z.DEFLATED: "deflated"}
 _SYSTEMS: Final = {0: "DOS", _UNIX: "Unix", 19: "macOS"}  # APPNOTE.TXT 4.4.2.2
 _EXTRA_ZIP64: Final = 0x0001
@@ -129,7 +130,7 @@ def differences(
     lines.append(
         _order([names[name] for name in new[0] if name in names], [name for name in old[0] if name in shared])
     )
-    lines.append(f"compressed anew: {_some(repacked)}" if repacked else "")
+    lines.append(f"compressed anew: {join_truncated(repacked, 3)}" if repacked else "")
     if old[1] != new[1]:
         lines.append(f"comment of the archive: {_shown(old[1])} -> {_shown(new[1])}")
     lines += _record_differences(before, after, {old: new for new, old in names.items()})
@@ -151,19 +152,15 @@ def _line(word: str, differing: Sequence[tuple[str, str, str]]) -> str:
     return f"{word} of {len(differing)} members: {name}: {a} -> {b}" + ("; …" if len(differing) > 1 else "")
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 def _order(now: Sequence[str], order: Sequence[str]) -> str:
-    moved = [(a, b) for a, b in zip(order, now, strict=True) if a != b]
-    return f"order of members: {moved[0][1]} where {moved[0][0]} was" if moved else ""
+    differing = [(a, b) for a, b in zip(order, now, strict=True) if a != b]
+    return f"order of members: {differing[0][1]} where {differing[0][0]} was" if differing else ""
 
 
 def _record_differences(
     before: WheelArchive, after: WheelArchive, renamed: Mapping[str, str]
 ) -> Iterator[str]:
-    """RECORD's own form: line ends, and the order of the lines that both have."""
+    """How RECORD is written: line ends, and the order of the lines that both have."""
     old, new = (_record(archive) for archive in (before, after))
     if (a := _ends(old)) != (b := _ends(new)):
         yield f"line ends of RECORD: {a} -> {b}"
@@ -187,16 +184,16 @@ def _ends(data: bytes) -> str:
 def unlike_relink(
     before: WheelArchive,
     after: WheelArchive,
-    back: Mapping[str, str],
+    old_names: Mapping[str, str],
     rewritten: Iterable[str],
-    gone: Iterable[str],
+    left_out: Iterable[str],
     repacked: Sequence[str],
 ) -> Iterator[str]:
     """Say what of the new container is not as :func:`relink.wheel.writer.write_wheel` makes it of the old one.
 
-    :param back: names in the old wheel of the members that both have, by those in the new one.
+    :param old_names: names in the old wheel of the members that both have, by those in the new one.
     :param rewritten: members of the new wheel whose content is not the old one's, or that the old one lacks.
-    :param gone: members of the old wheel that are left out.
+    :param left_out: members of the old wheel that are left out.
     :param repacked: members of the new wheel that have the old content in other compressed bytes.
     """
     (old, _), (new, comment) = entries(before), entries(after)
@@ -210,13 +207,15 @@ def unlike_relink(
     if len(times) > 1:
         yield f"members that relink writes have several times: {', '.join(sorted(times))}"
     expected: dict[str, Callable[[str], str]] = {
-        "time": lambda name: new[name].time if name in rewritten else old[back[name]].time,
-        "system": lambda name: old[back[name]].system if name in back and name not in own else _system(_UNIX),
-        "method": lambda name: _expected_method(name, info, old, back, rewritten),
+        "time": lambda name: new[name].time if name in rewritten else old[old_names[name]].time,
+        "system": lambda name: (
+            old[old_names[name]].system if name in old_names and name not in own else _system(_UNIX)
+        ),
+        "method": lambda name: _expected_method(name, info, old, old_names, rewritten),
         "flags": lambda name: f"{0 if name.isascii() else z.FLAG_UTF8:#06x}",
         "extra": lambda _: "none",
         "comment": lambda _: "none",
-        "attributes": lambda name: _expected_attributes(before, name, back, own),
+        "attributes": lambda name: _expected_attributes(before, name, old_names, own),
         "versions": lambda name: _expected_versions(after, name, new[name]),
     }
     for field, value in expected.items():
@@ -227,8 +226,12 @@ def unlike_relink(
             name, right, found = wrong[0]
             more = f" ({len(wrong)} members)" if len(wrong) > 1 else ""
             yield f"{name}: {_WORDS[field]} {found}, relink writes {right}{more}"
-    forth = {old: new for new, old in back.items()}
-    kept = [forth[name] for name in old if name in forth and forth[name] != record and name not in set(gone)]
+    new_names = {old: new for new, old in old_names.items()}
+    kept = [
+        new_names[name]
+        for name in old
+        if name in new_names and new_names[name] != record and name not in set(left_out)
+    ]
     added = [
         name
         for name in (f"{info}/{part}" for part in (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER))
@@ -242,15 +245,19 @@ def unlike_relink(
 
 
 def _expected_method(
-    name: str, info: str, old: Mapping[str, Entry], back: Mapping[str, str], rewritten: set[str]
+    name: str, info: str, old: Mapping[str, Entry], old_names: Mapping[str, str], rewritten: set[str]
 ) -> str:
     if name == f"{info}/{STORE_MEMBER}":
         return _METHODS[z.STORED]
-    return _METHODS[z.DEFLATED] if name in rewritten else old[back[name]].method
+    return _METHODS[z.DEFLATED] if name in rewritten else old[old_names[name]].method
 
 
-def _expected_attributes(before: WheelArchive, name: str, back: Mapping[str, str], own: set[str]) -> str:
-    kept = before.member(back[name]).external_attributes & 0xFFFF if name in back and name not in own else 0
+def _expected_attributes(before: WheelArchive, name: str, old_names: Mapping[str, str], own: set[str]) -> str:
+    kept = (
+        before.member(old_names[name]).external_attributes & 0xFFFF
+        if name in old_names and name not in own
+        else 0
+    )
     return f"{kept:#06x}, internal 0x0000"
 
 

@@ -1,4 +1,4 @@
-"""Where two contents differ: as streams that are never held, or as two buffers that share what is the same."""
+"""Where two contents differ: as streams that are never whole in memory, or as two buffers that share what is the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from relink.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.zipformat import Member
 
-__all__ = ["BLOCK", "Ranges", "both", "chunked", "compared", "same_content", "same_raw"]
+__all__ = [
+    "BLOCK",
+    "Ranges",
+    "differing_blocks",
+    "open_both",
+    "paired_chunks",
+    "same_compressed",
+    "same_content",
+    "streams",
+]
 
 BLOCK: Final = 4096
 """Bytes; every block begins at a multiple, or where a chunk of the streams does."""
@@ -28,7 +37,7 @@ _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
 class Ranges:
     """The places at which two contents differ, in order, and how many bytes they have.
 
-    :ivar most: how many are told apart; the last one then reaches to the last difference.
+    :ivar most: how many ranges are kept apart; beyond that the last one reaches to the last difference.
     :ivar blocks: offsets of the blocks that differ, all of them.
     """
 
@@ -38,7 +47,7 @@ class Ranges:
     blocks: list[int] = field(default_factory=list)
 
     def add(self, start: int, stop: int) -> None:
-        """Add a range that lies behind all others."""
+        """Add a range that begins behind all others."""
         self.differing += stop - start
         if self.found and (start - self.found[-1][1] < _NEAR or len(self.found) >= self.most):
             self.found[-1] = (self.found[-1][0], stop)
@@ -46,7 +55,9 @@ class Ranges:
             self.found.append((start, stop))
 
 
-def compared(pairs: Iterable[tuple[int, bytes, bytes]], ranges: Ranges) -> Iterator[tuple[int, bytes]]:
+def differing_blocks(
+    pairs: Iterable[tuple[int, bytes, bytes]], ranges: Ranges
+) -> Iterator[tuple[int, bytes]]:
     """Yield offset and new bytes of each block that differs; `ranges` has the differences up to there."""
     for at, old, new in pairs:
         if old == new:
@@ -65,8 +76,8 @@ def compared(pairs: Iterable[tuple[int, bytes, bytes]], ranges: Ranges) -> Itera
             yield at + start, b
 
 
-def in_step(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
-    """Cut two streams at the same places; what only one of them has is paired with nothing."""
+def aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
+    """Cut two streams at the same offsets; what only one of them has is paired with ``b""``."""
     at = 0
     a = b = b""
     while True:
@@ -79,14 +90,14 @@ def in_step(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[int, b
         a, b = a[size:], b[size:]
 
 
-def chunked(old: memoryview, new: memoryview, part: range) -> Iterator[tuple[int, bytes, bytes]]:
+def paired_chunks(old: memoryview, new: memoryview, part: range) -> Iterator[tuple[int, bytes, bytes]]:
     """Cut two buffers into pairs of chunks, inside of one range of offsets."""
     for at in range(part.start, part.stop, _CHUNK):
         stop = min(at + _CHUNK, part.stop)
         yield at, bytes(old[at:stop]), bytes(new[at:stop])
 
 
-def same_raw(before: WheelArchive, after: WheelArchive, a: Member, b: Member) -> bool:
+def same_compressed(before: WheelArchive, after: WheelArchive, a: Member, b: Member) -> bool:
     """Whether the compressed bytes are the same; then so is the content."""
     if (a.method, a.compressed_size) != (b.method, b.compressed_size):
         return False
@@ -97,17 +108,21 @@ def same_raw(before: WheelArchive, after: WheelArchive, a: Member, b: Member) ->
 def streams(
     before: WheelArchive, after: WheelArchive, old: str, new: str
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """Both contents of a member, in step."""
-    return in_step(before.chunks(old), after.chunks(new))
+    """Both contents of a member, aligned."""
+    return aligned(before.chunks(old), after.chunks(new))
 
 
 def same_content(before: WheelArchive, after: WheelArchive, old: str, new: str) -> bool:
     """Whether a member inflates to the same."""
-    return next(compared(streams(before, after, old, new), Ranges()), None) is None
+    return next(differing_blocks(streams(before, after, old, new), Ranges()), None) is None
 
 
-def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Cut a stream anew, at whole pages: of a page that is written to, the rest is copied as it is at that moment."""
+def _rechunked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Cut a stream into chunks of whole pages.
+
+    The private map copies a page when it is first written to (mmap(2), MAP_PRIVATE). The old content of
+    that page must be complete by then, so a page never spans two chunks.
+    """
     pending = bytearray()
     for data in chunks:
         pending += data
@@ -119,7 +134,7 @@ def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def both(
+def open_both(
     before: WheelArchive, after: WheelArchive, names: tuple[str, str], ranges: Ranges
 ) -> Iterator[tuple[memoryview, memoryview]]:
     """Give both contents of a member as buffers, which share the memory of all blocks that are the same; fills `ranges`.
@@ -134,19 +149,19 @@ def both(
         first = mmap.mmap(fd, whole)
         second = mmap.mmap(fd, whole, flags=mmap.MAP_PRIVATE)
     except (OSError, OverflowError) as error:
-        raise RelinkError(f"{names[1]}: {whole} bytes cannot be held in memory ({error})") from error
+        raise RelinkError(f"{names[1]}: {whole} bytes do not fit into memory ({error})") from error
     finally:
         os.close(fd)
 
-    def kept() -> Iterator[bytes]:
+    def copied() -> Iterator[bytes]:
         at = 0
-        for data in _pieces(before.chunks(names[0])):
+        for data in _rechunked(before.chunks(names[0])):
             first[at : at + len(data)] = data
             at += len(data)
             yield data
 
     with first, second:
-        for at, data in compared(in_step(kept(), _pieces(after.chunks(names[1]))), ranges):
+        for at, data in differing_blocks(aligned(copied(), _rechunked(after.chunks(names[1]))), ranges):
             second[at : at + len(data)] = data
         with memoryview(first) as a, memoryview(second) as b, a[: sizes[0]] as old, b[: sizes[1]] as new:
             yield old, new

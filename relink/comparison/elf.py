@@ -1,4 +1,7 @@
-"""What is different in an ELF file beyond its bytes: entries of the dynamic section, sections, and what lies where."""
+"""What is different in an ELF file beyond its bytes: dynamic entries, sections, and the part that each range is in.
+
+Source: System V ABI, "ELF Header" and "Dynamic Section".
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from relink.elf.image import Image
 from relink.elf.sections import Section
 from relink.report.diff_text import ByteRange, ElfChange, SectionChange
 
-__all__ = ["brought", "changes", "named"]
+__all__ = ["elf_changes", "named_ranges", "new_load_places"]
 
-_ACTIVE = 64  # of places that lie over one another, as many are kept in mind; a hostile file has 65,535
-_MOVED_AT_MOST = 4  # times the file's size: what is compared of sections that moved
+_ACTIVE = 64  # sections at one offset; a hostile file has 65,535, and each would be looked at for each range
+# Moved sections are compared up to so many times the file's size: headers may claim any number of sections for the same bytes.
+_MOVED_AT_MOST = 4
 
 
-def changes(
+def elf_changes(
     old: memoryview,
     new: memoryview,
     images: tuple[Image, Image],
@@ -37,7 +41,7 @@ def _dynamic(before: Image, after: Image) -> Iterator[str]:
         yield f"+ NEEDED in another order: {' '.join(after.needed)}"
 
 
-def brought(before: Image, after: Image) -> Iterator[tuple[str, str]]:
+def new_load_places(before: Image, after: Image) -> Iterator[tuple[str, str]]:
     """Yield (place, kind) of each place to load from that the new file names and the old one did not.
 
     Kinds are ``search path`` for a directory, ``interpreter`` and, for a NEEDED with a slash, ``library``.
@@ -73,7 +77,7 @@ def _sections(
     old: memoryview, new: memoryview, before: Sequence[Section], after: Sequence[Section], ranges: Ranges
 ) -> Iterator[SectionChange]:
     olds, news = _by_name(before), _by_name(after)
-    room = _MOVED_AT_MOST * max(len(old), len(new))
+    bytes_left = _MOVED_AT_MOST * max(len(old), len(new))
     stops = [stop for _, stop in ranges.found]
     for name, a in olds.items():
         b = news.get(name)
@@ -91,8 +95,8 @@ def _sections(
                 how.append("changed")
         elif a.file_size != b.file_size:
             how.append("changed")
-        elif a.file_size <= room:
-            room -= a.file_size
+        elif a.file_size <= bytes_left:
+            bytes_left -= a.file_size
             if not _equal(old, a, new, b):
                 how.append("changed")
         if how:
@@ -120,10 +124,10 @@ def _equal(old: memoryview, a: Section, new: memoryview, b: Section) -> bool:
     )
 
 
-def named(
+def named_ranges(
     ranges: Ranges, data: memoryview, image: Image, sections: Sequence[Section]
 ) -> tuple[ByteRange, ...]:
-    """Give each range the names of what lies there in the new file, `data`."""
+    """Name the sections and header tables that each range touches in the new file, `data`."""
     places = [(item.offset, item.offset + item.file_size, item.name) for item in sections if item.file_size]
     rest = sorted([*_tables(data, image), *places], reverse=True)
     active: list[tuple[int, int, str]] = []
@@ -147,7 +151,7 @@ def named(
 
 
 def _tables(data: memoryview, image: Image) -> list[tuple[int, int, str]]:
-    """Where the three tables of an ELF file lie that are in no section: its header and the two header tables."""
+    """The extents of the three tables that are in no section: the ELF header and the two header tables."""
     order = "little" if image.header.little_endian else "big"
     wide = image.header.elf_class == 64
 
@@ -155,6 +159,7 @@ def _tables(data: memoryview, image: Image) -> list[tuple[int, int, str]]:
         return int.from_bytes(data[at : at + size], order)  # type: ignore[arg-type]
 
     programs, sections = (number(32, 8), number(40, 8)) if wide else (number(28, 4), number(32, 4))
+    # Offsets in Elf64_Ehdr and Elf32_Ehdr: e_phoff and e_shoff above, then three pairs of half words.
     at = 54 if wide else 42  # e_phentsize, e_phnum, e_shentsize, e_shnum
     sizes = [number(at + 2 * index, 2) for index in range(4)]
     return [

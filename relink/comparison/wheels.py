@@ -1,4 +1,7 @@
-"""Two wheels, member by member."""
+"""Compare two wheels, member by member.
+
+Takes two paths and perhaps a plan; gives a :class:`~relink.report.diff_text.WheelDiff`.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,29 @@ from pathlib import Path
 from typing import Final
 
 from relink.comparison.container import differences, unlike_relink
-from relink.comparison.content import Ranges, both, compared, same_content, same_raw, streams
-from relink.comparison.elf import brought, changes, named
+from relink.comparison.content import (
+    Ranges,
+    differing_blocks,
+    open_both,
+    same_compressed,
+    same_content,
+    streams,
+)
+from relink.comparison.elf import elf_changes, named_ranges, new_load_places
 from relink.comparison.reference import Reference, same_wheel
-from relink.comparison.verdict import Account, plan_for
+from relink.comparison.verdict import PlanCheck, plan_for
 from relink.elf.image import is_elf, read_image
 from relink.elf.sections import read_sections
 from relink.errors import ElfError
-from relink.report.diff_text import Brought, ByteRange, MemberChange, Verdict, WheelDiff, WheelSide
+from relink.report.diff_text import ByteRange, LoadPlace, MemberChange, Verdict, WheelDiff, WheelSide
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import Limits
 from relink.wheel.zipformat import Member
 
 __all__ = ["diff"]
 
-_RANGES: Final = 10_000  # that are told apart in one member
-_RANGES_IN_ALL: Final = 200_000
+_RANGES: Final = 10_000  # kept apart in one member; later ones join the last
+_RANGES_IN_ALL: Final = 200_000  # of one wheel: a hostile pair must not fill the memory with ranges
 
 
 def diff(old: Path, new: Path, limits: Limits | None = None, reference: Reference | None = None) -> WheelDiff:
@@ -53,22 +63,22 @@ class _Comparison:
             same_wheel(reference, before)
             output = reference.plan.output or after.name.filename
             self.plan = replace(reference.plan, output=output)
-        self.account = Account(before, after, self.plan, self.renamed, reference) if self.plan else None
-        self.brings: dict[tuple[str, str], list[str]] = {}
+        self.check = PlanCheck(before, after, self.plan, self.renamed, reference) if self.plan else None
+        self.load_places: dict[tuple[str, str], list[str]] = {}
         self.repacked: list[str] = []
-        self.room = _RANGES_IN_ALL
+        self.ranges_left = _RANGES_IN_ALL
 
     def result(self) -> WheelDiff:
         before, after = self.before, self.after
         names = {name: self._new_name(name) for name in before.members}
-        back = {new: old for old, new in names.items()}
+        old_names = {new: old for old, new in names.items()}
         removed = tuple(old for old, new in names.items() if new not in after.members)
-        added = tuple(name for name in after.members if name not in back)
+        added = tuple(name for name in after.members if name not in old_names)
         changed, unchanged = [], 0
         for name in after.members:
-            if name not in back:
+            if name not in old_names:
                 continue
-            if change := self._changed(back[name], name):
+            if change := self._changed(old_names[name], name):
                 changed.append(change)
             else:
                 unchanged += 1
@@ -78,8 +88,8 @@ class _Comparison:
         verdict: Verdict = "identical"
         if before.sha256() != after.sha256():
             verdict = "same content"
-            both = {name: old for name, old in back.items() if name in after.members}
-            archive = differences(before, after, both, self.repacked)
+            common = {name: old for name, old in old_names.items() if name in after.members}
+            archive = differences(before, after, common, self.repacked)
         if added or removed or changed or renamed or (self.reference and not self.reference.plan.empty):
             unexplained = self._unexplained(added, removed, changed, renamed)
             verdict = "unexplained" if unexplained else "only what the plan says"
@@ -95,7 +105,9 @@ class _Comparison:
             verdict,
             tuple(unexplained),
             archive,
-            tuple(Brought(path, kind, tuple(members)) for (path, kind), members in self.brings.items()),
+            tuple(
+                LoadPlace(path, kind, tuple(members)) for (path, kind), members in self.load_places.items()
+            ),
             self.reference.source if self.reference else None,
         )
 
@@ -107,7 +119,7 @@ class _Comparison:
         """Compare one member; None where content and mode are the same."""
         before, after = self.before, self.after
         a, b = before.member(old), after.member(new)
-        same = copied = (a.crc, a.size) == (b.crc, b.size) and same_raw(before, after, a, b)
+        same = copied = (a.crc, a.size) == (b.crc, b.size) and same_compressed(before, after, a, b)
         if not copied and (a.crc, a.size) == (b.crc, b.size):
             same = same_content(before, after, old, new)
             self.repacked += [new] if same else []
@@ -118,23 +130,23 @@ class _Comparison:
         if not same:
             change = self._compared(change, old, new)
         if modes[0] != modes[1]:
-            moded = f"the mode changed from {modes[0]:o} to {modes[1]:o}"
-            change = replace(change, unexplained=(*change.unexplained, moded))
+            mode_change = f"the mode changed from {modes[0]:o} to {modes[1]:o}"
+            change = replace(change, unexplained=(*change.unexplained, mode_change))
         return change
 
     def _compared(self, change: MemberChange, old: str, new: str) -> MemberChange:
         """Add where the contents of a member differ, and what of that is not explained."""
         before, after = self.before, self.after
-        ranges = Ranges(max(1, min(_RANGES, self.room)))
+        ranges = Ranges(max(1, min(_RANGES, self.ranges_left)))
         if is_elf(before.prefix(old, 4)) and is_elf(after.prefix(new, 4)):
-            with both(before, after, (old, new), ranges) as contents:
+            with open_both(before, after, (old, new), ranges) as contents:
                 change = self._compared_elf(change, contents, ranges, old)
         else:
-            for _ in compared(streams(before, after, old, new), ranges):
+            for _ in differing_blocks(streams(before, after, old, new), ranges):
                 pass
-            unexplained = self.account.other(old, new) if self.account else ("changed",)
-            change = replace(change, ranges=_bare(ranges), unexplained=unexplained)
-        self.room -= len(ranges.found)
+            unexplained = self.check.other(old, new) if self.check else ("changed",)
+            change = replace(change, ranges=_unnamed(ranges), unexplained=unexplained)
+        self.ranges_left -= len(ranges.found)
         return replace(change, differing=ranges.differing)
 
     def _compared_elf(
@@ -145,16 +157,16 @@ class _Comparison:
             images = read_image(old, path), read_image(new, path)
             sections = read_sections(old, path), read_sections(new, path)
         except ElfError as error:
-            return replace(change, ranges=_bare(ranges), unexplained=(error.message,))
-        for place in brought(*images):
-            self.brings.setdefault(place, []).append(change.path)
+            return replace(change, ranges=_unnamed(ranges), unexplained=(error.message,))
+        for place in new_load_places(*images):
+            self.load_places.setdefault(place, []).append(change.path)
         unexplained: tuple[str, ...] = ("changed",)
-        if self.account:
-            unexplained = tuple(self.account.elf(path, contents, images, sections, ranges))
+        if self.check:
+            unexplained = tuple(self.check.elf(path, contents, images, sections, ranges))
         return replace(
             change,
-            ranges=named(ranges, new, images[1], sections[1]),
-            elf=changes(old, new, images, sections, ranges),
+            ranges=named_ranges(ranges, new, images[1], sections[1]),
+            elf=elf_changes(old, new, images, sections, ranges),
             unexplained=unexplained,
         )
 
@@ -165,25 +177,25 @@ class _Comparison:
         changed: list[MemberChange],
         renamed: tuple[tuple[str, str], ...],
     ) -> list[str]:
-        told = [f"{change.path}: {text}" for change in changed for text in change.unexplained]
-        if self.account:
+        of_members = [f"{change.path}: {text}" for change in changed for text in change.unexplained]
+        if self.check:
             contents = {change.path for change in changed if change.differing}
-            back = {
+            old_names = {
                 name: old
                 for old in self.before.members
                 if (name := self._new_name(old)) in self.after.members
             }
             container = unlike_relink(
-                self.before, self.after, back, {*contents, *added}, removed, self.repacked
+                self.before, self.after, old_names, {*contents, *added}, removed, self.repacked
             )
-            return [*self.account.wheel(added, removed, contents), *told, *container]
+            return [*self.check.wheel(added, removed, contents), *of_members, *container]
         return [
             *([self.no_plan] if self.no_plan else []),
             "the new wheel has no plan that was made for the old one",
             *(f"{name}: added" for name in added),
             *(f"{name}: removed" for name in removed),
             *(f"{old}: now called {new}" for old, new in renamed),
-            *told,
+            *of_members,
         ]
 
 
@@ -192,7 +204,7 @@ def _mode(member: Member) -> int:
     return member.external_attributes >> 16
 
 
-def _bare(ranges: Ranges) -> tuple[ByteRange, ...]:
+def _unnamed(ranges: Ranges) -> tuple[ByteRange, ...]:
     return tuple(ByteRange(start, stop, "") for start, stop in ranges.found)
 
 

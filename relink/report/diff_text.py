@@ -1,4 +1,4 @@
-"""How two wheels differ, as data, as JSON and for people; :mod:`relink.comparison` finds it out."""
+"""How two wheels differ, as data, as JSON and for people; made by :mod:`relink.comparison`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WheelSide:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Offsets from `start` up to, not including, `stop` at which the contents differ, and what lies there in the new file."""
+    """Offsets from `start` up to, not including, `stop` at which the contents differ, and the parts of the new file there."""
 
     start: int
     stop: int
@@ -86,8 +86,8 @@ class MemberChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """A place to load from that changed files name and did not name before.
+class LoadPlace:
+    """A place to load from that changed files name now, and did not name before.
 
     :ivar path: as it stands in the file; empty for an empty entry of a search path, which is the current directory.
     :ivar kind: ``search path``, ``interpreter`` or ``library`` (a NEEDED with a slash).
@@ -123,7 +123,7 @@ class WheelDiff:
     verdict: Verdict
     unexplained: tuple[str, ...]
     archive: tuple[str, ...] = ()
-    brings: tuple[Brought, ...] = ()
+    brings: tuple[LoadPlace, ...] = ()
     reference: str | None = None
 
     @property
@@ -139,34 +139,34 @@ def to_json(found: WheelDiff) -> dict[str, Any]:
 
 def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Line]:
     """Return the difference for people; `verbose` leaves nothing out."""
-    most = None if verbose else _SHOWN
+    limit = None if verbose else _SHOWN
     lines = [Line(f"- {found.old.path}", style="red"), Line(f"+ {found.new.path}", style="green")]
     lines += [Line(f"renamed  {before} -> {after}") for before, after in found.renamed]
-    lines += _several("removed  ", found.removed, most, "red")
-    lines += _several("added    ", found.added, most, "green")
-    for change in found.changed[:most]:
-        lines += _change(change, most)
-    if most is not None and len(found.changed) > most:
-        lines.append(Line(f"… and {len(found.changed) - most} more changed members (--verbose shows them)"))
+    lines += _name_lines("removed  ", found.removed, limit, "red")
+    lines += _name_lines("added    ", found.added, limit, "green")
+    for change in found.changed[:limit]:
+        lines += _change(change, limit)
+    if limit is not None and len(found.changed) > limit:
+        lines.append(Line(f"… and {len(found.changed) - limit} more changed members (--verbose shows them)"))
     lines += [Line(f"archive  {line}") for line in found.archive]
     for place in found.brings:
         where = place.path or "the current directory, by an empty entry"
-        shown = ", ".join(place.members[: most and 3])
-        more = f" and {len(place.members) - 3} more" if most is not None and len(place.members) > 3 else ""
+        shown = ", ".join(place.members[: limit and 3])
+        more = f" and {len(place.members) - 3} more" if limit is not None and len(place.members) > 3 else ""
         lines.append(Line.assemble("brings in  ", (where, "bold"), f"  {place.kind} of {shown}{more}"))
-    lines += _several("unexplained: ", found.unexplained, None, "bold red")
+    lines += _name_lines("unexplained: ", found.unexplained, None, "bold red")
     lines.append(Line(_verdict(found), style="bold green" if found.ok else "bold red"))
     return lines
 
 
-def _several(word: str, names: tuple[str, ...], most: int | None, style: str) -> list[Line]:
-    lines = [Line(f"{word}{name}", style=style) for name in names[:most]]
-    if most is not None and len(names) > most:
-        lines.append(Line(f"{word}… and {len(names) - most} more (--verbose shows them)", style=style))
+def _name_lines(word: str, names: tuple[str, ...], limit: int | None, style: str) -> list[Line]:
+    lines = [Line(f"{word}{name}", style=style) for name in names[:limit]]
+    if limit is not None and len(names) > limit:
+        lines.append(Line(f"{word}… and {len(names) - limit} more (--verbose shows them)", style=style))
     return lines
 
 
-def _change(change: MemberChange, most: int | None) -> list[Line]:
+def _change(change: MemberChange, limit: int | None) -> list[Line]:
     sizes = f"{change.size_before} bytes"
     if change.size_after != change.size_before:
         sizes = f"{change.size_before} -> {change.size_after} bytes"
@@ -179,7 +179,7 @@ def _change(change: MemberChange, most: int | None) -> list[Line]:
             for line in change.elf.dynamic
         ]
         lines += [Line(f"    {item.name}: {', '.join(item.how)}") for item in change.elf.sections]
-    shown = change.ranges if most is None else change.ranges[:8]
+    shown = change.ranges if limit is None else change.ranges[:8]
     lines += [Line(f"    bytes {item.start:#x}..{item.stop:#x}  {item.where}".rstrip()) for item in shown]
     hidden = change.differing - sum(item.stop - item.start for item in shown)
     if hidden > 0:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from relink.comparison import diff
-from relink.comparison.content import Ranges, both, compared
-from relink.comparison.elf import changes, named
+from relink.comparison.content import Ranges, differing_blocks, open_both
+from relink.comparison.elf import elf_changes, named_ranges
 from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
@@ -335,10 +335,10 @@ def test_sections_without_end(works: Works) -> None:
     images = read_image(old, "x"), read_image(new, "x")
     sections = read_sections(old, "x"), read_sections(new, "x")
     ranges = Ranges()
-    deque(compared([(0, old, bytes(new))], ranges), 0)
+    deque(differing_blocks([(0, old, bytes(new))], ranges), 0)
     with memoryview(old) as a, memoryview(new) as b:
-        facts = changes(a, b, images, sections, ranges)
-        places = named(ranges, b, images[1], sections[1])
+        facts = elf_changes(a, b, images, sections, ranges)
+        places = named_ranges(ranges, b, images[1], sections[1])
     assert len(facts.sections) == rows - 1
     assert len(places) == len(ranges.found) > 100
     assert time.monotonic() - began < 10
@@ -396,7 +396,7 @@ def test_both_contents_are_whole_whatever_pieces_they_come_in(
     with (
         WheelArchive(one) as first,
         WheelArchive(two) as second,
-        both(first, second, ("demo/data", "demo/data"), ranges := Ranges()) as (old, new),
+        open_both(first, second, ("demo/data", "demo/data"), ranges := Ranges()) as (old, new),
     ):
         assert bytes(old) == before
         assert bytes(new) == after

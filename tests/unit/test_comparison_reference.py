@@ -13,7 +13,7 @@ import pytest
 
 from relink import relink
 from relink.comparison import diff
-from relink.comparison.reference import Reference, plan_anew, plan_of_file
+from relink.comparison.reference import Reference, plan_again, plan_of_file
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
 from relink.errors import RelinkError, UsageError
@@ -97,7 +97,7 @@ def references(pair: tuple[Path, Path], works: Works, directory: Path) -> dict[s
         "a report": plan_of_file(pair[0].parent / "report.json"),
         "a report of a dry run": plan_of_file(directory / "dry.json"),
         "a wheel": plan_of_file(pair[1]),
-        "made anew": plan_anew(pair[0], works.options(directory)),
+        "made anew": plan_again(pair[0], works.options(directory)),
     }
 
 
