@@ -22,7 +22,7 @@ def main(wanted: list[str]) -> int:
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(names)}", file=sys.stderr)
         return 2
-    # As pip does at installation: with PYTHONDONTWRITEBYTECODE every run of a command would compile all of relink anew.
+    # As pip does at installation: with PYTHONDONTWRITEBYTECODE each run of a command would compile all of relink again.
     compileall.compile_dir(Path(__file__).parents[1] / "relink", quiet=1)
     print(f"Python {platform.python_version()}, {platform.machine()}; the best of several runs, warm cache")
     for name in wanted or names:

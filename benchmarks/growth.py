@@ -1,7 +1,7 @@
 """How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the number of members.
 
 Synthetic wheels of compiled libraries with made-up device code, half of which does not compress. RELINK_BENCH_DIR names a
-directory with room for two of the largest (14 GiB); the system's temporary directory if it is not set.
+directory with space for two of the largest (14 GiB); the system's temporary directory if it is not set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relink.wheel.zipwriter import Header, ZipWriter
 from tests.support.cc import shared
 
 _MIB: Final = 1 << 20
-_ROOM: Final = 14 << 30  # bytes
+_FREE_SPACE: Final = 14 << 30  # bytes
 _LARGEST: Final = 512  # MiB of one member
 _SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
 _MOMENT: Final = (2026, 1, 1, 0, 0, 0)
@@ -107,8 +107,10 @@ def _series(cases: Iterable[tuple[str, Callable[[Path, Path], Files]]]) -> Itera
         place = Path(top)
         prefix = _prefix(place)
         for what, files in cases:
-            if shutil.disk_usage(place).free < _ROOM:
-                raise Skipped(f"{place} has no room for {_ROOM >> 30} GiB; name another by RELINK_BENCH_DIR")
+            if shutil.disk_usage(place).free < _FREE_SPACE:
+                raise Skipped(
+                    f"{place} has not {_FREE_SPACE >> 30} GiB free; name another by RELINK_BENCH_DIR"
+                )
             wheel = place / f"demo-1.0-{_TAG}.whl"
             _write(wheel, files(place, prefix))
             cost = _relink(wheel, prefix, place)

@@ -1,4 +1,7 @@
-"""Questions about a wheel that change nothing: what it is, who needs what, what the real loader makes of it."""
+"""Operations that read a wheel and change nothing: its facts, its dependency trees, what the real loader maps, saved reports.
+
+Each takes a path and :class:`~relink.options.Options`, and gives facts that :mod:`relink.report` and :mod:`relink.nix` print.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class VerifiedWheel:
-    """What the real loader made of the ELF members of one wheel, by member."""
+    """What the real loader mapped for each ELF member of one wheel."""
 
     path: str
     target: TargetFacts
@@ -65,7 +68,7 @@ class VerifiedWheel:
 
 
 def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
-    """Ask the target's loader about every ELF member of a wheel as it is, and compare with the simulation.
+    """Run the target's loader on every ELF member of a wheel as it is, and compare with the simulation.
 
     Where no target is given, the target is this machine's own; a wheel that was relinked for another one is not verified by it.
     """
@@ -93,10 +96,10 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             trust=trusted(options),
         )
         missing = _missing(result, context, plan)
-        told = with_hints(
+        hinted = with_hints(
             (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), context.profile
         )
-        findings = select(tuple(told), options.select, options.ignore)
+        findings = select(tuple(hinted), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
 
 
@@ -200,10 +203,10 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
         decisions = decide(context_of(wheel, target, providers, options), wheel.tables)
     context = decisions.context
     closures = {file.path: decisions.outcomes[file.path].closure for file in decisions.files}
-    lost = {edge.soname for closure in closures.values() for edge in closure.missing}
+    missing = {edge.soname for closure in closures.values() for edge in closure.missing}
     sources = {
         soname: where
-        for soname in lost
+        for soname in missing
         if (where := where_to_get(soname, context.distribution, context.providers))
     }
     return tuple(

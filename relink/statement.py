@@ -163,7 +163,7 @@ def _library_digests(
 ) -> dict[str, str]:
     """SHA-256 of each library of the providers that is in a closure, by path as the target sees it, sorted.
 
-    The C library's own parts are the target's, and are updated without anybody asking: they do not count.
+    The C library's own parts belong to the target, whose distribution updates them: they are left out.
     """
     paths = {
         path
@@ -230,9 +230,9 @@ def check_statement(path: Path, wheel: Path) -> list[Finding]:
     with WheelArchive(wheel) as archive:
         sha256 = archive.sha256()
         if sha256 not in _digests(_at(statement, "subject")).values():
-            told = ", ".join(_digests(_at(statement, "subject"))) or "nothing"
+            named = ", ".join(_digests(_at(statement, "subject"))) or "nothing"
             return [
-                _differs(wheel.name, f"its sha256 is {sha256}; the statement is about another file ({told})")
+                _differs(wheel.name, f"its sha256 is {sha256}; the statement is about another file ({named})")
             ]
         name = f"{archive.dist_info}/{PLAN_MEMBER}"
         content = archive.read(name) if name in archive.members else None
@@ -284,14 +284,14 @@ def _differs(subject: str, message: str) -> Finding:
 
 
 def _at(data: Any, *keys: str) -> Any:
-    """What lies at a path of keys, or an empty object: fields that are not there are not relied on."""
+    """The value at a path of keys, or an empty object where one of them is missing."""
     for key in keys:
         data = data.get(key, {}) if isinstance(data, dict) else {}
     return data
 
 
 def _digests(descriptors: Any) -> dict[str, str]:
-    """SHA-256 by URI, or by name where there is none, of a list of in-toto resource descriptors; others are passed over."""
+    """SHA-256 by URI, or by name where there is none, of a list of in-toto resource descriptors; others are left out."""
     found: dict[str, str] = {}
     for item in descriptors if isinstance(descriptors, list) else ():
         digest, key = _at(item, "digest", "sha256"), _at(item, "uri") or _at(item, "name")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/relink.1, docs/cli.md and docs/rules.md from the program itself: `make docs`. A test holds them up to date."""
+"""Write docs/relink.1, docs/cli.md and docs/rules.md from the program itself: `make docs`. A test compares them."""
 
 from __future__ import annotations
 

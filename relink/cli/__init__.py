@@ -1,4 +1,4 @@
-"""The command line. One short function a command; everything else is done elsewhere.
+"""The command line: options become calls of the library, results become text. One short function for each command.
 
 A command imports what it alone needs: `relink isa` of one file is as fast as reading that file.
 """

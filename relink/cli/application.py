@@ -1,4 +1,4 @@
-"""The application that the modules beside this one give their commands to, and its entry point."""
+"""The typer application that the modules beside this one register their commands with, and its entry point."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from relink.text import escaped
 __all__ = ["app", "main"]
 
 _UsageError: Any = typer.BadParameter.__base__  # click's, which some releases of typer bring themselves
-_ABORTED = 130  # what typer makes of a KeyboardInterrupt, as shells do
+_ABORTED = 130  # 128 + SIGINT: typer's exit code for a KeyboardInterrupt
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # from where help and versions are printed
 _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 
 @contextmanager
 def _escaped_usage() -> Iterator[None]:
-    """A word of the command line may be the name of a file that somebody else chose: typer prints it as it stands."""
+    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged."""
     try:
         yield
     except _UsageError as error:
@@ -60,9 +60,8 @@ class _WithDefault(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         found = super().shell_complete(ctx, incomplete)
-        if incomplete.startswith(
-            "-"
-        ):  # the first word, and an option: more likely one of the default command
+        if incomplete.startswith("-"):
+            # An option as the first word is more likely one of the default command.
             command = self.commands[self.default]
             with command.make_context(self.default, [], parent=ctx, resilient_parsing=True) as inner:
                 known = {item.value for item in found}
@@ -132,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _known(error: Exception) -> str | None:
-    """What is told of an error that is no fault of relink, though nobody expected it in the place where it came up."""
+    """The message for an error of the machine (memory, threads, a full disk) that no code below has turned into a RelinkError."""
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         error = OSError(errno.EAGAIN, str(error))
     try:

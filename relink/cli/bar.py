@@ -40,7 +40,7 @@ class _Amount(ProgressColumn):
 def stage_bar(
     console: Console, stages: Sequence[str]
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """Show the bar on `console`; yields what is to be told of stages and bytes (see :func:`relink.cli.terminal.progress`)."""
+    """Show the bar on `console`; yields callbacks for stages and bytes (see :func:`relink.cli.terminal.progress`)."""
     columns = (
         TextColumn("{task.description:10}", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=None),
@@ -48,13 +48,13 @@ def stage_bar(
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("start", total=None)
-        lock = Lock()  # bytes are told on other threads, also while a stage begins
+        lock = Lock()  # on_bytes is called on other threads, also while a stage begins
 
         def on_stage(name: str) -> None:
             number = f" {stages.index(name) + 1}/{len(stages)}" if name in stages else ""
             nonlocal task
             with lock:
-                bar.remove_task(task)  # a total cannot be taken back
+                bar.remove_task(task)  # rich cannot unset a task's total, so each stage is a task of its own
                 task = bar.add_task(f"{name}{number}", total=None)
 
         def on_bytes(done: int, total: int) -> None:

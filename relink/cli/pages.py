@@ -23,7 +23,7 @@ def page_for(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path |
 def file_for(
     option: str, wanted: Path | None, wheels: Sequence[Path], wheel: Path, suffix: str
 ) -> Path | None:
-    """Return where what an option asks for about `wheel` goes; `wanted` is a file, or a directory where there are several wheels.
+    """Return the path of a file that an option writes for `wheel`; `wanted` is that file, or a directory for all wheels.
 
     :raises UsageError: there are several wheels, or nothing can be written there.
     """

@@ -113,10 +113,10 @@ def check(
     from relink.report.lines import Line
 
     found = read_profile(file)
-    lost = queries.unmatched(found, wheel) if wheel is not None else []
-    for line in lost:
+    unmatched = queries.unmatched(found, wheel) if wheel is not None else []
+    for line in unmatched:
         show(Line(f"{file}: {line} of {wheel}", style="yellow"))
-    if lost:
+    if unmatched:
         raise typer.Exit(1)
     what = ", ".join(found.distributions) or "no package by itself: name it by --profile"
     show(f"{file}: profile {found.name}, for {what}")

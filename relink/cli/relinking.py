@@ -1,4 +1,4 @@
-"""The main command, and asking the loader afterwards."""
+"""`relink run`, the default command, and `relink verify`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from relink.report.model import Report
 
 
-_DIGITS = 18  # of SOURCE_DATE_EPOCH: beyond what any calendar has
+_DIGITS = 18  # of SOURCE_DATE_EPOCH: 10**18 seconds are beyond the dates of any file system
 
 
 @app.command("run")
@@ -282,7 +282,7 @@ def verify(
         sandbox=sandbox.value,
     )
     differing = check_statement(statement, wheel) if statement is not None else []
-    if differing:  # the loader is not asked about a wheel that is not the one of the statement
+    if differing:  # a wheel that is not the statement's is not given to the loader
         if as_json:
             facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
             print_json([{"schema": "relink.verification/1", **facts}])

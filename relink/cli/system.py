@@ -1,4 +1,4 @@
-"""What the command line needs of the process it runs in: three open standard streams, and an orderly end by a signal."""
+"""What the command line needs of the process it runs in: three open standard streams, and a clean end by a signal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def open_streams() -> None:
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            opened = os.open(os.devnull, os.O_RDWR)  # open(2) returns the lowest free number
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
@@ -89,7 +89,7 @@ def drop(stream: TextIO) -> None:
 
 
 def output_failed(error: OSError) -> OutputError | None:
-    """Drop standard output after an error; return what is to be told, None where its reader has just left."""
+    """Drop standard output after an error; return the error to report, None where its reader closed the pipe."""
     drop(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return None

@@ -1,4 +1,4 @@
-"""What is said on standard output and standard error, and how; loads rich, so commands import it when they begin."""
+"""Printing on standard output and standard error. It loads rich, so commands import it inside of their functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STAGES = ("target", "read", "plan", "edit", "write", "verify", "publish")
 
 
 class _Console(Console):
-    """One whose reader may leave: what it would have read is dropped, and the work goes on to its true exit code."""
+    """A console whose reader may close the pipe (EPIPE): the rest is dropped, and the exit code is that of the work."""
 
     def on_broken_pipe(self) -> None:
         drop(sys.stderr if self.stderr else sys.stdout)
@@ -52,11 +52,11 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """Show the stage, and its bytes, rate and remaining time where they are told; gone when all is done.
+    """Show the stage, and its bytes, rate and remaining time where they are known; the bar disappears at the end.
 
     On a terminal only: standard error that goes to a file or a pipe gets nothing.
 
-    :return: to be told the name of each stage as it begins; the bytes that it has done, and has to do.
+    :return: two callbacks: the name of a stage as it begins, and the bytes done and to do in it.
     """
     errors = console(stderr=True)
     if quiet or not sys.stderr.isatty():
@@ -86,12 +86,12 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
         return
     parts = [*text.plan_text(report, verbose=verbose), *text.findings_text(report.findings, verbose=verbose)]
     roots = [] if verbose else [found for found in report.findings if found.code == "RLK702"]
-    told = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
-    show(*parts, *told, text.summary_text(report))
+    notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
+    show(*parts, *notes, text.summary_text(report))
 
 
 def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> None:
-    """Print one document for one wheel, a list for several; nothing for one that could not be read."""
+    """Print one document for one wheel, a list where `several` wheels were named; nothing where the only one failed."""
     if not several and not documents:
         return
     with _output():

@@ -47,6 +47,6 @@ def attribute_of_path(store_path: str, sonames: Iterable[str], major: int | None
 
 
 def _name(text: str) -> str:
-    """A name that needs no quotes and holds no dot, which separates attributes."""
+    """A name that needs no quotes and contains no dot, since a dot separates attributes."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", text, flags=re.ASCII).strip("-") or "library"
     return plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"

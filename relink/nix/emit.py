@@ -86,7 +86,9 @@ def write_package(package: Package, directory: Path) -> tuple[Path, ...]:
     try:
         (directory / "relink").mkdir(parents=True, exist_ok=True)
         for path, content in zip(written, (package_nix(package), plan_json(package)), strict=True):
-            with atomic_file(path) as file:  # what lies there, a FIFO for one, is not opened
+            with atomic_file(
+                path
+            ) as file:  # replaces what has the name, a FIFO for example, without opening it
                 file.write(content.encode())
         for name in SHIPPED:
             shutil.copyfile(shipped_directory() / name, directory / "relink" / name)

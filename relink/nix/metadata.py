@@ -59,7 +59,7 @@ def dependencies(
 
     nixpkgs calls a package by its normalised name (PEP 503).
 
-    :param python: ``3.12``, or None where any Python takes the wheel, and no marker that asks for it can be decided.
+    :param python: ``3.12``, or None where any Python takes the wheel: a marker about Python's version is then undecided.
     """
     environment = {
         "implementation_name": "cpython",

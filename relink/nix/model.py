@@ -120,7 +120,7 @@ class Package:
 
     :ivar python: ``3.12``, or None for a wheel that any Python 3 takes.
     :ivar rocm: the ROCm major that it was made for.
-    :ivar proved: whether the libraries of a store were there to prove the plan with.
+    :ivar proved: whether the plan was resolved against libraries of a Nix store, not made from the table alone.
     :ivar libraries: attribute → what is needed of it.
     :ivar undefined: globs of symbols that a dry run of one file leaves open, since the process supplies them.
     :ivar missing: globs of libraries that may be missing.

@@ -27,7 +27,7 @@ def register_roots(plan: Plan, output: str, directory: str | None) -> tuple[Find
     """Register garbage collector roots for the store paths that an output names, or report what is at risk without.
 
     :param output: its path.
-    :param directory: for the roots; None where the user did not ask for them.
+    :param directory: where the roots are created; None creates none.
     """
     paths = store_paths(plan)
     if not paths and directory:

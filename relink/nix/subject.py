@@ -1,4 +1,4 @@
-"""What a package for Nix is made from, and the parts of it that do not depend on whether there are libraries to look at."""
+"""What a package for Nix is made from, and the parts of it that are the same with and without libraries to prove it with."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def package_of(
 ) -> Package:
     """Put a package together.
 
-    :param served: the members that the libraries are there for; their GPU code is what the package is held against.
+    :param served: the members that can be loaded; the package covers the GPUs that their code is for.
     :raises UsageError: the wheel's name asks for an address.
     """
     archive = subject.archive

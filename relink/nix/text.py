@@ -36,11 +36,11 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 def nix_string(text: str) -> str:
     """Return a string literal that evaluates to `text`.
 
-    :raises UsageError: Nix has no such string: it holds a NUL, or is not Unicode.
+    :raises UsageError: Nix has no such string: it contains a NUL, or is not Unicode.
     """
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise UsageError(f"{text[:80]!a} cannot be said in Nix, whose strings are UTF-8 without NUL")
-    # A dollar sign matters before a brace only; escaped on its own it is a dollar sign in any case.
+    # ``${`` begins an interpolation; ``\\$`` is a dollar sign, whether a brace follows or not.
     return '"' + "".join(_ESCAPES.get(character, character) for character in text).replace("$", "\\$") + '"'
 
 

@@ -31,7 +31,7 @@ _LEGEND = (
     "yes: in all bundles, n/m: in n of m, cond: for one setting of xnack or sramecc, slow: untuned kernels, "
     "jit: compiled on first use, -: none, ?: unknown"
 )
-_ROW, _COLUMN, _PRODUCTS = 18, 8, 34
+_ROW, _COLUMN, _PRODUCTS = 18, 8, 34  # columns of the terminal: the heading of a row, a cell, the products
 
 
 def survey_text(found: Survey, gpus: Sequence[Wanted], console: Console) -> list[Part]:
@@ -88,7 +88,7 @@ def _shown(found: Survey, item: Item) -> str:
 
 
 def _what(item: Item) -> str:
-    """The container and what lies beside it, in a few words."""
+    """The container, and the kernel files beside it, in a few words."""
     if isinstance(item, Kernels):
         return f"{item.files} kernel files"
     file = item.file if isinstance(item, LibraryCoverage) else item
@@ -148,12 +148,12 @@ def _tables(
     gpus: Sequence[Wanted],
     width: int,
 ) -> Iterator[Grid]:
-    """Yield as many tables as it takes for their columns to fit; the products only where there is room."""
-    room = max(1, (width - _ROW) // _COLUMN)
+    """Yield as many tables as it takes for their columns to fit; the products only where they fit."""
+    per_table = max(1, (width - _ROW) // _COLUMN)
     wanted = {gpu.target for gpu in gpus}
     known = table().processors
-    for start in range(0, len(columns), room):
-        part = columns[start : start + room]
+    for start in range(0, len(columns), per_table):
+        part = columns[start : start + per_table]
         products = start == 0 and width - _ROW - _COLUMN * len(part) >= _PRODUCTS
         result = Grid()
         result.add_column("architecture", no_wrap=True, min_width=_ROW - 2)

@@ -20,7 +20,7 @@ from relink.text import escaped
 
 __all__ = ["Grid", "Line", "Part", "Tree", "branch", "show"]
 
-_WIDE = 1 << 16  # columns of a pipe: no path is longer
+_WIDE = 1 << 16  # columns of a pipe: no path is longer (PATH_MAX is 4096), so rich wraps nothing
 
 
 class Line(Text):

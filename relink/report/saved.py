@@ -1,4 +1,4 @@
-"""Reports and plans that were written to a file before."""
+"""Read the JSON that relink printed or wrote before: a report (``relink.report/1``) or a plan, as a :class:`Report`."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def read_saved(text: str, name: str) -> tuple[Report, bool]:
 
 
 def planned_report(plan: Plan) -> Report:
-    """Return what a plan alone can tell."""
+    """Return a plan as a report: without output, command, GPU code and timings."""
     return report_of(plan, (), None, plan.findings, {})

@@ -1,4 +1,4 @@
-"""What a person reads on a terminal, or in a pipe: tables by rich, plain where there is no terminal."""
+"""Plans, findings and rules as text for a terminal or a pipe: gives the parts of :mod:`relink.report.lines`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from relink.findings.model import RULES, Finding, Rule
 from relink.report.lines import Grid, Line
 
-if TYPE_CHECKING:  # names in annotations only; a command that prints need not load the whole road
+if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.loader.dryrun import LoaderMap
     from relink.plans.model import FilePlan, NeededDecision
     from relink.report.model import Report
@@ -111,7 +111,7 @@ def _needed_line(entry: NeededDecision) -> str:
 def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Line]:
     """The findings, errors last so that they are what stays on the screen; infos with `verbose` only.
 
-    A remedy that several findings in a row share is told once, behind them.
+    A remedy that several findings in a row share is printed once, behind them.
     """
     shown = [found for found in findings if verbose or found.level != "info"]
     shown.sort(key=lambda found: (-_ORDER[found.level], found.code))

@@ -60,7 +60,7 @@ def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
         if index in member.closure.scope and index != member.root and item.path in paths
     }
     tops = [member for path, member in paths.items() if path not in inner]
-    return tops or list(members)  # they need each other in a circle
+    return tops or list(members)  # a cycle of NEEDED: none of them is on top
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Drawing:
             if edge.requester >= self.member.root and edge.requester in closure.scope:
                 self.edges.setdefault(edge.requester, []).append(edge)
         found = {edge.requester for edge in self._all() if self._wanted(edge)}
-        while found:  # what leads to what was found
+        while found:  # walk the edges backwards, up to the root
             self.leading |= found
             found = {edge.requester for edge in self._all() if edge.target in found} - self.leading
 
@@ -110,7 +110,8 @@ class _Drawing:
             if edge.target is None:
                 self._missing(tree, edge)
                 continue
-            # Below the one that it is loaded for: that is the order of the loader.
+            # A library is drawn in full once, below the object that it is loaded for (breadth first, as
+            # _dl_map_object_deps in glibc's elf/dl-deps.c does it); elsewhere a line points there.
             here = edge.found_by is not None and edge.found_by.rule != "loaded"
             opens = here and edge.target not in self.drawn and not self._is_libc(edge.target)
             where = "above" if edge.target in self.drawn else "below"
@@ -121,7 +122,7 @@ class _Drawing:
                 self._branches(below, edge.target)
 
     def _is_libc(self, index: int) -> bool:
-        """The C library's parts need each other in every closure; that tells nobody anything."""
+        """Whether it is a part of the C library: these need each other in every closure, so their branches say nothing."""
         return self.member.closure.objects[index].image.soname in GLIBC_SONAMES
 
     def _branched(self, index: int) -> bool:
@@ -137,7 +138,7 @@ class _Drawing:
         )
 
     def _served(self, edge: Edge) -> str:
-        """The path and the loader's rule; only who it was loaded for, where the path is told there."""
+        """The path and the loader's rule; if it is loaded already, the object that it was loaded for."""
         found_by, objects = edge.found_by, self.member.closure.objects
         target = edge.target or 0
         path = self.member.layout.shown(objects[target].path)
@@ -149,7 +150,7 @@ class _Drawing:
         return f"already loaded for {self._name(first)}" if first is not None else f"{path}  already loaded"
 
     def _rule(self, found_by: FoundBy | None, requester: int) -> str:
-        """The loader's rule; whose search path it is, only where it is not that of the object that asks."""
+        """The loader's rule; the owner of the search path is left out where that is the requesting object itself."""
         text = self.member.layout.shown(str(found_by))
         own = found_by is not None and found_by.owner == self.member.closure.objects[requester].path
         return text.rpartition(" of ")[0] if own else text

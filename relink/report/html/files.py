@@ -18,12 +18,12 @@ _STRATEGIES = {
     "rpath": "a DT_RPATH, which libraries below inherit",
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
-_MANY = 12  # entries that go; more are closed until asked for
+_MANY = 12  # dropped entries; more of them are in a closed part
 _ACTIONS: dict[str, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 
 
 def files_section(files: tuple[FilePlan, ...]) -> Html:
-    """Return the section; files that do not change are closed until asked for."""
+    """Return the section; those of files that do not change are closed."""
     parts = [_file(number, file) for number, file in enumerate(files)]
     if not parts:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
@@ -51,8 +51,8 @@ def _sentence(file: FilePlan) -> str:
     for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped")):
         if many := sum(entry.action == action for entry in file.needed):
             parts.append(f"{many} NEEDED {word}")
-    if lost := sum(entry.origin == "missing" and entry.action != "drop" for entry in file.needed):
-        parts.append(f"{lost} found nowhere")
+    if missing := sum(entry.origin == "missing" and entry.action != "drop" for entry in file.needed):
+        parts.append(f"{missing} found nowhere")
     parts.append(f"{count(len(file.closure), 'object')} in its closure")
     return ", ".join(parts)
 
@@ -87,11 +87,11 @@ def _search_path(file: FilePlan) -> Html:
     shown = _table(file, title, rows, ("Change", "Before", "After"))
     if len(gone) <= _MANY:
         return shown
-    told = f"{len(gone)} entries dropped"
+    summary = f"{len(gone)} entries dropped"
     hidden = _table(
-        file, told, [_row("dropped", entry, None) for entry in gone], ("Change", "Before", "After")
+        file, summary, [_row("dropped", entry, None) for entry in gone], ("Change", "Before", "After")
     )
-    return joined([shown, tag("details", tag("summary", told), hidden, class_="more")])
+    return joined([shown, tag("details", tag("summary", summary), hidden, class_="more")])
 
 
 def _kind(kind: str | None, entries: list[str]) -> str:

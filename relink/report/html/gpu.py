@@ -1,4 +1,4 @@
-"""The section about GPU code: which architectures each file covers, what the runtime can load, and the GPUs asked for."""
+"""The section about GPU code: which architectures each file covers, what the runtime can load, and the GPUs of --gpu."""
 
 from __future__ import annotations
 
@@ -168,11 +168,11 @@ def _matrix(isa: Isa) -> Html:
         tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
         for state, sign, text in _LEGEND
     ]
-    asked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
+    marked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
     return joined(
         [
             table,
-            tag("ul", *legend, *(tag("li", text) for text in asked), class_="legend"),
+            tag("ul", *legend, *(tag("li", text) for text in marked), class_="legend"),
         ]
     )
 
@@ -217,8 +217,10 @@ def _cell(level: str, mark: str | None) -> Html:
 
 
 def _together(common: _Common, columns: Sequence[str]) -> list[str]:
-    full, some = set(common.targets), set(common.conditional)
-    return ["yes" if name in full else "under a condition" if name in some else "no" for name in columns]
+    full, conditional = set(common.targets), set(common.conditional)
+    return [
+        "yes" if name in full else "under a condition" if name in conditional else "no" for name in columns
+    ]
 
 
 def _foot(text: str, marks: Sequence[str | None], values: Sequence[str]) -> Html:

@@ -23,11 +23,11 @@ Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
 class Node:
     """A file of the wheel, a library, a soname that nothing serves, or the C library as one.
 
-    :ivar name: the soname that it is asked for by; a member's file name.
-    :ivar path: where it lies; None where nothing serves it.
+    :ivar name: its soname in the NEEDED entries; of a member, the file name.
+    :ivar path: None where nothing serves it.
     :ivar file: the plan of it where it is a member.
     :ivar found_by: the rule that found it first.
-    :ivar needed_by: numbers of the nodes that ask for it; `needs` of those that it asks for.
+    :ivar needed_by: numbers of the nodes that need it; `needs` of those that it needs.
     :ivar parts: of the C library, the sonames of its files.
     :ivar added_to: in how many files it was added to NEEDED; `replaces` the sonames that it stands for now;
         `dropped_from` in how many files it is not NEEDED any more.
@@ -48,7 +48,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """Who asks for whom, by the numbers of the nodes; `implied` where a longer way through the graph says the same."""
+    """One edge, from the requesting node to the library, by number; `implied` where a longer path has the same ends."""
 
     start: int
     end: int
@@ -60,7 +60,8 @@ class Arrow:
 class Graph:
     """The nodes, members first, and the edges, each once.
 
-    :ivar drawable: it is not too large: reduction and layout take time with the square of it, and nobody reads such a drawing.
+    :ivar drawable: it is small enough: the time of reduction and layout grows with the square of its size, and a larger drawing
+        cannot be read.
     """
 
     nodes: tuple[Node, ...]

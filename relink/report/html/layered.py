@@ -1,7 +1,7 @@
-"""A layered drawing of a directed graph: who needs others stands left of them. The same graph always gives the same drawing.
+"""A layered drawing of a directed graph: a node stands left of those that it needs. The same graph always gives the same drawing.
 
 The steps are those of Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures" (IEEE
-Transactions on Systems, Man, and Cybernetics, 1981): break circles, put nodes into layers, order each layer so that few edges
+Transactions on Systems, Man, and Cybernetics, 1981): break cycles, put nodes into layers, order each layer so that few edges
 cross, give coordinates. An edge over several layers runs through a place of its own in each, so that it crosses no node.
 """
 
@@ -32,7 +32,7 @@ class Box:
 class Route:
     """The way of an edge from left to right: pairs of points between which it swings, and straight lines between the pairs.
 
-    :ivar backward: it closes a circle, and was turned round to be drawn.
+    :ivar backward: it closes a cycle, and is reversed for the layout.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -50,7 +50,7 @@ class GraphLayout:
 
 
 def reduced(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the edges that no other way through the graph implies (its transitive reduction); edges of circles all stay.
+    """Return the edges that no other way through the graph implies (its transitive reduction); edges of cycles all stay.
 
     :param count: the nodes are the numbers below it.
     """
@@ -70,7 +70,7 @@ def reduced(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int
 
 
 def passing(count: int, edges: Sequence[tuple[int, int]]) -> int:
-    """Return how many layers edges pass, all told: what :func:`lay_out` takes its time for."""
+    """Return how many layers all edges pass together: what :func:`lay_out` takes its time for."""
     forward = _forward(count, edges)
     layers = _layers(count, forward)
     return sum(abs(layers[a] - layers[b]) for a, b in edges)
@@ -146,7 +146,7 @@ def _adjacent(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 
 def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the edges without those that close a circle on a depth-first walk in the order given."""
+    """Return the edges without those that close a cycle on a depth-first walk in the order given."""
     after = _adjacent(count, edges)
     state = [0] * count  # 1 while the walk is below the node, 2 afterwards
     closing: set[tuple[int, int]] = set()
@@ -174,7 +174,7 @@ def _sources_first(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the nodes, each before those that its edges lead to; the edges have no circle."""
+    """Return the nodes, each before those that its edges lead to; the edges have no cycle."""
     after = _adjacent(count, edges)
     waiting = [0] * count
     for _, end in edges:
@@ -238,12 +238,12 @@ def _crossings(layers: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) 
                 total += passed
                 while end:
                     total -= tree[end]
-                    end &= end - 1  # noqa: PLW2901
+                    end &= end - 1  # noqa: PLW2901 - clear the lowest bit: the tree's next range to the left
             for end in ends:
                 passed += 1
                 while end <= len(right):
                     tree[end] += 1
-                    end += end & -end  # noqa: PLW2901
+                    end += end & -end  # noqa: PLW2901 - add the lowest bit: the next range that contains it
     return total
 
 
@@ -275,7 +275,7 @@ def _aligned(
                     offset += (heights[layer[position - 1]] + heights[node]) / 2 + gap
                 beside = (before[node] if forth else after[node]) or [node]
                 wanted.append(sum(middles[other] for other in beside) / len(beside) - offset)
-                weights.append(4.0 if node >= count else 1.0)
+                weights.append(4.0 if node >= count else 1.0)  # a place of a passing edge
                 offsets.append(offset)
             for node, place, distance in zip(layer, _rising(wanted, weights), offsets, strict=True):
                 middles[node] = place + distance

@@ -22,7 +22,7 @@ _ORIGINS = {
 
 
 def anchors_of(graph: Graph) -> list[str]:
-    """Return the id of the place that tells more about each node: its file's section, or its row in the table."""
+    """Return the id of the place with the details of each node: its file's section, or its row in the table."""
     files = iter(range(len(graph.nodes)))
     return [
         f"file-{next(files)}" if node.file is not None else f"library-{number}"

@@ -1,4 +1,4 @@
-"""HTML built from text that nobody may trust: everything is escaped here, and nowhere else."""
+"""HTML from untrusted text: all escaping of the page is in this module."""
 
 from __future__ import annotations
 

@@ -83,15 +83,15 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
     yield tag("p", tag("strong", word), f" {rest}", class_=f"verdict {kind}")
     changed = sum(file.changed for file in report.files)
     outside = [node for node in graph.nodes if node.file is None]
-    asked = {edge.end for edge in graph.edges if edge.change != "dropped"}
-    lost = sum(number in asked and node.origin == "missing" for number, node in enumerate(graph.nodes))
+    needed = {edge.end for edge in graph.edges if edge.change != "dropped"}
+    missing = sum(number in needed and node.origin == "missing" for number, node in enumerate(graph.nodes))
     counts: list[tuple[str, str, str]] = [
         (str(sum(found.level == level for found in report.findings)), title, level)
         for level, (title, _) in LEVELS.items()
     ]
     counts.append((f"{changed} of {len(report.files)}", "ELF files change", ""))
     counts.append((str(sum(node.path is not None for node in outside)), "libraries loaded", ""))
-    counts.append((str(lost), "found nowhere", "error"))
+    counts.append((str(missing), "found nowhere", "error"))
     if isa is not None and isa.common.targets:
         counts.append((str(len(isa.common.targets)), "GPU architectures", ""))
     items = [
