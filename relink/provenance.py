@@ -18,6 +18,7 @@ from relink.wheel.changes import Addition
 from relink.wheel.naming import WheelName, renamed_directory
 
 __all__ = [
+    "MEMBERS",
     "PLAN_MEMBER",
     "SBOM_MEMBER",
     "STORE_MEMBER",
@@ -30,6 +31,8 @@ __all__ = [
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
 STORE_MEMBER = "relink-store-paths"
+MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
+"""All of them, in the order in which an output has them."""
 
 
 def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, Addition]:

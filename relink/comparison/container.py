@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER
+from relink.provenance import MEMBERS, STORE_MEMBER
 from relink.text import join_truncated
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
@@ -199,7 +199,7 @@ def unlike_relink(
     (old, _), (new, comment) = entries(before), entries(after)
     info = after.dist_info
     record = f"{info}/RECORD"
-    own = {f"{info}/{name}" for name in (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)}
+    own = {f"{info}/{name}" for name in MEMBERS}
     rewritten = {*rewritten, *(own & set(new))}
     if comment:
         yield f"the archive has a comment, {_shown(comment)}"
@@ -232,11 +232,7 @@ def unlike_relink(
         for name in old
         if name in new_names and new_names[name] != record and name not in set(left_out)
     ]
-    added = [
-        name
-        for name in (f"{info}/{part}" for part in (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER))
-        if name in new
-    ]
+    added = [name for name in (f"{info}/{part}" for part in MEMBERS) if name in new]
     order = [*kept, *(name for name in added if name not in kept), record]
     if set(order) == set(new) and order != list(new):
         yield _order(list(new), order).replace("order of members:", "order of members: relink does not write")

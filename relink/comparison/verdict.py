@@ -28,7 +28,7 @@ from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, Us
 from relink.files import map_file
 from relink.nix.roots import store_paths
 from relink.plans.model import Plan
-from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, read_plan
+from relink.provenance import MEMBERS, PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, read_plan
 from relink.report.sbom import bill_of_materials
 from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
@@ -111,7 +111,7 @@ class PlanCheck:
     def other(self, old: str, new: str) -> tuple[str, ...]:
         """Say what is not explained about a changed member that is no ELF file: relink writes a few of them again."""
         info = self.after.dist_info
-        own = [f"{info}/{name}" for name in ("RECORD", PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)]
+        own = [f"{info}/{name}" for name in ("RECORD", *MEMBERS)]
         if new in own:
             return ()  # :meth:`wheel` compares them with the members and with the plan
         name = self.after.name

@@ -14,7 +14,7 @@ from relink.gpu import CoverageLevel, FileCoverage, LibraryCoverage, TargetId, t
 from relink.gpu.survey import Group, Item, Kernels, Survey
 from relink.gpu.wanted import Wanted
 from relink.report.lines import Grid, Line, Part
-from relink.text import join_with_and
+from relink.text import join_with_and, pluralize
 
 __all__ = ["survey_lines", "survey_table", "survey_text"]
 
@@ -71,7 +71,7 @@ def survey_lines(found: Survey, gpus: Sequence[Wanted]) -> list[Line]:
 
 def _head(found: Survey) -> Line:
     code = sum(not isinstance(item, Kernels) for item in found.items)
-    text = f": {found.kind}, {found.read} file{'' if found.read == 1 else 's'} with GPU code read"
+    text = f": {found.kind}, {pluralize(found.read, 'file')} with GPU code read"
     if found.kind == "file":
         text = ": file"
     elif not code:
@@ -94,7 +94,7 @@ def _what(item: Item) -> str:
     file = item.file if isinstance(item, LibraryCoverage) else item
     words = []
     if file.bundles:
-        words.append(f"{file.container}, {file.bundles} bundle{'' if file.bundles == 1 else 's'}")
+        words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")
     elif file.embedded:
         words.append(f"{file.embedded} embedded code objects")
     else:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from relink.plans.model import FilePlan, NeededDecision
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
-from relink.report.html.words import change_mark, count, name_of, path_of, region
+from relink.report.html.words import change_mark, name_of, path_of, region
 from relink.resolve.layout import Layout
+from relink.text import pluralize
 
 __all__ = ["files_section"]
 
@@ -53,7 +54,7 @@ def _sentence(file: FilePlan) -> str:
             parts.append(f"{many} NEEDED {word}")
     if missing := sum(entry.origin == "missing" and entry.action != "drop" for entry in file.needed):
         parts.append(f"{missing} found nowhere")
-    parts.append(f"{count(len(file.closure), 'object')} in its closure")
+    parts.append(f"{pluralize(len(file.closure), 'object')} in its closure")
     return ", ".join(parts)
 
 
@@ -97,7 +98,7 @@ def _search_path(file: FilePlan) -> Html:
 def _kind(kind: str | None, entries: list[str]) -> str:
     if kind is None:
         return "none"
-    return f"{kind.upper()} of {count(len(entries), 'entry', 'entries')}"
+    return f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
 
 
 def _row(change: Change, before: str | None, after: str | None) -> Html:
@@ -120,7 +121,7 @@ def _needed(file: FilePlan) -> Html:
     if not file.needed:
         return tag("p", "NEEDED: nothing", class_="none")
     changed = sum(entry.action != "keep" for entry in file.needed)
-    title = f"NEEDED: {count(len(file.needed), 'entry', 'entries')}, {changed} changed"
+    title = f"NEEDED: {pluralize(len(file.needed), 'entry', 'entries')}, {changed} changed"
     own = Layout().shown(Layout().path_of(file.path))
     rows = [_needed_row(entry, own) for entry in file.needed]
     return _table(file, title, rows, ("Change", "Before", "After", "Served by"))

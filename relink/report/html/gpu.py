@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from relink.plans.model import typed
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
-from relink.report.html.words import count, name_of, path_of, region
+from relink.report.html.words import name_of, path_of, region
+from relink.text import pluralize
 
 __all__ = ["Isa", "gpu_section", "isa_of"]
 
@@ -156,7 +157,7 @@ def _matrix(isa: Isa) -> Html:
         names = isa.runtime.get(key)
         if isinstance(names, list):
             feet.append(_foot(text, marks, ["yes" if name in names else "no" for name in columns]))
-    title = f"How far {count(len(rows), 'file')} cover {count(len(columns), 'architecture')}"
+    title = f"How far {pluralize(len(rows), 'file')} cover {pluralize(len(columns), 'architecture')}"
     table = region(
         title,
         tag("thead", tag("tr", tag("th", "File", scope="col"), *head)),
@@ -194,7 +195,7 @@ def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
     name = tag("code", posixpath.basename(path), title=path)
     words = ["wheel" if in_wheel else (file.name if file else "library")]
     if file is not None and file.bundles:
-        words.append(f"{file.container}, {count(file.bundles, 'bundle')}")
+        words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")
     if file is not None and file.optional:
         words.append("optional")
     return [name, tag("span", " · ".join(words), class_="muted")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from relink.report.html.drawing import drawing
 from relink.report.html.graph import Graph, Node
 from relink.report.html.markup import Html, joined, tag
-from relink.report.html.words import count, name_of, node_words, path_of, region
+from relink.report.html.words import name_of, node_words, path_of, region
+from relink.text import pluralize
 
 __all__ = ["anchors_of", "graph_section"]
 
@@ -38,12 +39,12 @@ def graph_section(graph: Graph, glibc: str) -> Html:
     implied = sum(edge.implied for edge in graph.edges)
     parts: list[Html] = []
     if picture is None and graph.nodes:
-        size = f"{count(len(graph.nodes), 'object')} and {count(len(graph.edges), 'edge')}"
+        size = f"{pluralize(len(graph.nodes), 'object')} and {pluralize(len(graph.edges), 'edge')}"
         parts.append(tag("p", f"The graph has {size}: too many to be drawn. The table has them all."))
     elif picture is not None:
         text = (
             "From left to right: who asks for whom, after the edit. The files of the C library stand as one box. "
-            f"{count(implied, 'edge that follows from others is', 'edges that follow from others are')} not drawn at first."
+            f"{pluralize(implied, 'edge that follows from others is', 'edges that follow from others are')} not drawn at first."
         )
         toggle = tag(
             "label",
@@ -91,7 +92,7 @@ def graph_section(graph: Graph, glibc: str) -> Html:
         "tr",
         *(tag("th", word, scope="col") for word in ("Library", "From", "Where it is found", "Asked for by")),
     )
-    title = f"Who loads whom: {count(len(libraries), 'library', 'libraries')}"
+    title = f"Who loads whom: {pluralize(len(libraries), 'library', 'libraries')}"
     parts.append(region(title, tag("thead", head), tag("tbody", *rows), class_="libraries", id_="libraries"))
     if not graph.nodes:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")]
@@ -130,7 +131,7 @@ def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) 
     changes = []
     if node.added_to:
         changes.append(
-            tag("div", f"+ added to NEEDED of {count(node.added_to, 'file')}", class_="change added")
+            tag("div", f"+ added to NEEDED of {pluralize(node.added_to, 'file')}", class_="change added")
         )
     if node.replaces:
         changes.append(
@@ -144,7 +145,9 @@ def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) 
     if node.dropped_from:
         changes.append(
             tag(
-                "div", f"- dropped from NEEDED of {count(node.dropped_from, 'file')}", class_="change dropped"
+                "div",
+                f"- dropped from NEEDED of {pluralize(node.dropped_from, 'file')}",
+                class_="change dropped",
             )
         )
     links = [tag("a", graph.nodes[other].name, href=f"#{anchors[other]}") for other in node.needed_by]

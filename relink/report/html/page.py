@@ -14,8 +14,9 @@ from relink.report.html.gpu import Isa, gpu_section, isa_of
 from relink.report.html.graph import Graph, graph_of
 from relink.report.html.libraries import graph_section
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
-from relink.report.html.words import LEVELS, count, name_of, path_of, region
+from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
+from relink.text import pluralize
 
 __all__ = ["html_page"]
 
@@ -110,19 +111,19 @@ def _verdict(report: Report, *, plan: bool) -> tuple[str, str, str]:
     """(kind, first words, the rest) of what came of it."""
     changed = sum(file.changed for file in report.files)
     errors = sum(found.level == "error" for found in report.findings)
-    what = f"{changed} of {count(len(report.files), 'ELF file')}"
+    what = f"{changed} of {pluralize(len(report.files), 'ELF file')}"
     if report.output is not None:
         if errors:
             return (
                 "warning",
                 "Written although there are errors.",
-                f"{what} changed; {count(errors, 'error')}.",
+                f"{what} changed; {pluralize(errors, 'error')}.",
             )
         return "good", "Relinked.", f"{what} changed." if changed else "Every file loads as it is."
     if plan:
         return "plain", "The plan of a wheel.", f"{what} change." if changed else "No file changes."
     if errors:
-        return "error", "Nothing was written.", f"{count(errors, 'error')}; {what} would change."
+        return "error", "Nothing was written.", f"{pluralize(errors, 'error')}; {what} would change."
     return "plain", "A dry run.", f"{what} would change." if changed else "No file would change."
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from relink.report.html.graph import Change, Node
 from relink.report.html.markup import Html, breakable, joined, tag
+from relink.text import pluralize
 
-__all__ = ["LEVELS", "MARKS", "change_mark", "count", "name_of", "node_words", "path_of", "region"]
+__all__ = ["LEVELS", "MARKS", "change_mark", "name_of", "node_words", "path_of", "region"]
 
 MARKS: dict[Change, tuple[str, str]] = {
     "kept": ("", "kept"),
@@ -14,11 +15,6 @@ MARKS: dict[Change, tuple[str, str]] = {
     "dropped": ("-", "dropped"),
 }
 LEVELS = {"error": ("Errors", "✕"), "warning": ("Warnings", "!"), "info": ("Notes", "i")}
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return ``1 file`` or ``2 files``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def change_mark(change: Change) -> Html:
@@ -63,7 +59,7 @@ def node_words(node: Node) -> list[str]:
         return ["dropped", *([node.origin] if node.origin == "assumed" else [])]
     words: list[str] = [node.origin]
     if node.parts:
-        words.append(count(len(node.parts), "file"))
+        words.append(pluralize(len(node.parts), "file"))
     if node.replaces:
         words.append("~ replaced")
     if node.added_to:
