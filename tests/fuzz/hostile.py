@@ -362,7 +362,11 @@ def run(scene: Scene, name: str, first: int, count: int) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Asking Python's loader anew for each input would take most of the time.
     pipeline.find_target = lambda **_: scene.target  # type: ignore[attr-defined]
-    remember(scene.scratch)
+    with remember(scene.scratch):
+        return _run(scene, kind, name, first, count)
+
+
+def _run(scene: Scene, kind: Kind, name: str, first: int, count: int) -> int:
     accepted = failed = 0
     with watched(scene.scratch.parent) as outside:
         for number in range(first, first + count):

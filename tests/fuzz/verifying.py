@@ -176,7 +176,11 @@ def ask_raw(target: Target, program: str, preloads: Sequence[str]) -> LoaderMap:
 
 def run(scene: Scene, first: int, count: int, *, raw: bool = True) -> int:
     """Verify `count` mutants; prints what fails, keeps it in ``found/`` and returns how many did."""
-    remember(scene.scratch)
+    with remember(scene.scratch):
+        return _run(scene, first, count, raw=raw)
+
+
+def _run(scene: Scene, first: int, count: int, *, raw: bool) -> int:
     total: Counter[str] = Counter()
     failed, longest, began = 0, 0.0, time.monotonic()
     for start in range(first, first + count, MEMBERS):

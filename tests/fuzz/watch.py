@@ -55,7 +55,8 @@ def watched(allowed: Path) -> Iterator[list[str]]:
         sys.dont_write_bytecode = keeps
 
 
-def remember(scratch: Path) -> None:
+@contextmanager
+def remember(scratch: Path) -> Iterator[None]:
     """Read Python, the C library and the prefix once and not for every input, which would take most of the time."""
     seen: dict[str, Candidate] = {}
     tables: dict[tuple[object, ...], SymbolTable] = {}
@@ -89,3 +90,7 @@ def remember(scratch: Path) -> None:
         return dlopened[key]
 
     Files._open, Tables.of, DlopenKnowledge._strings = open_once, table_once, strings_once  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Files._open, Tables.of, DlopenKnowledge._strings = open_anew, table_anew, strings_anew  # type: ignore[method-assign]
