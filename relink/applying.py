@@ -23,10 +23,10 @@ from relink.reading import read_wheel
 from relink.report.model import Report
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["apply", "target_of"]
+__all__ = ["apply"]
 
 
-def target_of(plan: Plan) -> Target:
+def _target_of(plan: Plan) -> Target:
     """Return the target that a plan was made for; the plan in a wheel names no Python, so it is this one then.
 
     :raises UsageError: it is not on this machine.
@@ -40,8 +40,7 @@ def target_of(plan: Plan) -> Target:
         )
     except TargetError as error:
         raise UsageError(
-            f"the wheel was relinked for a loader that is not here ({error.message}); "
-            "verify it there, or name another target by --python, --interpreter or --sysroot"
+            f"the plan was made for a loader that is not here ({error.message}); apply it there, or make another plan here"
         ) from error
 
 
@@ -58,7 +57,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     clock = Clock()
     with Contents(wheel, options.limits, reuse=True) as contents:
         with clock.stage("target"):
-            target = target_of(plan)
+            target = _target_of(plan)
         with clock.stage("read"):
             changes = changes_since(plan)
             if contents.archive.sha256() != plan.wheel.sha256:

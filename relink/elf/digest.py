@@ -21,6 +21,9 @@ from relink.elf.image import read_image
 __all__ = ["linking_digest"]
 
 _HEADERS: Final = 64 + 56 * 64  # bytes: the ELF header and the program headers of any real file
+_NOTES: Final = (
+    1 << 20
+)  # bytes of all notes that are hashed; program headers may say that all of a large file is notes, many times
 _PT_NOTE: Final = 4
 _TABLES: Final = (DT_HASH, DT_GNU_HASH, DT_SYMTAB, DT_STRTAB, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 
@@ -36,9 +39,12 @@ def linking_digest(buffer: Buffer) -> str:
     digest = hashlib.sha256(f"{image.size}\n".encode())
     with memoryview(buffer) as view:
         digest.update(view[:_HEADERS])
+        left = _NOTES
         for segment in image.segments:
             if segment.type == _PT_NOTE:
-                digest.update(view[segment.offset : segment.offset + segment.file_size])
+                note = view[segment.offset : segment.offset + min(segment.file_size, left)]
+                digest.update(note)
+                left -= len(note)
         memory = Memory(view)
         memory.read_header()
         digest.update(repr(memory.entries).encode())
