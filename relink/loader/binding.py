@@ -16,6 +16,7 @@ from relink.loader.closure import Closure
 from relink.loader.loading import load
 from relink.loader.scopes import Process, Reason, Scope
 from relink.loader.search import Environment
+from relink.loader.symbol_map import Symbol, SymbolMap
 from relink.loader.tables import Tables, file_of
 from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 
@@ -35,8 +36,6 @@ __all__ = [
     "unserved_records",
 ]
 
-Symbol: TypeAlias = tuple[int, str, str | None]
-"""An import: (index of the object in the closure's `objects`, name, version)."""
 Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
 
 _CPYTHON = "Py_GetVersion"  # every CPython exports it
@@ -101,7 +100,7 @@ class Bindings:
     unbound: tuple[Unbound, ...]
     explained: tuple[Explained, ...]
     weak_unbound: int
-    bound: Mapping[Symbol, int]
+    bound: SymbolMap
     interposed: Mapping[Symbol, int]
 
 
@@ -137,7 +136,7 @@ def bind(
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
     weak = 0
-    bound: dict[Symbol, int] = {}
+    bound = SymbolMap()
     interposed: dict[Symbol, int] = {}
     for index, scope, own_scope in process.scopes():
         if only is not None and index not in only:
@@ -146,20 +145,21 @@ def bind(
         exact = table.exact
         find = scope.find
         direct = process.direct_bindings(index)
-        searched = [*direct.searched]
-        for owner, places in direct.imports:
-            supplier = scope.index(owner)
+        ordered = process.ordered_bindings(index, scope)
+        searched = [*direct.searched, *ordered.unbound]
+        found_ones = [(scope.index(owner), places) for owner, places in direct.imports]
+        found_ones += [(scope.index_of(owner), places) for owner, places in ordered.imports.items()]
+        for supplier, places in found_ones:
             # Not in scope: the search says why. Outside of its own libraries: it needs an explanation, below.
             if supplier is None or supplier not in own:
                 searched += places
             else:
-                imports = (table.imports[place] for place in places)
-                bound.update({(index, item.name, item.version): supplier for item in imports})
+                bound.add_imports(index, table.imports, places, supplier)
         for item in (table.imports[place] for place in sorted(searched)):
             name, version, file = item.name, item.version, item.file
             found, reason = find(name, version, file, exact=bool(exact) and item.index in exact)
             if found is not None:
-                bound[index, name, version] = found
+                bound.add((index, name, version), found)
                 if found not in own and item.binding != "weak":
                     explained += _from_outside(process, own_scope, index, item, found)
             elif item.binding == "weak" and reason == "undefined":
@@ -172,11 +172,16 @@ def bind(
             for item in table.copies:
                 found, reason = others.find(item.name, item.version, item.file)
                 if found is not None:
-                    bound[index, item.name, item.version] = found
+                    bound.add((index, item.name, item.version), found)
                 elif item.binding != "weak" or reason != "undefined":
                     open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
-        # direct.references is without the names that this table alone defines: right for the first object with the table.
-        for name, version in direct.references if scope.index(table) == index else table.references:
+        # What is known of the table's references is right for the first object with the table.
+        is_first = scope.index(table) == index
+        for owner, symbols in ordered.interposed.items() if is_first else ():
+            first = scope.index_of(owner)
+            if first is not None:
+                interposed.update({(index, *symbol): first for symbol in symbols})
+        for name, version in direct.references if is_first else table.references:
             found, reason = find(name, version, None)
             if found == index:
                 continue

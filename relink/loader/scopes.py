@@ -13,7 +13,14 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
-from relink.loader.tables import DirectBindings, Tables, breadth_first, needed_by, objects_by_name
+from relink.loader.tables import (
+    DirectBindings,
+    OrderedBindings,
+    Tables,
+    breadth_first,
+    needed_by,
+    objects_by_name,
+)
 
 __all__ = ["Process", "Reason", "Scope"]
 
@@ -45,7 +52,11 @@ class Scope:
 
     def index(self, table: SymbolTable) -> int | None:
         """Return the first object with this table, or None where none is in the scope."""
-        place = self._places.get(id(table))
+        return self.index_of(id(table))
+
+    def index_of(self, table: int) -> int | None:
+        """Return the same for a table of which only the `id` is known."""
+        place = self._places.get(table)
         return None if place is None else self.order[place][0]
 
     def find(
@@ -140,6 +151,12 @@ class Process:
     def direct_bindings(self, index: int) -> DirectBindings:
         """Return which look-ups of an object need no search through a scope."""
         return self._tables.direct_bindings(self.table(index))
+
+    def ordered_bindings(self, index: int, scope: Scope) -> OrderedBindings:
+        """Return what those look-ups of an object give for which the order of the scope's tables alone counts."""
+        order = [table for _, table in scope.order]
+        roots = {id(self.table(root)) for root in (0, *self.closure.roots)}
+        return self._tables.ordered_bindings(self.table(index), order, roots)
 
     def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
         """Return a scope of these objects; `unique` is :attr:`Scope.unique`."""

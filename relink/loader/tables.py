@@ -6,9 +6,10 @@ is read once, an index by name says which tables define a symbol, and what this 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
 from relink.elf.image import Image
 from relink.elf.strings import library_names
@@ -21,23 +22,50 @@ from relink.system_errors import raise_trouble
 
 __all__ = ["DirectBindings", "Tables", "breadth_first", "file_of", "needed_by", "objects_by_name"]
 
+Reference: TypeAlias = tuple[str, str | None]
+"""Name and version of an own definition that relocations name."""
+
 _DLOPEN = frozenset({"dlopen", "dlmopen"})
 
 
 @dataclass(frozen=True, slots=True)
 class DirectBindings:
-    """Which look-ups of a table need no search through a scope, since only one table defines the name, in the right version.
+    """How the look-ups of a table find what they bind to, as far as the index by name tells.
 
-    In every scope with that table they bind to it, in whatever order the objects come.
+    ld.so looks up only what relocations name.
 
-    :ivar imports: each such table, with the indices in `SymbolTable.imports` of the imports that it alone can satisfy.
-    :ivar searched: the indices of the other imports, without those that no relocation names: ld.so looks up none of these.
-    :ivar references: the own definitions that another object may interpose.
+    :ivar imports: tables that are the only ones with a definition of a name, in the right version, each with the indices in
+        `SymbolTable.imports` of these imports. In every scope with that table they bind to it, whatever the order.
+    :ivar ordered_imports: by name the indices of the imports that bind to the first table with a definition that matches.
+    :ivar ordered_references: by name the own definitions that another table with a definition may interpose, if it comes before.
+    :ivar owners: `id` of each table that defines a name of these two.
+    :ivar searched: the indices of the other imports: a definition is STB_GNU_UNIQUE, so that the first look-up in the process
+        decides, or the loader may abort.
+    :ivar references: the other own definitions that relocations name and that another object may interpose.
+    :ivar ordered: what was found for `ordered_imports` and `ordered_references`, by the order of the `owners`.
     """
 
     imports: tuple[tuple[SymbolTable, tuple[int, ...]], ...]
+    ordered_imports: Mapping[str, tuple[int, ...]]
+    ordered_references: Mapping[str, tuple[Reference, ...]]
+    owners: frozenset[int]
     searched: tuple[int, ...]
-    references: tuple[tuple[str, str | None], ...]
+    references: tuple[Reference, ...]
+    ordered: dict[tuple[int, ...], OrderedBindings] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedBindings:
+    """What the look-ups of a table give in every scope that has the tables with such definitions in one order.
+
+    :ivar imports: by `id` of the table that they bind to, the indices of imports in `SymbolTable.imports`.
+    :ivar unbound: the indices of the imports that no table satisfies.
+    :ivar interposed: by `id` of the table that interposes them, own definitions.
+    """
+
+    imports: Mapping[int, tuple[int, ...]]
+    unbound: tuple[int, ...]
+    interposed: Mapping[int, tuple[Reference, ...]]
 
 
 class Tables:
@@ -57,13 +85,21 @@ class Tables:
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._shared: set[str] = set()
         self._direct: dict[int, tuple[int, DirectBindings]] = {}
+        self._twins: dict[tuple[int, int], frozenset[str]] = {}
 
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
-        """Return tables for other files and members, which share what was read from the disk and every index."""
+        """Return tables for other files and members, which share what was read from the disk and every index.
+
+        A member's table that is equal to the one here is replaced by that one, so that what is known of it counts.
+        """
+        members = {
+            name: mine if (mine := self._members.get(name)) is not None and mine == table else table
+            for name, table in members.items()
+        }
         other = Tables(files, members)
         other._read, other._listed, other._direct = self._read, self._listed, self._direct
         other._dlopened = self._dlopened
-        other._owners, other._shared = self._owners, self._shared
+        other._owners, other._shared, other._twins = self._owners, self._shared, self._twins
         return other
 
     def owners(self, name: str) -> Sequence[SymbolTable]:
@@ -107,10 +143,115 @@ class Tables:
                 searched.append(place)
             else:
                 imports.setdefault(id(owner), []).append(place)
+        ordered: dict[str, list[int]] = {}
+        others = []
+        for place in searched:
+            item = table.imports[place]
+            if self._order_decides(item.name, item.version):
+                ordered.setdefault(item.name, []).append(place)
+            else:
+                others.append(place)
+        references: dict[str, list[Reference]] = {}
+        other_references = []
+        for symbol in table.references:
+            if self._sole_owner(*symbol) is table:
+                continue
+            if self._order_decides(symbol[0], None) and _may_be_interposed(table, *symbol):
+                references.setdefault(symbol[0], []).append(symbol)
+            else:
+                other_references.append(symbol)
         return DirectBindings(
             tuple((self._listed[owner], tuple(places)) for owner, places in imports.items()),
-            tuple(searched),
-            tuple(symbol for symbol in table.references if self._sole_owner(*symbol) is not table),
+            {name: tuple(places) for name, places in ordered.items()},
+            {name: tuple(symbols) for name, symbols in references.items()},
+            frozenset(
+                id(owner) for name in ordered.keys() | references.keys() for owner in self.owners(name)
+            ),
+            tuple(others),
+            tuple(other_references),
+        )
+
+    def _order_decides(self, name: str, version: str | None) -> bool:
+        """Whether the order of the tables in a scope alone decides which definition a look-up finds."""
+        return all(
+            (version is None or owner.verneeds or owner.verdefs)
+            and all(export.binding != "unique" for export in owner.exports[name])
+            for owner in self.owners(name)
+        )
+
+    def ordered_bindings(
+        self, table: SymbolTable, order: Sequence[SymbolTable], roots: Collection[int]
+    ) -> OrderedBindings:
+        """Return what the ordered look-ups of a table give in a scope.
+
+        Only the order of the tables with a definition counts. Closures of many roots differ in the roots alone, so what is found
+        without the roots is computed once, and only the names that a root defines are looked up anew.
+
+        :param order: the tables of the scope.
+        :param roots: `id` of the tables in which other closures may differ from this one.
+        """
+        direct = self.direct_bindings(table)
+        relevant = [other for other in order if id(other) in direct.owners]
+        shared = [other for other in relevant if id(other) not in roots]
+        key = tuple(map(id, shared))
+        found = direct.ordered.get(key)
+        if found is None:
+            names = direct.ordered_imports.keys() | direct.ordered_references.keys()
+            nothing = OrderedBindings({}, (), {})
+            found = direct.ordered[key] = self._look_up(table, direct, shared, names, nothing)
+        if len(shared) == len(relevant):
+            return found
+        there = {id(other): other for other in relevant if id(other) in roots}
+        looked_up = direct.ordered_imports.keys() | direct.ordered_references.keys()
+        names = {name for other in there.values() for name in looked_up & other.exports.keys()}
+        return self._look_up(table, direct, relevant, names, found)
+
+    def _look_up(
+        self,
+        table: SymbolTable,
+        direct: DirectBindings,
+        order: Sequence[SymbolTable],
+        names: Collection[str],
+        known: OrderedBindings,
+    ) -> OrderedBindings:
+        """Return `known` with these names looked up anew."""
+        places = {id(other): place for place, other in reversed([*enumerate(order)])}
+        imports: dict[int | None, list[int]] = {}
+        interposed: dict[int, list[Reference]] = {}
+        exact = table.exact
+        for name in names:
+            owners = [
+                order[place] for place in sorted(places[id(o)] for o in self.owners(name) if id(o) in places)
+            ]
+            for at in direct.ordered_imports.get(name, ()):
+                item = table.imports[at]
+                first = _first(owners, name, item.version, exact=item.index in exact)
+                imports.setdefault(None if first is None else id(first), []).append(at)
+            for symbol in direct.ordered_references.get(name, ()):
+                first = _first(owners, *symbol)
+                if first is not None and first is not table:
+                    interposed.setdefault(id(first), []).append(symbol)
+        if not known.imports and not known.unbound and not known.interposed:
+            return OrderedBindings(
+                {owner: tuple(found) for owner, found in imports.items() if owner is not None},
+                tuple(imports.get(None, ())),
+                {owner: tuple(found) for owner, found in interposed.items()},
+            )
+        anew = {at for name in names for at in direct.ordered_imports.get(name, ())}
+        again = {symbol for name in names for symbol in direct.ordered_references.get(name, ())}
+        bound = {
+            owner: (*(at for at in found if at not in anew), *imports.pop(owner, ()))
+            for owner, found in known.imports.items()
+        }
+        kept = {
+            owner: (*(symbol for symbol in found if symbol not in again), *interposed.pop(owner, ()))
+            for owner, found in known.interposed.items()
+        }
+        unbound = (*(at for at in known.unbound if at not in anew), *imports.pop(None, ()))
+        return OrderedBindings(
+            {**bound, **{owner: tuple(found) for owner, found in imports.items() if owner is not None}},
+            unbound,
+            {**kept, **{owner: tuple(found) for owner, found in interposed.items()}},
         )
 
     def _sole_owner(self, name: str, version: str | None, *, exact: bool = False) -> SymbolTable | None:
@@ -174,6 +315,24 @@ class Tables:
             self._owners.update({name: (*others, table) for name, others in shared.items()})
             self._shared.update(shared)
         return table
+
+
+def _first(
+    owners: Sequence[SymbolTable], name: str, version: str | None, *, exact: bool = False
+) -> SymbolTable | None:
+    """Return the first of these tables with a definition that matches."""
+    return next((owner for owner in owners if match(owner.exports[name], version, exact=exact)), None)
+
+
+def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:
+    """Whether a look-up finds the table's own definition, unless another one comes before it.
+
+    ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).
+    """
+    own = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
+    return match(table.exports.get(name, ()), version) is not None and all(
+        export.visibility != "protected" for export in own if export.version == version
+    )
 
 
 def file_of(item: LoadedObject) -> tuple[object, ...]:

@@ -57,7 +57,7 @@ def test_only_names_that_are_looked_up_matter(
     for one in (first, owner):
         tables._register(one)
     found = tables.direct_bindings(first)
-    assert found == DirectBindings(((owner, (0,)),), (), ())
+    assert found == DirectBindings(((owner, (0,)),), {}, {}, frozenset(), (), ())
     finding = Mock(wraps=tables._find_direct)
     monkeypatch.setattr(tables, "_find_direct", finding)
     assert tables.direct_bindings(first) is found
@@ -65,3 +65,30 @@ def test_only_names_that_are_looked_up_matter(
     assert (tables.direct_bindings(first) == found) is not again
     tables.direct_bindings(first)
     assert finding.call_count == again
+
+
+def test_an_equal_table_of_a_member_is_replaced_by_the_known_one() -> None:
+    before, changed = table(imports="a", exports="b"), table(imports="a", exports="c")
+    known = Tables(Files(), {"x.so": before, "y.so": before})
+    other = known.over(Files(), {"x.so": table(imports="a", exports="b"), "y.so": changed})
+    assert other._members["x.so"] is before
+    assert other._members["y.so"] is changed
+
+
+def test_a_root_that_interposes_a_name_is_seen_by_itself_alone() -> None:
+    tables = Tables(Files(), {})
+    library, base = table(imports="ab"), table(exports="ab")
+    first, second = table(exports="a"), table(exports="b")
+    for one in (library, base, first, second):
+        tables._register(one)
+    places = {id(base): "base", id(first): "first", id(second): "second"}
+
+    def found(*order: SymbolTable) -> dict[str, str]:
+        bindings = tables.ordered_bindings(library, order, {id(order[0])})
+        return {
+            library.imports[at].name: places[owner] for owner, ats in bindings.imports.items() for at in ats
+        }
+
+    assert found(first, library, base) == {"a": "first", "b": "base"}
+    assert found(second, library, base) == {"a": "base", "b": "second"}
+    assert found(first, library, base) == {"a": "first", "b": "base"}
