@@ -10,6 +10,7 @@
   rich,
   typer,
   wheel,
+  zlib-ng,
   zstandard,
   patchelf,
 }:
@@ -31,6 +32,7 @@ buildPythonApplication {
     rich
     typer
     wheel
+    zlib-ng
     zstandard
   ];
 

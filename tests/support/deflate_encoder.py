@@ -2,7 +2,7 @@
 
 Real compressors use little of what the format allows. This one writes stored blocks with bits set in their padding, blocks
 without content, code lengths of up to 15 bits, codes with a single distance, and distances of 32,768 across blocks. All of it
-is valid for zlib, which is stricter than other inflaters (inflate_table in its inftrees.c).
+is valid for zlib, which is stricter than other inflaters (inflate_table in its inftrees.c), unless a block is given a defect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-__all__ = ["END", "LENGTHS", "LENGTH_ORDER", "STORED_MOST", "BitWriter", "Encoder", "Token", "codes_of"]
+__all__ = [
+    "DEFECTS",
+    "END",
+    "LENGTHS",
+    "LENGTH_ORDER",
+    "STORED_MOST",
+    "BitWriter",
+    "Encoder",
+    "Token",
+    "codes_of",
+    "distance_symbol",
+]
 
 Token: TypeAlias = int | tuple[int, int]
 """A literal byte, or (length, distance)."""
@@ -35,6 +46,22 @@ _DISTANCES: Final = [
 ]
 _FIXED: Final = (*[8] * 144, *[9] * 112, *[7] * 24, *[8] * 8)
 _FIXED_DISTANCES: Final = (5,) * 32
+DEFECTS: Final = (
+    "literals incomplete",
+    "literals over-subscribed",
+    "distances incomplete",
+    "distances over-subscribed",
+    "one long distance",
+    "no distance",
+    "code lengths incomplete",
+    "code lengths over-subscribed",
+    "no end of block",
+    "287 literals",
+    "31 distances",
+    "a repeat at the beginning",
+    "a repeat beyond the end",
+)
+"""What :meth:`Encoder.dynamic` can make wrong with a block's header; by zlib's inflate.c and inftrees.c each is an error."""
 LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
 
 
@@ -81,6 +108,11 @@ def _symbol(value: int, table: Sequence[tuple[int, int]]) -> tuple[int, int, int
     return place, value - table[place][0], table[place][1]
 
 
+def distance_symbol(distance: int) -> tuple[int, int, int]:
+    """Return the symbol of a distance, its extra bits and how many there are."""
+    return _symbol(distance, _DISTANCES)
+
+
 _LENGTH_SYMBOL: Final = {length: _symbol(length, LENGTHS) for length in range(3, 259)}
 
 
@@ -90,7 +122,8 @@ def codes_of(lengths: tuple[int, ...]) -> list[int]:
     codes, code, before = [0] * len(lengths), 0, 0
     for width, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
         code <<= width - before
-        codes[symbol] = int(f"{code:0{width}b}"[::-1], 2)
+        # Cut, since a code of an over-subscribed set has more bits than it should.
+        codes[symbol] = int(f"{code:0{width}b}"[-width:][::-1], 2)
         code, before = code + 1, width
     return codes
 
@@ -140,8 +173,11 @@ class Encoder:
         self._begin(1, last=last)
         self._data(tokens, _FIXED, _FIXED_DISTANCES)
 
-    def dynamic(self, tokens: Sequence[Token], *, last: bool = False) -> None:
-        """Write a block with codes of its own, which are drawn at random among those that have all symbols needed."""
+    def dynamic(self, tokens: Sequence[Token], *, last: bool = False, defect: str = "") -> None:
+        """Write a block with codes of its own, which are drawn at random among those that have all symbols needed.
+
+        :param defect: one of :data:`DEFECTS`. Where it does not fit the tokens, the block may have none.
+        """
         rng = self.rng
         self._begin(2, last=last)
         literals, distances = self._used(tokens)
@@ -157,10 +193,37 @@ class Encoder:
             far = dict.fromkeys(distances, 1)
         else:
             far = dict(zip(sorted(distances), _complete(len(distances), 15, rng), strict=True))
+        self._damage(lengths, far, defect)
         literal_lengths = self._spread(lengths, 257, 286)
         distance_lengths = self._spread(far, 1, 30)
-        self._header(literal_lengths, distance_lengths)
+        literal_lengths += [0] * ((287 - len(literal_lengths)) * (defect == "287 literals"))
+        distance_lengths += [0] * ((31 - len(distance_lengths)) * (defect == "31 distances"))
+        self._header(literal_lengths, distance_lengths, defect)
         self._data(tokens, literal_lengths, distance_lengths)
+
+    def _damage(self, literals: dict[int, int], distances: dict[int, int], defect: str) -> None:
+        """Change code lengths by symbol so that they have the defect, if it is one of these two codes."""
+        match defect:
+            case "literals incomplete":
+                self._change(literals, 1)
+            case "literals over-subscribed":
+                self._change(literals, -1)
+            case "distances incomplete":
+                self._change(distances, 1)
+            case "distances over-subscribed":
+                self._change(distances, -1)
+            case "one long distance" if len(distances) == 1:
+                distances.update(dict.fromkeys(distances, self.rng.randint(2, 15)))
+            case "no distance":
+                distances.clear()
+            case "no end of block":
+                del literals[END]
+
+    def _change(self, lengths: dict[int, int], more: int, most: int = 15) -> None:
+        """Make one code of a set longer or shorter by a bit."""
+        possible = [symbol for symbol, length in lengths.items() if 0 < length + more <= most]
+        if possible:
+            lengths[self.rng.choice(possible)] += more
 
     def _spread(self, lengths: dict[int, int], least: int, most: int) -> list[int]:
         """Return lengths by symbol, with a few more that are zero than are needed."""
@@ -176,18 +239,24 @@ class Encoder:
                 literals.add(token)
             else:
                 literals.add(257 + _LENGTH_SYMBOL[token[0]][0])
-                distances.add(_symbol(token[1], _DISTANCES)[0])
+                distances.add(distance_symbol(token[1])[0])
         return literals, distances
 
-    def _header(self, literals: Sequence[int], distances: Sequence[int]) -> None:
+    def _header(self, literals: Sequence[int], distances: Sequence[int], defect: str) -> None:
         """Write the code lengths of both codes as one row (3.2.7), repeated ones in a way drawn at random."""
         rng, bits = self.rng, self.bits
         row = [*literals, *distances]
         written = list(self._runs(row))
+        if defect == "a repeat at the beginning":
+            written[0] = (16, 0, 2)
+        elif defect == "a repeat beyond the end":
+            written[-1] = (18, 127, 7)
         used = sorted({symbol for symbol, *_ in written})
         if len(used) == 1:  # this code has to be complete
             used.append(next(symbol for symbol in range(19) if symbol not in used))
         lengths = dict(zip(used, _complete(len(used), 7, rng), strict=True))
+        if defect in ("code lengths incomplete", "code lengths over-subscribed"):
+            self._change(lengths, 1 if defect == "code lengths incomplete" else -1, 7)
         most = max(place for place, symbol in enumerate(LENGTH_ORDER) if symbol in lengths)
         count = rng.choice((max(4, most + 1), rng.randint(max(4, most + 1), 19)))
         bits.put(len(literals) - 257, 5)
@@ -224,6 +293,10 @@ class Encoder:
             place += run
 
     def _data(self, tokens: Iterable[Token], literals: Sequence[int], distances: Sequence[int]) -> None:
+        distances = [
+            *distances,
+            *[0] * 30,
+        ]  # where those that are needed have been left out, nothing is written
         bits, codes, far = self.bits, codes_of(tuple(literals)), codes_of(tuple(distances))
         for token in tokens:
             if isinstance(token, int):
@@ -234,7 +307,7 @@ class Encoder:
             symbol, extra, width = _LENGTH_SYMBOL[length]
             bits.put(codes[257 + symbol], literals[257 + symbol])
             bits.put(extra, width)
-            symbol, extra, width = _symbol(distance, _DISTANCES)
+            symbol, extra, width = distance_symbol(distance)
             bits.put(far[symbol], distances[symbol])
             bits.put(extra, width)
             self._copy(length, distance)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 from tests.support.deflate_encoder import (
+    DEFECTS,
     END,
     LENGTH_ORDER,
     LENGTHS,
@@ -16,9 +17,10 @@ from tests.support.deflate_encoder import (
     BitWriter,
     Encoder,
     codes_of,
+    distance_symbol,
 )
 
-__all__ = ["Disguise", "crafted", "decoy", "disguise_of", "encode"]
+__all__ = ["BLOCK_DEFECTS", "Disguise", "crafted", "damaged", "decoy", "disguise_of", "encode"]
 
 
 def encode(seed: int, blocks: int = 12) -> tuple[bytes, bytes]:
@@ -54,6 +56,109 @@ def encode(seed: int, blocks: int = 12) -> tuple[bytes, bytes]:
             case _:
                 encoder.dynamic(encoder.tokens(rng.choice((1, 10, 100, 300))), last=last)
     return encoder.result()
+
+
+BLOCK_DEFECTS: Final = (
+    "reserved block",
+    "other complement",
+    "distance before the beginning",
+    "literal 286",
+    "literal 287",
+    "distance 30",
+    "distance 31",
+    "cut",
+    "cut in a stored block's header",
+    "more behind the end",
+    "another bit",
+)
+"""What :func:`damaged` can make wrong beside :data:`tests.support.deflate_encoder.DEFECTS`."""
+
+
+def damaged(seed: int, defect: str) -> tuple[bytes, bytes]:
+    """Return a stream with one defect, in any block, and what an inflater that does not see it may read there.
+
+    :param defect: of :data:`BLOCK_DEFECTS` or :data:`tests.support.deflate_encoder.DEFECTS`.
+    """
+    encoder = Encoder(seed)
+    rng = encoder.rng
+    for _ in range(rng.randrange(3)):
+        _valid(encoder)
+    place, more = encoder.bits.bit, rng.randrange(3)
+    if defect in DEFECTS:
+        tokens = encoder.tokens(rng.choice((0, 1, 10, 100)))
+        encoder.dynamic(tokens, last=not more, defect=defect)
+    else:
+        _wrong_block(encoder, defect, last=not more)
+    for number in range(more):
+        _valid(encoder, last=number == more - 1)
+    stream, content = encoder.result()
+    match defect:
+        case "cut":
+            stream = stream[: rng.randrange(len(stream))]
+        case "cut in a stored block's header":
+            stream = stream[: (place + 3 + 7) // 8 + rng.randrange(4)]
+        case "more behind the end":
+            stream += rng.choice((b"\0", bytes(8), rng.randbytes(3), b"\x03\0"))
+        case "another bit":
+            bit = rng.randrange(8 * len(stream))
+            number = int.from_bytes(stream, "little") ^ 1 << bit
+            stream = number.to_bytes(len(stream), "little")
+    return stream, content
+
+
+def _valid(encoder: Encoder, *, last: bool = False) -> None:
+    """Write a small block of any kind."""
+    rng = encoder.rng
+    match rng.randrange(3):
+        case 0:
+            encoder.stored(rng.randbytes(rng.choice((0, 1, 300))), last=last, padding=rng.randrange(256))
+        case 1:
+            encoder.fixed(encoder.tokens(rng.choice((0, 5, 50))), last=last)
+        case _:
+            encoder.dynamic(encoder.tokens(rng.choice((0, 5, 50))), last=last)
+
+
+def _wrong_block(encoder: Encoder, defect: str, *, last: bool) -> None:
+    """Write a block with a defect that is none of a dynamic block's header, or a valid one where the stream is changed later."""
+    rng, bits = encoder.rng, encoder.bits
+    match defect:
+        case "reserved block":
+            bits.put(last | 3 << 1, 3)
+        case "other complement":
+            bits.put(int(last), 3)
+            bits.align()
+            bits.put(5 | (5 ^ 0xFFFF ^ 1 << rng.randrange(16)) << 16, 32)
+            bits.append(b"12345")
+        case "cut in a stored block's header":
+            encoder.stored(b"12345", last=last)
+        case "distance before the beginning":
+            size = min(len(encoder.content), 24576)
+            _fixed_pair(encoder, size + 1, last=last)
+        case "literal 286" | "literal 287":
+            bits.put(last | 1 << 1, 3)
+            bits.put(int(f"{0b11000000 + int(defect[-3:]) - 280:08b}"[::-1], 2), 8)
+            bits.put(0, 5)
+            bits.put(0, 7)
+        case "distance 30" | "distance 31":
+            encoder.stored(b"1234")
+            bits.put(last | 1 << 1, 3)
+            bits.put(int(f"{1:07b}"[::-1], 2), 7)  # length 3
+            bits.put(int(f"{int(defect[-2:]):05b}"[::-1], 2), 5)
+            bits.put(0, 7)
+        case _:
+            _valid(encoder, last=last)
+
+
+def _fixed_pair(encoder: Encoder, distance: int, *, last: bool) -> None:
+    """Write a fixed block of three bytes that refers back further than there is content."""
+    bits = encoder.bits
+    bits.put(last | 1 << 1, 3)
+    bits.put(int(f"{1:07b}"[::-1], 2), 7)
+    symbol, extra, width = distance_symbol(distance)
+    bits.put(int(f"{symbol:05b}"[::-1], 2), 5)
+    bits.put(extra, width)
+    bits.put(0, 7)
+    encoder.content += bytes(3)
 
 
 def decoy(rng: random.Random) -> bytes:

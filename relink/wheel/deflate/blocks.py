@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from relink.wheel.deflate.bits import LAST, PADDING, Reader, copy_bits
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
@@ -122,7 +122,7 @@ class Blocks:
         number, count = PADDING[place]
         number |= (text[0] >> place | 1) << count
         feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
-        inflater = isal_zlib.decompressobj(-15, self._window(start))
+        inflater = zlib_ng.decompressobj(-15, self._window(start))
         stop = start
         while not inflater.eof:
             byte += len(text)
@@ -161,7 +161,7 @@ class Blocks:
                 return None
             self._inflate_budget -= max(size, _TRY)
             feed = b"".join(copy_bits(self._read, first, bit, LAST))
-            inflater = isal_zlib.decompressobj(-15, self._window(start))
+            inflater = zlib_ng.decompressobj(-15, self._window(start))
             with suppress(InflateError):
                 data = b"".join(inflated(inflater, feed, size))
                 ended = inflater.eof and not inflater.unused_data
@@ -189,7 +189,7 @@ def find_split(read: Reader, length: int) -> int | None:
     for at in range(begin, min(length, begin + _FAR), _SEARCHED):
         for header in _headers(read(at, min(_SEARCHED + _HEADER, length - at))):
             bit = 8 * at + header
-            inflater = isal_zlib.decompressobj(-15, bytes(WINDOW))
+            inflater = zlib_ng.decompressobj(-15, bytes(WINDOW))
             with suppress(InflateError):
                 for piece in copy_bits(read, bit, 8 * min(length, at + _FEED), (0, 0)):
                     inflater.decompress(piece, _OUTPUT)

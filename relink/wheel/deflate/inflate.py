@@ -1,4 +1,8 @@
-"""Inflating blocks out of the middle of a deflate stream (RFC 1951)."""
+"""Inflating blocks out of the middle of a deflate stream (RFC 1951).
+
+zlib-ng inflates: it is about as fast as isal, and refuses what zlib refuses, as it has zlib's own checks of a block's header
+(inflate_table in inftrees.c). isal accepts sets of codes that are not complete. pip reads wheels by zlib.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias, cast
 
 from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from relink.wheel.deflate.bits import Bits, Reader, copy_bits, joined_bits
 
@@ -31,17 +36,17 @@ _FEED: Final = 64 << 10  # compressed bytes at a time; at most 1,032 times as ma
 _OUTPUT: Final = 1 << 20  # bytes of so much compressed data, mostly
 _MOST_EMPTY: Final = 1 << 20  # compressed bytes without content in a row
 
-# The stub of isal calls it an instance.
-InflateError = cast("type[Exception]", isal_zlib.error)
+# The stub of zlib-ng calls it an instance.
+InflateError = cast("type[Exception]", zlib_ng.error)
 
 
-def inflated(inflater: isal_zlib.Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
+def inflated(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the content of more data, about `size` bytes, in two parts.
 
     ``decompress`` starts with a buffer of 16 KiB and takes the interpreter lock (GIL) each time that it enlarges it;
     ``flush`` starts with one of `size` bytes.
 
-    :raises isal.isal_zlib.error: the data is damaged.
+    :raises zlib_ng.zlib_ng.error: the data is damaged.
     """
     return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
 
@@ -53,7 +58,7 @@ def dense(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[byte
     for each 100 MB. What compressors write for content that does not compress is larger than this by a thousandth.
 
     :param produced: returns how many bytes the pieces so far have been inflated to.
-    :raises isal.isal_zlib.error: they have given less than half as many bytes for too long.
+    :raises zlib_ng.zlib_ng.error: they have given less than half as many bytes for too long.
     """
     missing = before = 0
     for piece in pieces:
@@ -91,9 +96,9 @@ def inflate_rest(read: Reader, bit: int, length: int, window: bytes) -> Iterator
 
     :param length: of the stream in bytes.
     :param window: content before the block.
-    :raises isal.isal_zlib.error: it cannot be inflated, or does not end where the stream does.
+    :raises zlib_ng.zlib_ng.error: it cannot be inflated, or does not end where the stream does.
     """
-    inflater = isal_zlib.decompressobj(-15, window)
+    inflater = zlib_ng.decompressobj(-15, window)
     size = 0
 
     def produced() -> int:

@@ -203,6 +203,7 @@ let
     "torch"
     "typer"
     "wheel"
+    "zlib-ng"
     "zstandard"
   ];
   pythonPackages =

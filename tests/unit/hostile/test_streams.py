@@ -6,6 +6,7 @@ import random
 import time
 import zipfile
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,38 @@ def test_a_stored_block_that_looks_like_others(run: Run, library: bytes, tmp_pat
             assert archive.testzip() is None
             written[name] = archive.read("demo_pkg/fat.so")
     assert written["plain"] == written["crafted"] != library
+
+
+def incomplete(content: bytes, seed: int = 0) -> bytes:
+    """A stream whose codes leave some bits without a meaning, which none of the content needs."""
+    encoder = Encoder(seed)
+    encoder.stored(content[:-1][:65535])
+    for at in range(65535, len(content) - 1, 65535):
+        encoder.stored(content[:-1][at : at + 65535])
+    encoder.dynamic([content[-1]], last=True, defect="literals incomplete")
+    stream, written = encoder.result()
+    assert written == content
+    return stream
+
+
+@pytest.mark.parametrize("name", ["demo_pkg/fat.so", "demo_pkg/data.bin"])
+def test_a_stream_that_pip_refuses(run: Run, works: Works, tmp_path: Path, name: str) -> None:
+    """An edited member, and one that would only be copied."""
+    hip = works.prefix / "lib" / "libhip.so.7"
+    small = "extern int hip(void); int g(void) { return hip() + 1; }"
+    library = shared(tmp_path / "fat.so", small, needed=[hip], flags=[VENDOR_PATH]).read_bytes()
+    contents = {"demo_pkg/fat.so": library, "demo_pkg/data.bin": b"data"}
+    entries = good_entries(contents)
+    place = next(place for place, entry in enumerate(entries) if entry.name == name.encode())
+    for stream, code in ((incomplete(contents[name]), 2), (deflate(contents[name], 6), 0)):
+        entries[place] = Entry(name.encode(), contents[name], compressed=stream)
+        path = write_raw(tmp_path, RawZip(entries))
+        with zipfile.ZipFile(path) as archive, pytest.raises(zlib.error) if code else nullcontext():
+            archive.read(name)
+        answer = run(path)
+        assert answer.code == code, answer
+        assert ("cannot be inflated" in answer.err) == bool(code)
+        assert len(answer.left) == (not code)
 
 
 ELF = b"\x7fELF\x02\x01\x01" + bytes(57)
