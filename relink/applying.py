@@ -14,14 +14,13 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.options import Options
 from relink.pipeline import carry_out
-from relink.planning import PlannedWheel, context_of
+from relink.planning import PreparedPlan, context_of
 from relink.plans.basis import changes_since
 from relink.plans.embedded import ANY_PYTHON
 from relink.plans.model import Plan
 from relink.progress import Clock
 from relink.reading import read_wheel
 from relink.report.model import Report
-from relink.wheel.naming import parse_wheel_name
 
 __all__ = ["apply"]
 
@@ -73,11 +72,10 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 name: result_of(image, edits[name]) if name in edits else image
                 for name, image in read.images.items()
             }
-        planned = PlannedWheel(
+        prepared = PreparedPlan(
             plan,
-            parse_wheel_name(plan.output),
             replace(context, images=images),
             Tables(Files(target.sysroot), read.tables),
             None,
         )
-        return carry_out(read, planned, options, clock)
+        return carry_out(read, prepared, options, clock)

@@ -16,7 +16,7 @@ from relink.gpu.wanted import wanted_gpus
 from relink.loader.target import find_target
 from relink.nix.roots import register_roots
 from relink.options import Options, trusted
-from relink.planning import PlannedWheel, open_providers, plan_wheel
+from relink.planning import PreparedPlan, open_providers, plan_wheel
 from relink.progress import Clock, Count, OnBytes
 from relink.provenance import added_members, removed_members
 from relink.reading import Wheel, read_wheel
@@ -44,7 +44,7 @@ def run(
     return carry_out(wheel, planned, options, clock)
 
 
-def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PlannedWheel]:
+def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PreparedPlan]:
     """Find target and providers, read the wheel, and make the plan."""
     with clock.stage("target"):
         gpus = wanted_gpus(options.gpus)
@@ -56,7 +56,7 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
         return wheel, plan_wheel(wheel, target, providers, options, gpus)
 
 
-def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Clock) -> Report:
+def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
     """Edit, write, verify and publish what was planned."""
     contents, plan = wheel.contents, planned.plan
     sandbox = find_sandbox(options.sandbox)
@@ -103,7 +103,7 @@ def carry_out(wheel: Wheel, planned: PlannedWheel, options: Options, clock: Cloc
 
 
 def _verified(
-    wheel: Wheel, planned: PlannedWheel, edits: Mapping[str, EditedFile], options: Options, sandbox: Sandbox
+    wheel: Wheel, planned: PreparedPlan, edits: Mapping[str, EditedFile], options: Options, sandbox: Sandbox
 ) -> tuple[Finding, ...]:
     """Ask the loader about the members that change, as they will be.
 
@@ -136,7 +136,7 @@ def _verified(
 
 
 def _report(
-    planned: PlannedWheel,
+    planned: PreparedPlan,
     options: Options,
     clock: Clock,
     output: OutputFacts | None = None,

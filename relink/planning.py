@@ -29,11 +29,11 @@ from relink.resolve.vendor import Vendor
 from relink.rocm.advice import where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, dlopens_of, same_abi
 from relink.rocm.installation import Release, default_prefixes, release_of
-from relink.wheel.naming import WheelName, relinked
+from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
     "ROCM_VENDOR",
-    "PlannedWheel",
+    "PreparedPlan",
     "context_of",
     "open_providers",
     "plan_wheel",
@@ -46,20 +46,23 @@ ROCM_VENDOR = Vendor(ROCM, "ROCm", same_abi, dlopens_of, where_to_get)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedWheel:
+class PreparedPlan:
     """A plan with what carrying it out needs beside it.
 
-    :ivar output: the name of the wheel that the plan leads to.
     :ivar context: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
     """
 
     plan: Plan
-    output: WheelName
     context: ResolveContext
     tables: Tables
     isa: Mapping[str, Any] | None
+
+    @property
+    def output(self) -> WheelName:
+        """The name of the wheel that the plan leads to."""
+        return parse_wheel_name(self.plan.output)
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
@@ -121,16 +124,16 @@ def plan_wheel(
     providers: Sequence[Provider],
     options: Options,
     gpus: Sequence[Wanted] = (),
-) -> PlannedWheel:
+) -> PreparedPlan:
     """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing."""
     archive = wheel.archive
     name = archive.name
-    decisions = decide(context_of(wheel, target, providers, options), wheel.tables)
-    context = decisions.context
+    draft = decide(context_of(wheel, target, providers, options), wheel.tables)
+    context = draft.context
     releases = [release_of(provider, target.sysroot) for provider in providers]
-    findings = [*wheel.findings, *decisions.findings]
+    findings = [*wheel.findings, *draft.findings]
     output = name
-    if any(file.changed for file in decisions.files):
+    if any(file.changed for file in draft.files):
         local, more = _local_version(providers, releases, options)
         findings += more
         output = relinked(
@@ -140,14 +143,14 @@ def plan_wheel(
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     gpu = plan_gpus(
         wheel.codes,
-        decisions.files,
+        draft.files,
         providers,
         gpus,
         sysroot=target.sysroot,
         profile=context.profile,
         release=(name.distribution, name.version.public),
         allow_gap=options.allow_isa_gap,
-        dlopened=dlopened_libraries(decisions),
+        dlopened=dlopened_libraries(draft),
     )
     findings += gpu.findings
     plan = Plan(
@@ -169,11 +172,11 @@ def plan_wheel(
             )
             for provider, release in zip(providers, releases, strict=True)
         ),
-        files=decisions.files,
+        files=draft.files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
-        loads=decisions.loads,
+        loads=draft.loads,
     )
-    return PlannedWheel(plan, output, context, decisions.tables, gpu.block)
+    return PreparedPlan(plan, context, draft.tables, gpu.block)
 
 
 def target_facts(target: Target) -> TargetFacts:

@@ -200,18 +200,16 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
         providers = open_providers(options, target)
         wheel = open_wheel(path, stack, target, options.limits)
-        decisions = decide(context_of(wheel, target, providers, options), wheel.tables)
-    context = decisions.context
-    closures = {file.path: decisions.outcomes[file.path].closure for file in decisions.files}
+        draft = decide(context_of(wheel, target, providers, options), wheel.tables)
+    context = draft.context
+    closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
     missing = {edge.soname for closure in closures.values() for edge in closure.missing}
     sources = {
         soname: where
         for soname in missing
         if (where := where_to_get(soname, context.distribution, context.providers))
     }
-    return tuple(
-        DependencyTree(file, closures[file.path], context.layout, sources) for file in decisions.files
-    )
+    return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
 
 
 def new_profile(path: Path, limits: Limits | None = None) -> str:

@@ -40,7 +40,7 @@ from relink.loader.files import resolve_inside
 from relink.plans.model import FilePlan
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import Provider
-from relink.resolve.decide import Decisions
+from relink.resolve.decide import PlanDraft
 from relink.rocm.installation import release_of
 
 __all__ = [
@@ -92,13 +92,13 @@ def reached_libraries(
     return tuple((soname, path) for path, soname in found.items())
 
 
-def dlopened_libraries(decisions: Decisions) -> tuple[tuple[str, str], ...]:
+def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that come by dlopen, as far as it is known who loads what."""
-    context = decisions.context
+    context = draft.context
     found: dict[str, str] = {}
-    for file in decisions.files:
+    for file in draft.files:
         if file.served:
-            closure = decisions.closures[file.path]
+            closure = draft.closures[file.path]
             for index, item in enumerate(closure.objects):
                 if index not in closure.scope and any(p.holds(item.path) for p in context.providers):
                     found.setdefault(posixpath.normpath(item.path), item.image.soname or item.name)

@@ -21,12 +21,12 @@ from relink.resolve.reasons import reasons
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library
 from relink.text import join_truncated
 
-__all__ = ["Decisions", "decide"]
+__all__ = ["PlanDraft", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decisions:
-    """What was decided about the members, in the wheel's order, and all that was found on the way.
+class PlanDraft:
+    """What is decided about linking the members, in the wheel's order; a plan has names, providers and GPUs as well.
 
     :ivar outcomes: the simulation behind each file's plan, by member.
     :ivar context: the context with the images as they will be.
@@ -46,7 +46,7 @@ class Decisions:
 
 def decide(
     context: ResolveContext, tables: Mapping[str, SymbolTable], known: Tables | None = None
-) -> Decisions:
+) -> PlanDraft:
     """Plan every image of the wheel.
 
     Members that other members need come first, so that each is planned against the others as they will be. A variant (a
@@ -93,7 +93,7 @@ def decide(
             for load in _loads(context, member, outcomes[member])
         )
     )
-    return Decisions(files, findings, outcomes, context, prover.tables, closures, loads)
+    return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads)
 
 
 def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> str:

@@ -14,7 +14,7 @@ from relink.profiles import DlopenEntry, EqualSonames, Hint, Profile
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.queries import verify_wheel
-from relink.resolve.decide import Decisions
+from relink.resolve.decide import PlanDraft
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
@@ -31,12 +31,12 @@ def scene(tmp_path: Path) -> Scene:
     return found
 
 
-def one(decisions: Decisions, code: str) -> Finding:
+def one(decisions: PlanDraft, code: str) -> Finding:
     (found,) = [item for item in decisions.findings if item.code == code]
     return found
 
 
-def entry(decisions: Decisions, soname: str, member: str = MEMBER) -> NeededDecision:
+def entry(decisions: PlanDraft, soname: str, member: str = MEMBER) -> NeededDecision:
     (file,) = [file for file in decisions.files if file.path == member]
     (found,) = [item for item in file.needed if item.soname == soname]
     return found
@@ -95,7 +95,7 @@ def test_two_libraries_are_never_equal(scene: Scene) -> None:
 # Preload
 
 
-def preloading(scene: Scene, exports: str) -> Decisions:
+def preloading(scene: Scene, exports: str) -> PlanDraft:
     scene.member("demo/first.so", [], exports)
     scene.member(MEMBER, ["libother.so.1"], "int f(void), host(void); int g(void){return f()+host();}")
     return scene.decide()

@@ -13,7 +13,7 @@ from relink.loader.target import find_target
 from relink.planning import ROCM_VENDOR
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import open_prefix
-from relink.resolve.decide import Decisions, decide
+from relink.resolve.decide import PlanDraft, decide
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
 from tests.support.cc import shared
@@ -106,14 +106,14 @@ class Scene:
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
         )
 
-    def decide(self) -> Decisions:
+    def decide(self) -> PlanDraft:
         return decide(self.context(), self.tables)
 
-    def decide_again(self, decisions: Decisions) -> Decisions:
+    def decide_again(self, decisions: PlanDraft) -> PlanDraft:
         """Plan the members as the first plan leaves them."""
         images = {name: outcome.image for name, outcome in decisions.outcomes.items()}
         return decide(replace(self.context(), images=images), self.tables)
 
 
-def codes(decisions: Decisions) -> list[str]:
+def codes(decisions: PlanDraft) -> list[str]:
     return [found.code for found in decisions.findings]

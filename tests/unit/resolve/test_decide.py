@@ -9,7 +9,7 @@ import pytest
 
 from relink.plans.model import FilePlan
 from relink.profiles import Profile
-from relink.resolve.decide import Decisions
+from relink.resolve.decide import PlanDraft
 from relink.resolve.strategy import IssueKind, ResolutionIssue
 from tests.unit.resolve.scenes import Scene, codes
 
@@ -22,7 +22,7 @@ def scene(tmp_path: Path) -> Scene:
 USES = "extern int {0}(void); int uses_{0}(void){{return {0}();}}"  # an import that the libraries here do not export
 
 
-def only(decisions: Decisions) -> FilePlan:
+def only(decisions: PlanDraft) -> FilePlan:
     (file,) = decisions.files
     return file
 

@@ -14,7 +14,7 @@ from relink.elf.symbols import read_symbols
 from relink.findings.model import Finding
 from relink.plans.model import FilePlan
 from relink.profiles import DlopenEntry, EqualSonames, Profile
-from relink.resolve.decide import Decisions
+from relink.resolve.decide import PlanDraft
 from tests.unit.resolve.scenes import Scene, codes
 
 MEMBER = "demo/a.so"
@@ -25,12 +25,12 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def only(decisions: Decisions) -> FilePlan:
+def only(decisions: PlanDraft) -> FilePlan:
     (file,) = decisions.files
     return file
 
 
-def found(decisions: Decisions, code: str) -> Finding:
+def found(decisions: PlanDraft, code: str) -> Finding:
     (item,) = [item for item in decisions.findings if item.code == code]
     return item
 
