@@ -7,34 +7,17 @@ that export the same name are mixed, unless version nodes or DT_SYMBOLIC keep th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
-from relink.elf.symbols import Export
 from relink.loader.binding import Bindings
 from relink.loader.closure import Closure
+from relink.loader.shared_exports import SharedNames
 from relink.loader.tables import Tables, breadth_first, needed_by
 from relink.loader.target import GLIBC_SONAMES
 
 __all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
 
-_EXAMPLES = 3
-# Every object may bring its own of these (crti.o, the linkers' scripts).
-_COMMON = frozenset(
-    {"_init", "_fini", "__bss_start", "_edata", "_end", "__end", "_bss_end__", "__bss_end__", "__data_start"}
-    | {
-        "_start",
-        "main",
-        "data_start",
-        "_IO_stdin_used",
-        "__dso_handle",
-        "__gmon_start__",
-        "end",
-        "edata",
-        "etext",
-    }
-)
 _SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.(?P<version>[\w.]+))?")
 
 
@@ -79,32 +62,27 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
     `bindings` nothing is known to be mixed.
     """
     needed = needed_by(closure)
-    shared: dict[tuple[int, int], dict[str, None]] = {}
+    shared: dict[tuple[int, int], SharedNames] = {}
     for order in _scopes(closure, needed):
         places: dict[int, tuple[int, int]] = {}
         for place, index in enumerate(order):
             item = closure.objects[index]
             if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
                 places.setdefault(id(tables.of(item)), (place, index))
-        for name, owners in tables.shared_names():
-            if name in _COMMON:
-                continue
-            both = sorted(
-                (*places[id(table)], table.exports[name]) for table in owners if id(table) in places
-            )
-            for (_, first, theirs), (_, second, exports) in combinations(both, 2):
-                if name not in shared.get((first, second), ()) and _mixes(name, theirs, exports):
-                    shared.setdefault((first, second), {})[name] = None
+        for (table, other), names in tables.shared_exports().items():
+            if table in places and other in places:
+                (_, first), (_, second) = sorted((places[table], places[other]))
+                shared[first, second] = names
     mixed = {} if bindings is None else _mixed(shared, needed, bindings)
     found = [
         SharedSymbols(
             closure.objects[first].path,
             closure.objects[second].path,
-            len(symbols),
-            tuple(sorted(symbols)[:_EXAMPLES]),
+            len(symbols.names),
+            symbols.examples,
             mixed.get((first, second), 0),
         )
-        for (first, second), symbols in sorted(shared.items())
+        for (first, second), symbols in sorted(shared.items(), key=lambda item: item[0])
     ]
     return sorted(found, key=lambda pair: (-pair.mixed, -pair.count))
 
@@ -126,35 +104,22 @@ def _dlopened(closure: Closure) -> list[int]:
     return [edge.target for edge in closure.dlopened if edge.target is not None]
 
 
-def _mixes(name: str, first: Sequence[Export], second: Sequence[Export]) -> bool:
-    """Whether a definition of the second has a strong twin of the same version in the first.
-
-    The linker exports the name of every version node as a symbol of that version; nothing refers to those.
-    """
-    versions = {export.version for export in first if _strong(export)} - {name}
-    return any(_strong(export) and export.version in versions for export in second)
-
-
-def _strong(export: Export) -> bool:
-    return export.binding == "global" and export.visibility == "default" and not export.undefined
-
-
 def _mixed(
-    shared: dict[tuple[int, int], dict[str, None]], needed: dict[int, list[int]], bindings: Bindings
+    shared: Mapping[tuple[int, int], SharedNames], needed: dict[int, list[int]], bindings: Bindings
 ) -> dict[tuple[int, int], int]:
-    by_name: dict[str, list[tuple[int, int]]] = {}
-    for pair, symbols in shared.items():
-        for name in symbols:
-            by_name.setdefault(name, []).append(pair)
     hit: dict[tuple[int, int], set[str]] = {}
     for (index, name, _), target in bindings.interposed.items():
-        if (target, index) in shared and name in shared[target, index]:
+        if (target, index) in shared and name in shared[target, index].names:
             hit.setdefault((target, index), set()).add(name)
-    for (index, name, _), target in bindings.bound.items():
-        for pair in by_name.get(name, ()):
-            direct = needed.get(index, ())
-            if target == pair[0] and pair[1] in direct and target not in direct and target != index:
-                hit.setdefault(pair, set()).add(name)
+    for index, target, symbols in bindings.bound.groups():
+        direct = needed.get(index, ())
+        if target in direct or target == index:
+            continue
+        pairs = [(target, other) for other in dict.fromkeys(direct) if (target, other) in shared]
+        for name, _ in symbols if pairs else ():
+            for pair in pairs:
+                if name in shared[pair].names:
+                    hit.setdefault(pair, set()).add(name)
     return {pair: len(symbols) for pair, symbols in hit.items()}
 
 

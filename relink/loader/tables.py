@@ -6,7 +6,7 @@ is read once, an index by name says which tables define a symbol, and what this 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
@@ -18,6 +18,7 @@ from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.files import Files
+from relink.loader.shared_exports import SharedExports, SharedNames
 from relink.system_errors import raise_trouble
 
 __all__ = ["DirectBindings", "Tables", "breadth_first", "file_of", "needed_by", "objects_by_name"]
@@ -83,9 +84,8 @@ class Tables:
             int, SymbolTable
         ] = {}  # by id(), which no other object gets as long as the table is here
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
-        self._shared: set[str] = set()
+        self._shared = SharedExports(self.owners)
         self._direct: dict[int, tuple[int, DirectBindings]] = {}
-        self._twins: dict[tuple[int, int], frozenset[str]] = {}
 
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return tables for other files and members, which share what was read from the disk and every index.
@@ -99,16 +99,16 @@ class Tables:
         other = Tables(files, members)
         other._read, other._listed, other._direct = self._read, self._listed, self._direct
         other._dlopened = self._dlopened
-        other._owners, other._shared, other._twins = self._owners, self._shared, self._twins
+        other._owners, other._shared = self._owners, self._shared
         return other
 
     def owners(self, name: str) -> Sequence[SymbolTable]:
-        """Return the tables with definitions of a name, of all that :meth:`of` has returned so far, in no order."""
+        """Return the tables with definitions of a name, of all that :meth:`of` has returned, in that order."""
         return self._owners.get(name, ())
 
-    def shared_names(self) -> Iterator[tuple[str, Sequence[SymbolTable]]]:
-        """Yield the names that more than one of these tables defines, with the tables."""
-        return ((name, self._owners[name]) for name in self._shared)
+    def shared_exports(self) -> Mapping[tuple[int, int], SharedNames]:
+        """Return the names that two of these tables export, by the `id` of both (:mod:`relink.loader.shared_exports`)."""
+        return self._shared.pairs()
 
     def direct_bindings(self, table: SymbolTable) -> DirectBindings:
         """Return which look-ups of a table the index of :meth:`owners` alone decides.
@@ -313,7 +313,7 @@ class Tables:
             shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
             self._owners.update(dict.fromkeys(table.exports, (table,)))
             self._owners.update({name: (*others, table) for name, others in shared.items()})
-            self._shared.update(shared)
+            self._shared.add(table)
         return table
 
 

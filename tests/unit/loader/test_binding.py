@@ -423,15 +423,17 @@ FIVE += "void _init(void) {}"  # which every library may have
 def test_the_same_symbols_twice(environment: Environment, lib: Path) -> None:
     first = _library(lib / "libfirst.so", FIVE + "int first(void) { return 0; }")
     second = _library(lib / "libsecond.so", FIVE + "int second(void) { return same_1() + same_2(); }")
-    user = _library(
-        lib / "libuser.so", "int same_3(void); int user(void) { return same_3(); }", needed=[second]
-    )
-    top = _library(lib / "liba.so", needed=[first, user])
+    calls = "int same_3(void); int first(void); int user(void) { return same_3() + first(); }"
+    user = _library(lib / "libuser.so", calls, needed=[second])
+    of_both = "int same_4(void); int both(void) { return same_4(); }"
+    both = _library(lib / "libboth.so", of_both, needed=[first, second])
+    top = _library(lib / "liba.so", needed=[first, user, both])
     closure, bindings, tables = _bound(environment, top)
     (pair,) = duplicates(closure, tables, bindings)
     assert (pair.first, pair.second) == (str(first), str(second))
     assert (pair.count, pair.examples) == (5, ("same_0", "same_1", "same_2"))
-    assert pair.mixed == 3  # two of its own calls, and one of its user's
+    # Two of its own calls, and one of its user's: not what it does not export, nor what an object that needs both calls.
+    assert pair.mixed == 3
     assert [found.mixed for found in duplicates(closure, tables)] == [0]
     weak = FIVE.replace("int same", "__attribute__((weak)) int same")
     _library(lib / "libsecond.so", weak)
