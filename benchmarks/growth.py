@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from benchmarks.common import Skipped
 from benchmarks.relink import Cost, measured
 from relink.wheel.zipformat import DEFLATED
-from relink.wheel.zipwriter import Header, ZipWriter
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.support.cc import shared
 
 _MIB: Final = 1 << 20
@@ -54,12 +54,12 @@ def _write(wheel: Path, files: Mapping[str, Path | bytes]) -> None:
     with wheel.open("wb") as file:
         writer = ZipWriter(file, 1)
         for name, content in (*files.items(), *((f"{_DIST_INFO}/{k}", v) for k, v in _FILES.items())):
-            writer.add(Header(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
+            writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
             text = base64.urlsafe_b64encode(_sha256(content)).rstrip(b"=").decode()
             rows.append(f"{name},sha256={text},{writer.members[-1].size}\n")
         record = f"{_DIST_INFO}/RECORD"
         text = "".join((*rows, f"{record},,\n"))
-        writer.add(Header(record, DEFLATED, _MOMENT, 0o100644 << 16, 3), text.encode())
+        writer.add(MemberHeader(record, DEFLATED, _MOMENT, 0o100644 << 16, 3), text.encode())
         writer.finish()
 
 

@@ -26,7 +26,7 @@ from benchmarks.common import Skipped, directory
 from relink.elf.patchelf import find_patchelf
 from relink.wheel.archive import WheelArchive
 from relink.wheel.zipformat import STORED
-from relink.wheel.zipwriter import Header, ZipWriter
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
 _TIMES = 3
 _POLL = 0.01  # seconds
@@ -138,7 +138,7 @@ def floor_work(wheel: Path, changed: list[str], level: int, place: Path) -> None
     ):
         writer = ZipWriter(file, level)
         for name, member in archive.members.items():
-            header = Header(
+            header = MemberHeader(
                 name, member.method, member.date_time, member.external_attributes, member.create_system
             )
             if name in changed and member.method != STORED:

@@ -24,7 +24,7 @@ from relink.elf.image import is_elf
 from relink.errors import WheelError
 from relink.progress import OnProgress
 from relink.wheel.archive import WheelArchive
-from relink.wheel.deflate.bits import Reader
+from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import Limits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
@@ -193,7 +193,7 @@ class Contents:
         )
         return self._finding[name]
 
-    def _raw_reader(self, name: str) -> Reader:
+    def _raw_reader(self, name: str) -> RangeReader:
         read = self.archive.raw_reader(name)
 
         def checked(offset: int, length: int) -> bytes:

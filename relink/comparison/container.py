@@ -16,6 +16,7 @@ from relink.provenance import MEMBERS, STORE_MEMBER
 from relink.text import join_truncated
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
+from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 from relink.wheel.record import parse_record, render_record
 
 __all__ = ["Entry", "differences", "entries", "unlike_relink"]
@@ -23,7 +24,6 @@ __all__ = ["Entry", "differences", "entries", "unlike_relink"]
 _UNIX: Final = 3  # upper byte of "version made by", APPNOTE.TXT 4.4.2.2
 _METHODS: Final = {z.STORED: "stored", z.DEFLATED: "deflated"}
 _SYSTEMS: Final = {0: "DOS", _UNIX: "Unix", 19: "macOS"}  # APPNOTE.TXT 4.4.2.2
-_EXTRA_ZIP64: Final = 0x0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ def _shown(data: bytes) -> str:
 
 def _extra(archive: WheelArchive, item: zipfile.ZipInfo) -> str:
     """Fields but ZIP64's. In the local header that one has 20 bytes, and is there where the sizes are large."""
-    fields = [_field(kind, data) for kind, data in _fields(item.extra) if kind != _EXTRA_ZIP64]
+    fields = [_field(kind, data) for kind, data in _fields(item.extra) if kind != EXTRA_ZIP64]
     member = archive.member(item.filename)
     name = item.orig_filename.encode("utf-8" if item.flag_bits & z.FLAG_UTF8 else "cp437")
     local = archive.local_extra(member, len(name))
-    fields += [f"local {_field(kind, data)}" for kind, data in _fields(local) if kind != _EXTRA_ZIP64]
+    fields += [f"local {_field(kind, data)}" for kind, data in _fields(local) if kind != EXTRA_ZIP64]
     return ", ".join(fields) or "none"
 
 
@@ -108,7 +108,7 @@ def _field(kind: int, data: bytes) -> str:
 
 def _fields(extra: bytes) -> list[tuple[int, bytes]]:
     """The fields, and what is left behind them as one of no kind."""
-    fields = z.extra_fields(extra)
+    fields = extra_fields(extra)
     rest = len(extra) - sum(4 + len(data) for _, data in fields)
     return [*fields, *([(-1, extra[-rest:])] if rest else [])]
 

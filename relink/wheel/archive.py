@@ -24,7 +24,7 @@ from relink.errors import RelinkError, WheelError
 from relink.files import open_regular
 from relink.progress import OnProgress
 from relink.system_errors import raise_trouble
-from relink.wheel.deflate.bits import Reader
+from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.blocks import find_split
 from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
@@ -236,7 +236,7 @@ class WheelArchive:
         """Return a deflate block near the end of a member that :meth:`read_into` has read, if it has seen one."""
         return self._splits.get(name)
 
-    def raw_reader(self, name: str) -> Reader:
+    def raw_reader(self, name: str) -> RangeReader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""
         start = self.member(name).data_offset
         return lambda offset, length: self._pread(start + offset, length)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from relink.wheel import zipformat as z
 from relink.wheel.deflate.splice import Span
+from relink.wheel.member_content import Content
 from relink.wheel.naming import WheelName
-from relink.wheel.zipwriter import Content
 
 __all__ = ["Addition", "Changes", "Replacement", "WriteOptions", "method_of", "spans_of"]
 

@@ -8,161 +8,66 @@ different tools, so it is refused. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 from __future__ import annotations
 
 import stat
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from relink.errors import WheelError
 from relink.wheel import zipformat as z
+from relink.wheel.byte_types import RangeReader
+from relink.wheel.directory_scan import DirectoryScan, unreadable
+from relink.wheel.end_records import read_end_records
+from relink.wheel.extra_fields import extra_fields, has_contradicting_zip64, has_second_name, zip64_values
 from relink.wheel.limits import Limits
+from relink.wheel.local_headers import at_local_header, check_extents
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
 __all__ = ["read_directory"]
 
-#: ``read(offset, length)`` gives exactly ``length`` bytes or raises WheelError.
-Reader = Callable[[int, int], bytes]
-
 _UNIX = frozenset({3, 19})  # 4.4.2: UNIX, OS X
 _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8
 _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
 _DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
-_NAME_SHOWN = 200  # characters
-_MOST_DEFECTS = 100  # that are reported: a hostile wheel has room for millions
 
 
-class _End(NamedTuple):
-    """What the end records say: number of entries, and where the directory is."""
+def read_directory(read: RangeReader, file_size: int, limits: Limits) -> tuple[dict[str, Member], list[str]]:
+    """Read and check the structure of a ZIP file.
 
-    entries: int
-    size: int
-    offset: int
-
-
-@dataclass(slots=True)
-class _Scan:
-    """A directory being read: the defects so far, and where each member's bytes begin and end."""
-
-    read: Reader
-    file_size: int
-    issues: list[str] = field(default_factory=list)
-    members: dict[str, Member] = field(default_factory=dict)
-    extents: list[tuple[int, int, str]] = field(default_factory=list)
-
-    def add(self, name: str, defect: str) -> None:
-        """Note a defect, up to a number that a person can read."""
-        if len(self.issues) < _MOST_DEFECTS:
-            shown = name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}…"
-            self.issues.append(f"{shown!r}: {defect}" if name else defect)
-        elif len(self.issues) == _MOST_DEFECTS:
-            self.issues.append("and more")
-
-
-def _fatal(reason: str) -> WheelError:
-    return WheelError("the ZIP structure cannot be read", [reason])
-
-
-def _find_end(scan: _Scan) -> tuple[int, tuple[int, ...]]:
-    """Return offset and fields of the end record (4.3.16): the last one whose comment ends with the file."""
-    tail_size = min(scan.file_size, z.END.size + 0xFFFF)
-    tail = scan.read(scan.file_size - tail_size, tail_size)
-    at = tail.rfind(z.END_SIGNATURE)
-    last = at
-    while at >= 0:
-        if at + z.END.size <= len(tail):
-            _, *fields = z.END.unpack_from(tail, at)
-            if at + z.END.size + fields[-1] == len(tail):
-                if at != last:
-                    scan.add(
-                        "", "the archive comment holds another end record: readers differ on which is true"
-                    )
-                return scan.file_size - tail_size + at, tuple(fields)
-        at = tail.rfind(z.END_SIGNATURE, 0, at + 3)
-    if last >= 0:
-        raise _fatal("trailing data after the end record, or the file is cut inside it")
-    raise _fatal("no end of central directory record: the file is truncated, or not a ZIP file")
-
-
-def _read_end(scan: _Scan) -> _End:
-    """Read the end records, with ZIP64's (4.3.14, 4.3.15) if there are any, and check that they join up."""
-    at, (disk, first_disk, here, entries, size, offset, _) = _find_end(scan)
-    end = _End(entries, size, offset)
-    locator_at = at - z.END64_LOCATOR.size
-    locator = scan.read(locator_at, z.END64_LOCATOR.size) if locator_at >= 0 else b""
-    if locator.startswith(z.END64_LOCATOR_SIGNATURE):
-        _, end64_disk, end64_at, disks = z.END64_LOCATOR.unpack(locator)
-        if end64_at + z.END64.size > locator_at:
-            raise _fatal("the ZIP64 locator points outside of the file")
-        signature, rest, _, _, disk64, first64, here64, *values = z.END64.unpack(
-            scan.read(end64_at, z.END64.size)
-        )
-        if signature != z.END64_SIGNATURE or end64_at + 12 + rest != locator_at:
-            raise _fatal("the ZIP64 locator does not point at a ZIP64 end record that ends where it begins")
-        if end64_at + z.END64.size != locator_at:
-            raise _fatal(
-                "the ZIP64 end record holds more than its fields: some readers take that for a directory"
-            )
-        for short, true, mark in zip(end, values, (z.MARK16, z.MARK32, z.MARK32), strict=True):
-            if short not in (mark, true):
-                scan.add("", f"end record and ZIP64 end record disagree: {short} and {true}")
-        if here not in (z.MARK16, here64):
-            scan.add("", f"end record and ZIP64 end record disagree: {here} and {here64}")
-        end = _End(*values)
-        here = here64
-        disks_used = {disk64, first64, end64_disk} | {
-            number for number in (disk, first_disk) if number != z.MARK16
-        }
-        if disks_used != {0} or disks > 1:
-            raise _fatal("the archive says it is one disk of several")
-        at = end64_at
-    elif disk or first_disk:
-        raise _fatal("the archive says it is one disk of several")
-    if here != end.entries:
-        raise _fatal("the archive says it is one disk of several")
-    if end.offset + end.size > at:
-        raise _fatal("the central directory reaches past the end record: the file is truncated or damaged")
-    if end.offset + end.size < at:
-        gap = at - end.offset - end.size
-        raise _fatal(f"{gap} bytes between central directory and end record, or prepended to the file")
-    return end
-
-
-def _decode(raw: bytes, flags: int) -> str:
-    """A member's name: UTF-8 if flagged (Appendix D), else code page 437, as Python's zipfile reads it."""
-    return raw.decode("utf-8" if flags & z.FLAG_UTF8 else "cp437")
-
-
-def _zip64_values(extra: list[tuple[int, bytes]], count: int) -> tuple[int, ...] | None:
-    """Return the first ``count`` 64-bit values of the ZIP64 extra field (4.5.3), None if it has fewer.
-
-    Of several such fields the first that is long enough counts: `wheel tags` before 0.48 left a second
-    one in local headers (pypa/wheel#692), and such wheels are out there.
+    :param read: ``read(offset, length)`` of the file gives exactly ``length`` bytes or raises WheelError.
+    :param file_size: bytes.
+    :return: the members in the directory's order, and all defects found.
+    :raises WheelError: the directory cannot be found or is larger than the limits allow.
     """
-    for kind, data in extra:
-        if kind == z.EXTRA_ZIP64 and len(data) >= 8 * count:
-            return struct.unpack_from(f"<{count}Q", data)
-    return None
+    scan = DirectoryScan(read, file_size)
+    end = read_end_records(scan)
+    if end.entries > limits.members:
+        raise unreadable(f"{end.entries} members; the limit is {limits.members}")
+    if end.size > limits.directory_size:
+        raise unreadable(f"a central directory of {end.size} bytes; the limit is {limits.directory_size}")
+    raw = read(end.offset, end.size)
+    position = 0
+    for number in range(end.entries):
+        if position + z.CENTRAL.size > len(raw) or not raw.startswith(z.CENTRAL_SIGNATURE, position):
+            scan.add("", f"the central directory is damaged at entry {number + 1} of {end.entries}")
+            break
+        _, *entry = z.CENTRAL.unpack_from(raw, position)
+        name_at = position + z.CENTRAL.size
+        extra_at = name_at + entry[9]
+        position = extra_at + entry[10] + entry[11]
+        if position > len(raw):
+            scan.add("", f"the central directory is damaged at entry {number + 1} of {end.entries}")
+            break
+        _central_entry(scan, tuple(entry), raw[name_at:extra_at], raw[extra_at : extra_at + entry[10]])
+    else:
+        if position != len(raw):
+            scan.add("", f"the central directory holds {len(raw) - position} bytes more than its entries")
+    if len(scan.extents) == end.entries:
+        # With a member missing from the map its bytes would be reported a second time, as a gap.
+        check_extents(scan, end.offset)
+    for issue in collisions(scan.members):
+        scan.add("", issue)
+    _check_limits(scan, limits)
+    return scan.members, scan.issues
 
 
-def _stray_zip64(extra: list[tuple[int, bytes]], count: int, *facts: int) -> bool:
-    """Whether a ZIP64 field that has not just the ``count`` values that are left to it says anything else than ``facts``.
-
-    Some readers believe such a field, some do not look at it (4.5.3: fields only appear where the value is marked).
-    """
-    data = next((data for kind, data in extra if kind == z.EXTRA_ZIP64), b"")
-    if len(data) == 8 * count:
-        return False
-    number = min(len(data) // 8, len(facts))
-    return struct.unpack_from(f"<{number}Q", data) != facts[:number]
-
-
-def _second_name(extra: list[tuple[int, bytes]], name: str) -> bool:
-    """Whether a Unicode path field (4.6.9) gives the member another name."""
-    return any(kind == z.EXTRA_UNICODE_PATH and data[5:] != name.encode() for kind, data in extra)
-
-
-def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: bytes) -> None:
+def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes, extra: bytes) -> None:
     """Check one entry of the central directory and its local header; add the member or its defects."""
     made_by, needed, flags, method, time, date, crc, compressed, size, *_, disk, _, attributes, offset = entry
     try:
@@ -176,13 +81,13 @@ def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: 
     if name in scan.members:
         scan.add(name, "two members have this name")
     try:
-        fields = _fields(extra)
+        fields = extra_fields(extra)
     except ValueError as error:
         scan.add(name, str(error))
         return
     marked = [value == z.MARK32 for value in (size, compressed, offset)]
     if any(marked):
-        values = _zip64_values(fields, sum(marked))
+        values = zip64_values(fields, sum(marked))
         if values is None:
             scan.add(name, "sizes are left to a ZIP64 field that is not there")
             return
@@ -191,11 +96,11 @@ def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: 
             next(true) if mark else value
             for mark, value in zip(marked, (size, compressed, offset), strict=True)
         )
-    if _stray_zip64(fields, sum(marked), size, compressed, offset):
+    if has_contradicting_zip64(fields, sum(marked), size, compressed, offset):
         scan.add(name, "a ZIP64 field gives it other sizes")
     if disk:
         scan.add(name, "is on another disk")
-    if _second_name(fields, name):
+    if has_second_name(fields, name):
         scan.add(name, "an extra field gives it another name")
     if needed & 0xFF > z.NEWEST_VERSION:
         scan.add(name, f"asks for version {(needed & 0xFF) / 10} of the ZIP format to be unpacked")
@@ -220,15 +125,15 @@ def _central_entry(scan: _Scan, entry: tuple[int, ...], raw_name: bytes, extra: 
         create_system=create_system,
         is_directory=is_directory,
     )
-    scan.members.setdefault(name, _at_local_header(scan, partial, raw_name))
+    scan.members.setdefault(name, at_local_header(scan, partial, raw_name))
 
 
-def _fields(extra: bytes) -> list[tuple[int, bytes]]:
-    """:func:`relink.wheel.zipformat.extra_fields`, without a call for the common empty field."""
-    return z.extra_fields(extra) if extra else []
+def _decode(raw: bytes, flags: int) -> str:
+    """A member's name: UTF-8 if flagged (Appendix D), else code page 437, as Python's zipfile reads it."""
+    return raw.decode("utf-8" if flags & z.FLAG_UTF8 else "cp437")
 
 
-def _check_kind(scan: _Scan, name: str, attributes: int, *, is_directory: bool) -> None:
+def _check_kind(scan: DirectoryScan, name: str, attributes: int, *, is_directory: bool) -> None:
     """Only plain files and directories: unpackers believe the type bits whatever system the entry names."""
     kind = stat.S_IFMT(attributes >> 16)
     if kind == stat.S_IFLNK:
@@ -243,7 +148,9 @@ def _check_kind(scan: _Scan, name: str, attributes: int, *, is_directory: bool) 
         scan.add(name, f"its mode has set-user-ID, set-group-ID or the sticky bit ({attributes >> 16:#o})")
 
 
-def _check_coding(scan: _Scan, name: str, *, flags: int, method: int, compressed: int, size: int) -> None:
+def _check_coding(
+    scan: DirectoryScan, name: str, *, flags: int, method: int, compressed: int, size: int
+) -> None:
     """Flags (4.4.4), method (4.4.5), and sizes that these allow."""
     if flags & _ENCRYPTION:
         scan.add(name, "is encrypted")
@@ -258,135 +165,7 @@ def _check_coding(scan: _Scan, name: str, *, flags: int, method: int, compressed
         scan.add(name, f"claims to inflate from {compressed} to {size} bytes: more than deflate can do")
 
 
-def _at_local_header(scan: _Scan, member: Member, raw_name: bytes) -> Member:
-    """Compare the local header (4.3.7) with the central entry; return the member with its data offset."""
-    name = member.name
-    at = member.header_offset
-    if at + z.LOCAL.size + len(raw_name) > scan.file_size:
-        scan.add(name, "its local header is past the end of the file")
-        return member
-    # In nearly all wheels the extra field is empty, and one read has it all.
-    raw = scan.read(at, z.LOCAL.size + len(raw_name))
-    signature, _, flags, method, _, _, crc, compressed, size, name_size, extra_size = z.LOCAL.unpack_from(raw)
-    if signature != z.LOCAL_SIGNATURE:
-        scan.add(name, "the directory points at something that is not its local header")
-        return member
-    if name_size != len(raw_name) or raw[z.LOCAL.size :] != raw_name:
-        scan.add(name, "local header and central directory give different names")
-        return member
-    extra_at = at + z.LOCAL.size + name_size
-    data_at = extra_at + extra_size
-    if data_at + member.compressed_size > scan.file_size:
-        scan.add(name, "its data reaches past the end of the file")
-        return member
-    try:
-        fields = _fields(scan.read(extra_at, extra_size)) if extra_size else []
-    except ValueError as error:
-        scan.add(name, f"local header: {error}")
-        fields = []
-    if z.MARK32 in (size, compressed):
-        # 4.5.3: in a local header the field must have both sizes.
-        values = _zip64_values(fields, 2)
-        if values is None:
-            scan.add(name, "local header: sizes are left to a ZIP64 field that is not there")
-        else:
-            size, compressed = values
-    elif _stray_zip64(fields, 0, size, compressed):
-        scan.add(name, "local header: a ZIP64 field gives it other sizes")
-    if _second_name(fields, name):
-        scan.add(name, "local header: an extra field gives it another name")
-    streamed = bool(flags & z.FLAG_DESCRIPTOR)
-    for what, local, central in (
-        ("flags", flags & ~z.FLAG_LEVEL, member.flags & ~z.FLAG_LEVEL),
-        ("method", method, member.method),
-        ("crc", crc, member.crc),
-        ("compressed size", compressed, member.compressed_size),
-        ("size", size, member.size),
-    ):
-        # 4.4.4, bit 3: the three are zero here and follow the data.
-        unknown = streamed and local == 0 and what not in ("flags", "method")
-        if local != central and not unknown:
-            scan.add(name, f"local header and central directory disagree: {what} {local:#x} and {central:#x}")
-    scan.extents.append((at, data_at + member.compressed_size, name))
-    # Slots and frozen: dataclasses.replace costs as much as the rest of this function for small members.
-    return Member(
-        name, member.method, member.flags, member.crc, member.compressed_size, member.size, at, data_at,
-        member.mode, member.date_time, member.external_attributes, member.create_system, member.is_directory,
-    )  # fmt: skip
-
-
-def _is_descriptor(raw: bytes, member: Member) -> bool:
-    """Whether ``raw`` is this member's data descriptor (4.3.9): with or without signature, 32 or 64 bit."""
-    body = raw.removeprefix(z.DESCRIPTOR_SIGNATURE) if len(raw) in (16, 24) else raw
-    layout = {12: "<3L", 20: "<L2Q"}.get(len(body))
-    return layout is not None and struct.unpack(layout, body) == (
-        member.crc,
-        member.compressed_size,
-        member.size,
-    )
-
-
-def _check_extents(scan: _Scan, directory_at: int) -> None:
-    """Every byte before the directory belongs to exactly one member: no overlap, no gap, nothing in front."""
-    position = 0
-    before: Member | None = None
-    extents = sorted(scan.extents)
-    for start, end, name in [*extents, (directory_at, directory_at, "")]:
-        gap = start - position
-        if gap < 0:
-            other = before.name if before else ""
-            scan.add(name, f"overlaps {other!r}" if name else f"{other!r} overlaps the central directory")
-        elif before is not None and before.flags & z.FLAG_DESCRIPTOR:
-            if gap > 24 or not _is_descriptor(scan.read(position, gap), before):
-                scan.add(before.name, "its data descriptor is missing or says something else")
-        elif gap:
-            where = f"after {before.name!r}" if before else "in front of the first member"
-            scan.add("", f"{gap} bytes {where} belong to no member")
-        position = max(position, end)
-        before = scan.members.get(name)
-
-
-def read_directory(read: Reader, file_size: int, limits: Limits) -> tuple[dict[str, Member], list[str]]:
-    """Read and check the structure of a ZIP file.
-
-    :param read: ``read(offset, length)`` of the file.
-    :param file_size: bytes.
-    :return: the members in the directory's order, and all defects found.
-    :raises WheelError: the directory cannot be found or is larger than the limits allow.
-    """
-    scan = _Scan(read, file_size)
-    end = _read_end(scan)
-    if end.entries > limits.members:
-        raise _fatal(f"{end.entries} members; the limit is {limits.members}")
-    if end.size > limits.directory_size:
-        raise _fatal(f"a central directory of {end.size} bytes; the limit is {limits.directory_size}")
-    raw = read(end.offset, end.size)
-    position = 0
-    for number in range(end.entries):
-        if position + z.CENTRAL.size > len(raw) or not raw.startswith(z.CENTRAL_SIGNATURE, position):
-            scan.add("", f"the central directory is damaged at entry {number + 1} of {end.entries}")
-            break
-        _, *entry = z.CENTRAL.unpack_from(raw, position)
-        name_at = position + z.CENTRAL.size
-        extra_at = name_at + entry[9]
-        position = extra_at + entry[10] + entry[11]
-        if position > len(raw):
-            scan.add("", f"the central directory is damaged at entry {number + 1} of {end.entries}")
-            break
-        _central_entry(scan, tuple(entry), raw[name_at:extra_at], raw[extra_at : extra_at + entry[10]])
-    else:
-        if position != len(raw):
-            scan.add("", f"the central directory holds {len(raw) - position} bytes more than its entries")
-    if len(scan.extents) == end.entries:
-        # With a member missing from the map its bytes would be reported a second time, as a gap.
-        _check_extents(scan, end.offset)
-    for issue in collisions(scan.members):
-        scan.add("", issue)
-    _check_limits(scan, limits)
-    return scan.members, scan.issues
-
-
-def _check_limits(scan: _Scan, limits: Limits) -> None:
+def _check_limits(scan: DirectoryScan, limits: Limits) -> None:
     """Compare the claimed sizes with the limits; inflating later stops at the claimed size."""
     total = 0
     for member in scan.members.values():

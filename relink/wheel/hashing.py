@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeAlias
+from typing import Self
+
+from relink.wheel.byte_types import BytesLike
 
 __all__ = ["Hasher"]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Hasher:
@@ -35,7 +35,7 @@ class Hasher:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, piece: Buffer) -> None:
+    def add(self, piece: BytesLike) -> None:
         """Hash a piece; waits until no more than `waiting` pieces are left."""
         self._waiting.append(self._pool.submit(self._digest.update, piece))
         while len(self._waiting) > self._most:

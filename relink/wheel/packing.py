@@ -12,9 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Self
 
 from relink.errors import RelinkError
+from relink.wheel.byte_types import BytesLike
 from relink.wheel.changes import Addition, Replacement, WriteOptions, method_of, spans_of
+from relink.wheel.compress import Packed, pack
+from relink.wheel.member_content import Content, content_size, pieces
 from relink.wheel.record import default_jobs
-from relink.wheel.zipwriter import Buffer, Content, Packed, content_size, pack, pieces
 
 __all__ = ["Packing"]
 
@@ -68,7 +70,7 @@ class Packing:
         self._packing[name] = size, packing
         return True
 
-    def _until_exit(self, content: Content) -> Iterator[Buffer]:
+    def _until_exit(self, content: Content) -> Iterator[BytesLike]:
         """Yield the content, and fail once the context manager has been left: a thread cannot be cancelled otherwise."""
         for piece in pieces(content):
             if self._exited.is_set():

@@ -25,6 +25,7 @@ from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of
 from relink.wheel.deflate.readback import ReadBack
+from relink.wheel.member_content import content_size
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Packing
@@ -38,7 +39,7 @@ from relink.wheel.record import (
     verified,
 )
 from relink.wheel.zipformat import DosTime, Member
-from relink.wheel.zipwriter import Header, ZipWriter, content_size
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
 __all__ = ["WrittenWheel", "output_path", "write_wheel"]
 
@@ -71,7 +72,7 @@ class WrittenWheel:
 class _Job:
     """One member of the output: either `source` is copied, or `new` is written."""
 
-    header: Header
+    header: MemberHeader
     source: Member | None = None
     new: Replacement | Addition | None = None
 
@@ -138,7 +139,7 @@ def _jobs(archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], mo
     own = _own_files(archive, changes.name)
     added = {
         path: _Job(
-            Header(
+            MemberHeader(
                 path,
                 method_of(addition),
                 moment,
@@ -174,8 +175,10 @@ def _jobs(archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], mo
     return jobs
 
 
-def _header(member: Member, target: str) -> Header:
-    return Header(target, member.method, member.date_time, member.external_attributes, member.create_system)
+def _header(member: Member, target: str) -> MemberHeader:
+    return MemberHeader(
+        target, member.method, member.date_time, member.external_attributes, member.create_system
+    )
 
 
 def _vendor_rows(

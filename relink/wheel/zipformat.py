@@ -24,7 +24,6 @@ __all__ = [
     "STORED",
     "Member",
     "dos_time",
-    "extra_fields",
     "from_dos_time",
 ]
 
@@ -40,9 +39,6 @@ FLAG_MASKED: Final = 0x2000
 FLAG_LEVEL: Final = 0x0006  # the compressor's effort; readers do not need it
 
 NEWEST_VERSION: Final = 63  # 4.4.3.2, times ten: pip's zipfile refuses what asks for a newer one
-
-EXTRA_ZIP64: Final = 0x0001  # 4.5.3
-EXTRA_UNICODE_PATH: Final = 0x7075  # 4.6.9
 
 MARK16: Final = 0xFFFF  # "the true value is in the ZIP64 record"
 MARK32: Final = 0xFFFFFFFF
@@ -113,21 +109,3 @@ def dos_time(moment: DosTime) -> tuple[int, int]:
     """Pack (year 1980..2107, month, day, hour, minute, second) into DOS (date, time)."""
     year, month, day, hour, minute, second = moment
     return (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
-
-
-def extra_fields(extra: bytes) -> list[tuple[int, bytes]]:
-    """Split an extra field (4.5.1) into (id, data) pairs.
-
-    :raises ValueError: a field reaches past the end.
-    """
-    fields = []
-    position = 0
-    # Up to three bytes of padding at the end are left by some aligners; they cannot hold a field.
-    while position + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, position)
-        position += 4
-        if position + length > len(extra):
-            raise ValueError(f"extra field {kind:#06x} reaches past the end")
-        fields.append((kind, extra[position : position + length]))
-        position += length
-    return fields

@@ -6,51 +6,24 @@ comments. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
 
 from __future__ import annotations
 
-import os
 import struct
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Final, Protocol, runtime_checkable
+from typing import BinaryIO
 
-from isal import isal_zlib
-
-from relink.errors import RelinkError
 from relink.wheel import zipformat as z
-from relink.wheel.deflate.splice import Deflater, Joiner, Piece, Span
-from relink.wheel.hashing import Hasher
+from relink.wheel.byte_types import BytesLike
+from relink.wheel.compress import Packed, largest_packed_size, pack
+from relink.wheel.deflate.splice import Span
+from relink.wheel.extra_fields import EXTRA_ZIP64
+from relink.wheel.member_content import Content, content_size
 from relink.wheel.zipformat import DosTime, Member
 
-__all__ = ["Buffer", "Content", "Header", "Packed", "ZipWriter", "content_size", "pack", "pieces"]
-
-Buffer = bytes | bytearray | memoryview
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """An open binary file, as far as it is needed here."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None: ...
-
-    def seekable(self) -> bool: ...
-
-    def tell(self) -> int: ...
-
-    def seek(self, offset: int, whence: int = ..., /) -> int: ...
-
-
-#: What a member's new content may be: bytes, a file's path, an open file (read from where it stands), or pieces.
-Content = Buffer | Path | Readable | Iterable[Buffer]
-
-# Of isal's nine: up to 1.5 % smaller than the default at the same speed (measured over onnxruntime-rocm's ELF files).
-_ISAL_MEMORY: Final = 4
-
-_PIECE: Final = 1 << 20
+__all__ = ["MemberHeader", "ZipWriter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class MemberHeader:
     """What a member's headers say apart from its content."""
 
     name: str
@@ -60,48 +33,16 @@ class Header:
     create_system: int
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A member's content as it goes into the file, and what its headers say of it.
-
-    :ivar crc: of the content, as `size` is.
-    :ivar parts: the compressed bytes in order; empty if they have been written already.
-    :ivar pieces: what the stream is made of, if compressed bytes of an old stream are reused; `sha256` of the content then, too.
-    """
-
-    crc: int
-    compressed_size: int
-    size: int
-    parts: tuple[bytes, ...] = ()
-    pieces: tuple[Piece, ...] = ()
-    sha256: bytes | None = None
-
-
-def _deflater(level: int) -> Deflater:
-    """Levels 1 to 3 are isal's (fast), 4 to 9 zlib's (small).
-
-    isal's level 0 is not offered: it makes data that does not compress a quarter larger.
-    """
-    if 1 <= level <= 3:
-        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15, _ISAL_MEMORY)
-    return zlib.compressobj(level, zlib.DEFLATED, -15)
-
-
-def _at_most(method: int, size: int) -> int:
-    """Return an upper bound of the compressed size; measured: 0.01 % more than `size` for random data."""
-    return size if method == z.STORED else size + size // 8 + 1024
-
-
 def _needs_zip64(method: int, compressed_size: int, size: int) -> bool:
     """Whether the sizes go to a ZIP64 field (4.5.3).
 
     A member that is still to be deflated has to be decided by what it may become; a copied one is decided by
     the same rule, so that writing a written wheel again gives the same bytes.
     """
-    return max(compressed_size, _at_most(method, size)) >= z.ZIP64_LIMIT
+    return max(compressed_size, largest_packed_size(method, size)) >= z.ZIP64_LIMIT
 
 
-def _version(header: Header | Member, *, zip64: bool) -> int:
+def _version(header: MemberHeader | Member, *, zip64: bool) -> int:
     """Version needed to extract (4.4.3), times ten."""
     return 45 if zip64 else 20 if header.method == z.DEFLATED or header.name.endswith("/") else 10
 
@@ -111,12 +52,12 @@ def _encoded(name: str) -> tuple[bytes, int]:
     return name.encode("utf-8"), 0 if name.isascii() else z.FLAG_UTF8
 
 
-def _local(header: Header, crc: int, compressed_size: int, size: int) -> bytes:
+def _local(header: MemberHeader, crc: int, compressed_size: int, size: int) -> bytes:
     """The local header (4.3.7); its length depends on sizes only by :func:`_needs_zip64`."""
     name, flags = _encoded(header.name)
     date, time = z.dos_time(header.date_time)
     zip64 = _needs_zip64(header.method, compressed_size, size)
-    extra = struct.pack("<2H2Q", z.EXTRA_ZIP64, 16, size, compressed_size) if zip64 else b""
+    extra = struct.pack("<2H2Q", EXTRA_ZIP64, 16, size, compressed_size) if zip64 else b""
     shown = (z.MARK32, z.MARK32) if zip64 else (compressed_size, size)
     version = _version(header, zip64=zip64)
     fixed = z.LOCAL.pack(
@@ -133,7 +74,7 @@ def _central(entry: Member) -> bytes:
     big_offset = entry.header_offset >= z.ZIP64_LIMIT
     values = [entry.size, entry.compressed_size] if big_size else []
     values += [entry.header_offset] if big_offset else []
-    extra = struct.pack(f"<2H{len(values)}Q", z.EXTRA_ZIP64, 8 * len(values), *values) if values else b""
+    extra = struct.pack(f"<2H{len(values)}Q", EXTRA_ZIP64, 8 * len(values), *values) if values else b""
     version = _version(entry, zip64=bool(values))
     return (
         z.CENTRAL.pack(
@@ -160,98 +101,6 @@ def _central(entry: Member) -> bytes:
     )
 
 
-def pieces(content: Content) -> Iterator[Buffer]:
-    """Yield the content as it comes; each piece is valid until the one after the next is asked for."""
-    if isinstance(content, (bytes, bytearray, memoryview)):
-        yield content
-    elif isinstance(content, Path):
-        with content.open("rb", buffering=0) as file:
-            yield from pieces(file)
-    elif isinstance(content, Readable):
-        buffer, other = memoryview(bytearray(_PIECE)), memoryview(bytearray(_PIECE))
-        while length := content.readinto(buffer):
-            yield buffer[:length]
-            buffer, other = other, buffer
-    else:
-        yield from content
-
-
-def content_size(content: Content, size: int | None) -> int:
-    """Return how many bytes ``content`` will give; ``size`` is what its owner says.
-
-    :raises RelinkError: it cannot be known: pieces without a size.
-    """
-    if size is not None:
-        return size
-    if isinstance(content, memoryview):
-        return content.nbytes
-    if isinstance(content, (bytes, bytearray)):
-        return len(content)
-    if isinstance(content, Path):
-        return content.stat().st_size
-    if isinstance(content, Readable) and content.seekable():
-        position = content.tell()
-        end = content.seek(0, os.SEEK_END)
-        content.seek(position)
-        return end - position
-    raise RelinkError(
-        "content given in pieces needs its size: ZIP has to know beforehand whether it is large"
-    )
-
-
-def pack(
-    name: str,
-    content: Content,
-    size: int | None,
-    spans: Sequence[Span] = (),
-    *,
-    level: int,
-    method: int = z.DEFLATED,
-    write: Callable[[Buffer], object] | None = None,
-) -> Packed:
-    """Deflate the content of a member apart from its spans, or store it; on any thread.
-
-    :param size: of the content in bytes; needed for pieces only.
-    :param write: takes the compressed bytes; without it they are in the result.
-    :raises RelinkError: the content does not have the size that was announced.
-    """
-    announced = content_size(content, size)
-    crc = seen = compressed = 0
-    parts: list[bytes] = []
-
-    def keep(data: Buffer) -> None:
-        parts.append(bytes(data))
-
-    write = write or keep
-
-    def put(data: Buffer) -> None:
-        nonlocal compressed
-        write(data)
-        compressed += len(data)
-
-    joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
-    with Hasher(waiting=1) as hasher:  # one: of the two buffers of `pieces`, the other one is being filled
-        for piece in pieces(content):
-            view = memoryview(piece).cast("B")
-            if spans:
-                hasher.add(view)
-            if joiner:
-                joiner.add(view)
-            else:
-                crc = isal_zlib.crc32(view, crc)
-                put(view)
-            seen += len(view)
-        sha256 = hasher.digest() if spans else None
-    made = joiner.finish() if joiner else ()
-    for one in made:
-        crc = isal_zlib.crc32_combine(crc, one.crc, one.size)
-    if seen != announced:
-        raise RelinkError(f"{name!r} was announced with {announced} bytes and has {seen}")
-    if compressed > _at_most(method, seen):
-        raise RelinkError(f"{name!r}: {seen} bytes became {compressed}; please report this")
-    return Packed(crc, compressed, seen, tuple(parts), made if spans else (), sha256)
-
-
 class ZipWriter:
     """Writes members to ``file``, from position 0; :meth:`finish` writes the directory.
 
@@ -276,12 +125,12 @@ class ZipWriter:
         """Bytes that have been written."""
         return self._offset
 
-    def copy(self, header: Header, member: Member, raw: Iterable[bytes]) -> None:
+    def copy(self, header: MemberHeader, member: Member, raw: Iterable[bytes]) -> None:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
         self.add_packed(header, Packed(member.crc, member.compressed_size, member.size), raw)
 
     def add(
-        self, header: Header, content: Content, size: int | None = None, spans: Sequence[Span] = ()
+        self, header: MemberHeader, content: Content, size: int | None = None, spans: Sequence[Span] = ()
     ) -> Packed:
         """Add a member with new content, deflated or stored as ``header.method`` says.
 
@@ -311,7 +160,7 @@ class ZipWriter:
         self._note(header, packed, offset, start)
         return packed
 
-    def add_packed(self, header: Header, packed: Packed, parts: Iterable[bytes] | None = None) -> None:
+    def add_packed(self, header: MemberHeader, packed: Packed, parts: Iterable[bytes] | None = None) -> None:
         """Add what :func:`pack` made; the same bytes as by :meth:`add`."""
         offset = self._offset
         self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
@@ -320,7 +169,7 @@ class ZipWriter:
             self._write(data)
         self._note(header, packed, offset, start)
 
-    def _note(self, header: Header, packed: Packed, offset: int, start: int) -> None:
+    def _note(self, header: MemberHeader, packed: Packed, offset: int, start: int) -> None:
         self._members.append(
             Member(
                 name=header.name,
@@ -357,6 +206,6 @@ class ZipWriter:
         self._write(z.END.pack(z.END_SIGNATURE, 0, 0, short_count, short_count, short_size, short_start, 0))
         return self._offset
 
-    def _write(self, data: Buffer) -> None:
+    def _write(self, data: BytesLike) -> None:
         self._file.write(data)
         self._offset += len(data)

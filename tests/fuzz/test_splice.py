@@ -24,7 +24,7 @@ from relink.wheel.deflate.splice import find_spans
 from relink.wheel.deflate.stream import content as inflated
 from relink.wheel.deflate.stream import inflate_into
 from relink.wheel.zipformat import DEFLATED
-from relink.wheel.zipwriter import Header, ZipWriter
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.fuzz.conftest import COUNTED
 from tests.support.deflate_layouts import encode
 from tests.unit.wheel.streams import member, reader
@@ -82,7 +82,7 @@ def splice_one(number: int, path: Path) -> int:
     new = changed(content, stay, rng)
     with path.open("w+b") as file:
         writer = ZipWriter(file, rng.choice((1, 3, 6)))
-        packed = writer.add(Header(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3), new, spans=spans)
+        packed = writer.add(MemberHeader(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3), new, spans=spans)
         file.flush()
         with ThreadPoolExecutor(1) as pool:
             readback = ReadBack(file.fileno(), pool)

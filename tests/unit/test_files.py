@@ -203,7 +203,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("atomic.py", "open"): "a descriptor of the above",
     ("wheel/archive.py", "mmap.mmap"): MEMORY,
     ("elf/gaps.py", "mmap.mmap"): MEMORY,
-    ("wheel/zipwriter.py", "content.open"): OWN,
+    ("wheel/member_content.py", "content.open"): OWN,
     ("comparison/content.py", "mmap.mmap"): OWN,
     ("comparison/verdict.py", "path.write_bytes"): OWN,
     ("edit.py", "path.open"): OWN,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-__all__ = ["EMPTY_STORED", "END", "LAST", "PADDING", "STORED", "Bits", "Reader", "copy_bits", "joined_bits"]
+from relink.wheel.byte_types import RangeReader
 
-Reader: TypeAlias = Callable[[int, int], bytes]
-"""``read(offset, length)`` gives bytes of a stream."""
+__all__ = [
+    "EMPTY_STORED",
+    "LAST_BLOCK",
+    "LAST_BLOCK_BYTES",
+    "PADDING",
+    "STORED_BLOCK",
+    "Bits",
+    "copy_bits",
+    "joined_bits",
+]
 
 Bits: TypeAlias = tuple[int, int]
 """A number whose lowest bit comes first, and how many bits there are."""
@@ -16,13 +24,13 @@ Bits: TypeAlias = tuple[int, int]
 _LENGTH_ORDER: Final = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
 """The order of the lengths of the code that code lengths are written in (RFC 1951, 3.2.7)."""
 
-LAST: Final[Bits] = 0b011, 10
+LAST_BLOCK: Final[Bits] = 0b011, 10
 """An empty block of fixed codes that is the last: 1, 01, and seven zeros for its end."""
 
-END: Final = LAST[0].to_bytes(2, "little")
+LAST_BLOCK_BYTES: Final = LAST_BLOCK[0].to_bytes(2, "little")
 """The same, for blocks that end at a byte's end."""
 
-STORED: Final[Bits] = 0, 3
+STORED_BLOCK: Final[Bits] = 0, 3
 """A stored block's three bits, behind which it begins at a byte."""
 
 EMPTY_STORED: Final = b"\0\0\xff\xff"
@@ -41,7 +49,7 @@ def joined_bits(fields: Iterable[Bits]) -> Bits:
     return number, count
 
 
-def copy_bits(read: Reader, first: int, last: int, end: Bits) -> Iterator[bytes]:
+def copy_bits(read: RangeReader, first: int, last: int, end: Bits) -> Iterator[bytes]:
     """Yield the bits of a stream from `first` to `last`, then those of `end`, then zeros up to a byte's end.
 
     Every bit keeps its place in a byte, since a stored block's content begins at a byte's beginning. So :data:`PADDING` comes

@@ -19,7 +19,8 @@ from typing import Final
 
 from zlib_ng import zlib_ng
 
-from relink.wheel.deflate.bits import LAST, PADDING, Reader, copy_bits
+from relink.wheel.byte_types import RangeReader
+from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
 
 __all__ = ["Blocks", "find_split"]
@@ -64,7 +65,9 @@ class Blocks:
     :param split: a block that has been seen to be one (:func:`relink.wheel.deflate.stream.inflate_into`).
     """
 
-    def __init__(self, read: Reader, length: int, content: memoryview, split: Block | None = None) -> None:
+    def __init__(
+        self, read: RangeReader, length: int, content: memoryview, split: Block | None = None
+    ) -> None:
         self._read = _buffered(read, length)
         self._length = length
         self._content = content
@@ -160,7 +163,7 @@ class Blocks:
             if self._inflate_budget <= 0:
                 return None
             self._inflate_budget -= max(size, _TRY)
-            feed = b"".join(copy_bits(self._read, first, bit, LAST))
+            feed = b"".join(copy_bits(self._read, first, bit, LAST_BLOCK))
             inflater = zlib_ng.decompressobj(-15, self._window(start))
             with suppress(InflateError):
                 data = b"".join(inflated(inflater, feed, size))
@@ -179,7 +182,7 @@ class Blocks:
         return bytes(self._content[place : place + len(data)]) == data
 
 
-def find_split(read: Reader, length: int) -> int | None:
+def find_split(read: RangeReader, length: int) -> int | None:
     """Return the bit where a block seems to begin, after most of a stream; whether one does is seen by who divides it there.
 
     :param length: of the stream in bytes.
@@ -200,7 +203,7 @@ def find_split(read: Reader, length: int) -> int | None:
     return None
 
 
-def _buffered(read: Reader, length: int) -> Reader:
+def _buffered(read: RangeReader, length: int) -> RangeReader:
     """Read far more than is asked for, since what comes next is asked for soon; nothing behind the end."""
     start = 0
     text = b""
@@ -215,7 +218,7 @@ def _buffered(read: Reader, length: int) -> Reader:
     return get
 
 
-def _guess(read: Reader, byte: int) -> int | None:
+def _guess(read: RangeReader, byte: int) -> int | None:
     """Return the one bit behind the first of `byte`, or at its end, where the header of a dynamic block could begin.
 
     That is, its numbers are possible, and the code of its code lengths is complete (RFC 1951, 3.2.3 and 3.2.7). None if there is

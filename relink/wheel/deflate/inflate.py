@@ -13,7 +13,8 @@ from typing import Final, TypeAlias, cast
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from relink.wheel.deflate.bits import Bits, Reader, copy_bits, joined_bits
+from relink.wheel.byte_types import RangeReader
+from relink.wheel.deflate.bits import Bits, copy_bits, joined_bits
 
 __all__ = [
     "WINDOW",
@@ -91,7 +92,7 @@ def random_block() -> tuple[Bits, bytes]:
     return joined_bits(fields), bytes(values)
 
 
-def inflate_rest(read: Reader, bit: int, length: int, window: bytes) -> Iterator[bytes]:
+def inflate_rest(read: RangeReader, bit: int, length: int, window: bytes) -> Iterator[bytes]:
     """Inflate a stream from a block on, as any inflater does.
 
     :param length: of the stream in bytes.

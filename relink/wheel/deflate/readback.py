@@ -16,13 +16,13 @@ from dataclasses import replace
 from typing import Final
 
 from relink.errors import RelinkError, WheelError
-from relink.wheel.deflate.bits import END
+from relink.wheel.compress import Packed
+from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Piece
 from relink.wheel.deflate.stream import content
 from relink.wheel.hashing import Hasher
 from relink.wheel.record import RecordEntry, hashed
 from relink.wheel.zipformat import Member
-from relink.wheel.zipwriter import Packed
 
 __all__ = ["ReadBack"]
 
@@ -98,14 +98,14 @@ class ReadBack:
         stop = member.data_offset + piece.length
         part = replace(
             member,
-            compressed_size=piece.length + (0 if last else len(END)),
+            compressed_size=piece.length + (0 if last else len(LAST_BLOCK_BYTES)),
             size=piece.size,
             crc=piece.crc,
         )
 
         def read(offset: int, length: int) -> bytes:
             return (
-                END[offset - stop :][:length]
+                LAST_BLOCK_BYTES[offset - stop :][:length]
                 if offset >= stop
                 else self._read(offset, min(length, stop - offset))
             )

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from isal import isal_zlib
 
-from relink.wheel.deflate.bits import EMPTY_STORED, STORED, Reader, copy_bits
+from relink.wheel.byte_types import BytesLike, RangeReader
+from relink.wheel.deflate.bits import EMPTY_STORED, STORED_BLOCK, copy_bits
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW, Block, crc_before
 
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LEAST: Final = 1 << 20
 """Bytes: a smaller range is deflated anew, which takes no time."""
@@ -30,7 +29,7 @@ _BLOCK: Final = 1 << 20
 class Deflater(Protocol):
     """A raw deflate compressor of isal or zlib."""
 
-    def compress(self, data: Buffer, /) -> bytes:
+    def compress(self, data: BytesLike, /) -> bytes:
         """Take content; return what of it is ready."""
 
     def flush(self, mode: int = ..., /) -> bytes:
@@ -48,12 +47,12 @@ class Span:
     stop: int
     first: int
     last: int
-    read: Reader
+    read: RangeReader
     crc: int | None = None
 
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
-        yield from copy_bits(self.read, self.first, self.last, STORED)
+        yield from copy_bits(self.read, self.first, self.last, STORED_BLOCK)
         yield EMPTY_STORED
 
 
@@ -72,7 +71,7 @@ class Piece:
 
 
 def find_spans(
-    read: Reader,
+    read: RangeReader,
     length: int,
     content: memoryview,
     crc: int,
@@ -118,7 +117,7 @@ class Joiner:
     """
 
     def __init__(
-        self, deflater: Callable[[], Deflater], spans: Sequence[Span], write: Callable[[Buffer], object]
+        self, deflater: Callable[[], Deflater], spans: Sequence[Span], write: Callable[[BytesLike], object]
     ) -> None:
         self._new = deflater
         self._write = write
@@ -130,7 +129,7 @@ class Joiner:
         self._pieces: list[Piece] = []
         self._length = self._size = self._crc = 0  # of the piece that is being made
 
-    def add(self, content: Buffer) -> None:
+    def add(self, content: BytesLike) -> None:
         """Add the next content; that of a span is not deflated."""
         view = memoryview(content)
         while view:
@@ -161,7 +160,7 @@ class Joiner:
         self._end_piece()
         return tuple(self._pieces)
 
-    def _deflate(self, part: Buffer, *, whole: bool) -> None:
+    def _deflate(self, part: BytesLike, *, whole: bool) -> None:
         if whole and not self._waiting:
             self._put(self._deflater.compress(part))
             return
@@ -183,6 +182,6 @@ class Joiner:
         self._pieces.append(Piece(self._length, self._size, crc, span))
         self._length = self._size = self._crc = 0
 
-    def _put(self, data: Buffer) -> None:
+    def _put(self, data: BytesLike) -> None:
         self._write(data)
         self._length += len(data)

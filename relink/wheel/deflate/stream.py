@@ -13,7 +13,8 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.errors import WheelError
-from relink.wheel.deflate.bits import LAST, Reader, copy_bits, joined_bits
+from relink.wheel.byte_types import RangeReader
+from relink.wheel.deflate.bits import LAST_BLOCK, copy_bits, joined_bits
 from relink.wheel.deflate.inflate import WINDOW, InflateError, crc_before, dense, inflate_rest, random_block
 from relink.wheel.zipformat import STORED, Member
 
@@ -27,7 +28,7 @@ _GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header with nothing but the 
 _AT_ONCE: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
 
 
-def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
+def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
     """Yield the member's bytes as they are in the archive, compressed or not."""
     position = member.data_offset
     end = position + member.compressed_size
@@ -37,7 +38,7 @@ def raw_content(read: Reader, member: Member, chunk: int = CHUNK) -> Iterator[by
         yield data
 
 
-def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
+def _inflated(read: RangeReader, member: Member) -> Iterator[bytes]:
     """Inflate the member; never hands out more than one byte more than it claims.
 
     :raises WheelError: the deflate stream is damaged, ends early, or ends before the member does.
@@ -68,7 +69,7 @@ def _inflated(read: Reader, member: Member) -> Iterator[bytes]:
         raise WheelError(f"{member.name!r}: there are bytes after the end of the compressed data")
 
 
-def content(read: Reader, member: Member) -> Iterator[bytes]:
+def content(read: RangeReader, member: Member) -> Iterator[bytes]:
     """Yield the member's content in chunks of at most :data:`CHUNK` bytes; the last one only after the checks.
 
     :raises WheelError: size or CRC-32 differ from the directory's, or the compressed data is damaged.
@@ -99,7 +100,7 @@ def content(read: Reader, member: Member) -> Iterator[bytes]:
 
 
 def inflate_into(
-    read: Reader,
+    read: RangeReader,
     member: Member,
     into: memoryview,
     on_progress: Callable[[int], object] = lambda _: None,
@@ -150,7 +151,7 @@ def inflate_into(
             return None
         stream = raw_content(read, member, _FEED)
         if split is not None:
-            stream = filter(None, copy_bits(raw, 0, split, joined_bits([block, LAST])))
+            stream = filter(None, copy_bits(raw, 0, split, joined_bits([block, LAST_BLOCK])))
         stream = dense(stream, lambda: gzip.tell())  # noqa: PLW0108 - there is no reader yet
         file = MemberStream(chain([_GZIP], stream, end()), member.name)
         gzip = _gzip_reader(file)

@@ -6,7 +6,7 @@ import functools
 import random
 import zlib
 
-from relink.wheel.deflate.bits import Reader
+from relink.wheel.byte_types import RangeReader
 from relink.wheel.zipformat import DEFLATED, Member
 
 KIB = 1 << 10
@@ -35,7 +35,7 @@ def deflate(content: bytes, level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY,
     return deflater.compress(content) + deflater.flush()
 
 
-def reader(stream: bytes) -> Reader:
+def reader(stream: bytes) -> RangeReader:
     """What reads bytes of a stream."""
     return lambda offset, length: stream[offset : offset + length]
 

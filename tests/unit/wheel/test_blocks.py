@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from relink.wheel.deflate import blocks
-from relink.wheel.deflate.bits import END, LAST, PADDING, Bits, copy_bits
+from relink.wheel.deflate.bits import LAST_BLOCK, LAST_BLOCK_BYTES, PADDING, Bits, copy_bits
 from relink.wheel.deflate.blocks import Blocks, find_split
 from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import inflate_into
@@ -49,7 +49,7 @@ def inflated(stream: bytes) -> bytes:
 def begins(stream: bytes, block: Block, content: bytes) -> bool:
     """Whether the stream, ended where the block begins, inflates to the content before it."""
     try:
-        data = inflated(b"".join(copy_bits(reader(stream), 0, block[0], LAST)))
+        data = inflated(b"".join(copy_bits(reader(stream), 0, block[0], LAST_BLOCK)))
     except (zlib.error, EOFError):
         return False
     return data == content[: block[1]]
@@ -119,7 +119,7 @@ def test_the_filling() -> None:
     """What relink puts around blocks that it takes over can be taken over itself."""
     for place, (number, count) in enumerate(PADDING):
         assert count % 8 == place
-        stream = whole((number, count), LAST)
+        stream = whole((number, count), LAST_BLOCK)
         assert zlib.decompress(stream, wbits=-15) == b""
         check(stream, b"")
 
@@ -206,7 +206,7 @@ def test_so_small_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs as much as one of 16 KiB does."""
     monkeypatch.setattr(blocks, "_BUDGET", 4 << 20)
     one = calls(monkeypatch, "_inflate")
-    stream = b"\0\0\0\xff\xff" * 1000 + END
+    stream = b"\0\0\0\xff\xff" * 1000 + LAST_BLOCK_BYTES
     assert blocks_of(stream, b"").after(1) is None
     assert one.call_count == 257
 

@@ -12,7 +12,7 @@ import pytest
 from isal import isal_zlib
 
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.bits import END
+from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.splice import Joiner, Span
@@ -42,7 +42,9 @@ def find_spans(stream: bytes, content: bytes, stretches: Sequence[range]) -> tup
     for span in spans:
         window = content[max(0, span.start - 32 * KIB) : span.start]
         inflater = zlib.decompressobj(-15, window)
-        assert inflater.decompress(b"".join(span.stream()) + END) == content[span.start : span.stop]
+        assert (
+            inflater.decompress(b"".join(span.stream()) + LAST_BLOCK_BYTES) == content[span.start : span.stop]
+        )
         assert inflater.eof
         assert any(
             stretch.start <= span.start - len(window) and span.stop <= stretch.stop for stretch in stretches

@@ -27,10 +27,10 @@ from relink.errors import RelinkError, UsageError, WheelError
 from relink.wheel import packing
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
+from relink.wheel.compress import pack
 from relink.wheel.naming import relinked
 from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import WrittenWheel, output_path, write_wheel
-from relink.wheel.zipwriter import pack
 from tests.support.amount import amount
 from tests.unit.wheel.build import (
     DIST_INFO,

@@ -15,7 +15,7 @@ from relink.wheel import zipformat
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Replacement
 from relink.wheel.zipformat import DEFLATED, STORED, Member
-from relink.wheel.zipwriter import Header, ZipWriter
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.unit.wheel.build import DIST_INFO, FILENAME, MOMENT, dist_info_files, make_wheel
 from tests.unit.wheel.test_writer import accepted, rewrite
 
@@ -75,8 +75,8 @@ def test_limits_are_the_format_s() -> None:
     assert (zipformat.ZIP64_LIMIT, zipformat.ZIP64_COUNT) == (0xFFFFFFFF, 0xFFFF)
 
 
-def _header(name: str, method: int) -> Header:
-    return Header(name, method, MOMENT, 0o100644 << 16, 3)
+def _header(name: str, method: int) -> MemberHeader:
+    return MemberHeader(name, method, MOMENT, 0o100644 << 16, 3)
 
 
 def _stored(name: str, size: int, crc: int) -> Member:
