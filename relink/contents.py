@@ -26,7 +26,7 @@ from relink.progress import OnProgress
 from relink.wheel.archive import WheelArchive
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.splice import Span, find_spans
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.zipformat import DEFLATED
 
@@ -71,7 +71,7 @@ class Contents:
     archive: WheelArchive
     loaded: dict[str, LoadedMember]
 
-    def __init__(self, path: Path, limits: Limits | None = None, *, reuse: bool = False) -> None:
+    def __init__(self, path: Path, limits: WheelLimits | None = None, *, reuse: bool = False) -> None:
         self.archive = WheelArchive(path, limits=limits)
         self.loaded = {}
         self._reuse = reuse

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.errors import UsageError
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 
 __all__ = ["LEVELS", "Options", "trusted"]
 
@@ -63,7 +63,7 @@ class Options:
     max_memory: int | None = None
     epoch: int | None = None
     command: Sequence[str] = ()
-    limits: Limits | None = None
+    limits: WheelLimits | None = None
     sandbox: str = "auto"
     trust: Sequence[str] = ()
 

@@ -42,7 +42,7 @@ from relink.sandbox import find_sandbox, sandbox_findings
 from relink.starting_profile import starting_profile
 from relink.verification import Verification, verify
 from relink.wheel.archive import WheelArchive
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 
 __all__ = [
     "VerifiedWheel",
@@ -169,7 +169,7 @@ def saved_report(path: Path) -> tuple[Report, bool]:
     return read_saved(content, str(path))
 
 
-def inspect(path: Path, limits: Limits | None = None) -> Inspection:
+def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
     """Say what a wheel is, before anything is decided."""
     with ExitStack() as stack:
         wheel = open_wheel(path, stack, limits=limits)
@@ -212,7 +212,7 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
     return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
 
 
-def new_profile(path: Path, limits: Limits | None = None) -> str:
+def new_profile(path: Path, limits: WheelLimits | None = None) -> str:
     """Return a profile to begin with, as TOML, from what can be seen in a wheel.
 
     :raises RelinkError: the wheel cannot be read.

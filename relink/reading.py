@@ -22,7 +22,7 @@ from relink.progress import Count, OnBytes
 from relink.providers.platform import manylinux_tag, satisfies_tag
 from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import RecordKind, check_record, signatures
 from relink.wheel.schemes import past_the_schemes
@@ -53,7 +53,7 @@ def open_wheel(
     path: Path,
     stack: ExitStack,
     target: Target | None = None,
-    limits: Limits | None = None,
+    limits: WheelLimits | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
     """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.

@@ -89,4 +89,4 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sandbox, although none is asked for: a shell script that stands for patchelf starts others, which no sandbox allows."""
-    monkeypatch.setattr("relink.sandbox._best", lambda: OFF)
+    monkeypatch.setattr("relink.sandbox.choice.best_sandbox", lambda: OFF)

@@ -26,7 +26,7 @@ from relink.elf.sections import read_sections
 from relink.errors import ElfError
 from relink.report.diff_text import ByteRange, LoadPlace, MemberChange, Verdict, WheelDiff, WheelSide
 from relink.wheel.archive import WheelArchive
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 from relink.wheel.zipformat import Member
 
 __all__ = ["diff"]
@@ -35,7 +35,9 @@ _RANGES: Final = 10_000  # kept apart in one member; later ones join the last
 _RANGES_IN_ALL: Final = 200_000  # of one wheel: a hostile pair must not fill the memory with ranges
 
 
-def diff(old: Path, new: Path, limits: Limits | None = None, reference: Reference | None = None) -> WheelDiff:
+def diff(
+    old: Path, new: Path, limits: WheelLimits | None = None, reference: Reference | None = None
+) -> WheelDiff:
     """Compare two wheels.
 
     :param reference: the plan to compare with. Without one it is the plan inside of the new wheel, which says what its maker

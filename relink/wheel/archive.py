@@ -29,7 +29,7 @@ from relink.wheel.deflate.blocks import find_split
 from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects
 from relink.wheel.zipformat import DEFLATED, LOCAL, Member
@@ -61,7 +61,7 @@ class WheelArchive:
     data_dir: str | None
 
     def __init__(
-        self, path: Path | str, *, filename: str | None = None, limits: Limits | None = None
+        self, path: Path | str, *, filename: str | None = None, limits: WheelLimits | None = None
     ) -> None:
         self.path = Path(path)
         self._sha256: str | None = None
@@ -69,7 +69,7 @@ class WheelArchive:
         self._splits: dict[str, Block] = {}
         self._fd = self._open_file()
         try:
-            self._read_structure(filename or self.path.name, limits or Limits())
+            self._read_structure(filename or self.path.name, limits or WheelLimits())
         except BaseException:
             self.close()
             raise
@@ -84,7 +84,7 @@ class WheelArchive:
         self.size = os.fstat(fd).st_size
         return fd
 
-    def _read_structure(self, filename: str, limits: Limits) -> None:
+    def _read_structure(self, filename: str, limits: WheelLimits) -> None:
         issues: list[str] = []
         name = None
         try:

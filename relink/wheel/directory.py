@@ -14,7 +14,7 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.directory_scan import DirectoryScan, unreadable
 from relink.wheel.end_records import read_end_records
 from relink.wheel.extra_fields import extra_fields, has_contradicting_zip64, has_second_name, zip64_values
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 from relink.wheel.local_headers import at_local_header, check_extents
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
@@ -27,7 +27,9 @@ _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
 _DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
 
 
-def read_directory(read: RangeReader, file_size: int, limits: Limits) -> tuple[dict[str, Member], list[str]]:
+def read_directory(
+    read: RangeReader, file_size: int, limits: WheelLimits
+) -> tuple[dict[str, Member], list[str]]:
     """Read and check the structure of a ZIP file.
 
     :param read: ``read(offset, length)`` of the file gives exactly ``length`` bytes or raises WheelError.
@@ -165,7 +167,7 @@ def _check_coding(
         scan.add(name, f"claims to inflate from {compressed} to {size} bytes: more than deflate can do")
 
 
-def _check_limits(scan: DirectoryScan, limits: Limits) -> None:
+def _check_limits(scan: DirectoryScan, limits: WheelLimits) -> None:
     """Compare the claimed sizes with the limits; inflating later stops at the claimed size."""
     total = 0
     for member in scan.members.values():

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 
 from relink.errors import UsageError
 
-__all__ = ["NO_LIMITS", "Limits", "parse_limits"]
+__all__ = ["NO_LIMITS", "WheelLimits", "parse_limits"]
 
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WheelLimits:
     """Sizes (in bytes) and counts that a wheel may not exceed; checked before anything is inflated.
 
     :param members: entries in the archive.
@@ -34,16 +34,16 @@ class Limits:
     ratio_from: int = 256 << 20
 
 
-NO_LIMITS = Limits(*(1 << 62 for _ in fields(Limits)))
+NO_LIMITS = WheelLimits(*(1 << 62 for _ in fields(WheelLimits)))
 """For a wheel that relink has written itself: it may have a little more of everything than the one that was allowed."""
 
 
-def parse_limits(texts: Iterable[str]) -> Limits:
+def parse_limits(texts: Iterable[str]) -> WheelLimits:
     """Read limits from ``NAME=N`` as on the command line: ``members=1000``, ``total-size=200G``, ``ratio=500``.
 
     :raises UsageError: there is no such limit, or N is not a number; names all of them.
     """
-    names = [entry.name.replace("_", "-") for entry in fields(Limits)]
+    names = [entry.name.replace("_", "-") for entry in fields(WheelLimits)]
     values: dict[str, float] = {}
     issues: list[str] = []
     for text in texts:
@@ -58,4 +58,4 @@ def parse_limits(texts: Iterable[str]) -> Limits:
         values[name.replace("-", "_")] = exact if name == "ratio" else int(exact)
     if issues:
         raise UsageError("--limit: not a limit", issues)
-    return Limits(**values)  # type: ignore[arg-type]
+    return WheelLimits(**values)  # type: ignore[arg-type]

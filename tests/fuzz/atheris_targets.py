@@ -24,7 +24,7 @@ from relink.gpu.msgpack import MsgpackError, unpack
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW, inflate_rest
 from relink.wheel.directory import read_directory
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 
 __all__ = ["TARGETS", "attempt"]
 
@@ -33,7 +33,7 @@ _LARGEST: Final = 1 << 20  # bytes that a stream may inflate to
 
 def directory(data: bytes) -> None:
     """Members of an archive lie inside of it, and apart from each other."""
-    members, issues = read_directory(lambda at, size: data[at : at + size], len(data), Limits())
+    members, issues = read_directory(lambda at, size: data[at : at + size], len(data), WheelLimits())
     if not issues:
         places = sorted(
             (item.data_offset, item.data_offset + item.compressed_size) for item in members.values()

@@ -561,7 +561,7 @@ def test_told_to_end(works: Works, tmp_path: Path) -> None:
     program = (
         "import relink.cli, relink.elf.patchelf\n"
         f"relink.elf.patchelf._locate = lambda: {str(script)!r}\n"
-        "import relink.sandbox; relink.sandbox._best = lambda: relink.sandbox.OFF\n"
+        "import relink.sandbox; relink.sandbox.choice.best_sandbox = lambda: relink.sandbox.OFF\n"
         f"relink.cli.main([{str(vendor)!r}, '--prefix', {str(works.prefix)!r}, '-o', {str(tmp_path / 'out')!r}])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:

@@ -142,7 +142,7 @@ def hanging(works: Works, tmp_path: Path, before: str = "") -> tuple[subprocess.
     script.chmod(0o755)
     program = (
         f"{before}\nimport relink.cli, relink.elf.patchelf, relink.sandbox\n"
-        "relink.sandbox._best = lambda: relink.sandbox.OFF\n"  # whose programs may be scripts
+        "relink.sandbox.choice.best_sandbox = lambda: relink.sandbox.OFF\n"  # whose programs may be scripts
         f"relink.elf.patchelf._locate = lambda: {str(script)!r}\n"
         f"relink.cli.main([{str(vendor)!r}, '--prefix', {str(works.prefix)!r}, '-o', {str(tmp_path / 'out')!r}])\n"
     )

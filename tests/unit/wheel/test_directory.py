@@ -13,13 +13,13 @@ import pytest
 
 from relink.errors import WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.limits import Limits
+from relink.wheel.limits import WheelLimits
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, deflate, good_entries, write_raw
 
 Tamper = Callable[[RawZip], None]
 
 
-def issues_of(tmp_path: Path, tamper: Tamper, limits: Limits | None = None) -> tuple[str, ...]:
+def issues_of(tmp_path: Path, tamper: Tamper, limits: WheelLimits | None = None) -> tuple[str, ...]:
     raw = RawZip(good_entries())
     tamper(raw)
     with pytest.raises(WheelError) as caught:
@@ -261,22 +261,22 @@ def test_every_cut_and_every_flipped_byte_is_an_error_or_harmless(tmp_path: Path
                 pass
 
 
-LIMITS: list[tuple[Limits, str]] = [
-    (Limits(members=3), "4 members; the limit is 3"),
-    (Limits(directory_size=100), "central directory of"),
-    (Limits(member_size=50), "'demo_pkg/a.py': 54 bytes; the limit for a member is 50"),
-    (Limits(total_size=100), "the limit is 100"),
-    (Limits(ratio=0.1, ratio_from=10), "times its size"),
+LIMITS: list[tuple[WheelLimits, str]] = [
+    (WheelLimits(members=3), "4 members; the limit is 3"),
+    (WheelLimits(directory_size=100), "central directory of"),
+    (WheelLimits(member_size=50), "'demo_pkg/a.py': 54 bytes; the limit for a member is 50"),
+    (WheelLimits(total_size=100), "the limit is 100"),
+    (WheelLimits(ratio=0.1, ratio_from=10), "times its size"),
 ]
 
 
 @pytest.mark.parametrize(("limits", "message"), LIMITS)
-def test_limits(tmp_path: Path, limits: Limits, message: str) -> None:
+def test_limits(tmp_path: Path, limits: WheelLimits, message: str) -> None:
     assert any(message in issue for issue in issues_of(tmp_path, lambda _: None, limits))
 
 
 def test_a_large_wheel_is_within_the_limits() -> None:
-    limits = Limits()
+    limits = WheelLimits()
     assert limits.total_size > 60 << 30
     assert limits.member_size > 8 << 30
 
