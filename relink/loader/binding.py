@@ -14,10 +14,11 @@ from typing import Literal, TypeAlias
 from relink.elf.symbols import Import
 from relink.loader.closure import Closure
 from relink.loader.loading import load
+from relink.loader.object_graph import file_of
 from relink.loader.scopes import Process, Reason, Scope
 from relink.loader.search import Environment
 from relink.loader.symbol_map import Symbol, SymbolMap
-from relink.loader.tables import Tables, file_of
+from relink.loader.tables import Tables
 from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 
 __all__ = [

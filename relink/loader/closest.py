@@ -7,7 +7,8 @@ import difflib
 
 from relink.loader.binding import Unbound
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables, needed_by, objects_by_name
+from relink.loader.object_graph import needed_by, objects_by_name
+from relink.loader.tables import Tables
 
 __all__ = ["Closest"]
 

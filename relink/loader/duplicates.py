@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from relink.loader.binding import Bindings
 from relink.loader.closure import Closure
+from relink.loader.object_graph import breadth_first, needed_by
 from relink.loader.shared_exports import SharedNames
-from relink.loader.tables import Tables, breadth_first, needed_by
+from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 
 __all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
@@ -69,7 +70,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = Non
             item = closure.objects[index]
             if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
                 places.setdefault(id(tables.of(item)), (place, index))
-        for (table, other), names in tables.shared_exports().items():
+        for (table, other), names in tables.index.shared_exports().items():
             if table in places and other in places:
                 (_, first), (_, second) = sorted((places[table], places[other]))
                 shared[first, second] = names

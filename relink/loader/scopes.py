@@ -13,14 +13,9 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
-from relink.loader.tables import (
-    DirectBindings,
-    OrderedBindings,
-    Tables,
-    breadth_first,
-    needed_by,
-    objects_by_name,
-)
+from relink.loader.object_graph import breadth_first, needed_by, objects_by_name
+from relink.loader.symbol_index import DirectBindings, OrderedBindings, SymbolIndex
+from relink.loader.tables import Tables
 
 __all__ = ["Process", "Reason", "Scope"]
 
@@ -34,14 +29,14 @@ class Scope:
     The first object in `order` with a matching definition wins: it interposes all later ones.
 
     :ivar order: (index in the closure's `objects`, symbol table), in the order of the look-up.
-    :ivar tables: the index by name over all tables, those of `order` among them.
-    :ivar by_name: the objects with a name (:func:`relink.loader.tables.objects_by_name`).
+    :ivar symbols: the index by name over all tables, those of `order` among them.
+    :ivar by_name: the objects with a name (:func:`relink.loader.object_graph.objects_by_name`).
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
     :ivar known: the look-ups so far and their results.
     """
 
     order: list[tuple[int, SymbolTable]]
-    tables: Tables
+    symbols: SymbolIndex
     by_name: Mapping[str, tuple[int, ...]]
     unique: dict[str, int]
     known: dict[tuple[str, str | None, str | None], tuple[int | None, Reason]] = field(default_factory=dict)
@@ -81,7 +76,7 @@ class Scope:
     ) -> tuple[int | None, Reason]:
         blamed = self.by_name.get(file, ()) if version is not None and file is not None else ()
         # Few objects define a name, so only these are tried, in the order of the scope, and not all objects in it.
-        owners = self.tables.owners(name)
+        owners = self.symbols.owners(name)
         if len(owners) == 1:
             places = [self._places.get(id(owners[0]), -1)]
         else:
@@ -150,17 +145,19 @@ class Process:
 
     def direct_bindings(self, index: int) -> DirectBindings:
         """Return which look-ups of an object need no search through a scope."""
-        return self._tables.direct_bindings(self.table(index))
+        return self._tables.index.direct_bindings(self.table(index))
 
     def ordered_bindings(self, index: int, scope: Scope) -> OrderedBindings:
         """Return what those look-ups of an object give for which the order of the scope's tables alone counts."""
         order = [table for _, table in scope.order]
         roots = {id(self.table(root)) for root in (0, *self.closure.roots)}
-        return self._tables.ordered_bindings(self.table(index), order, roots)
+        return self._tables.index.ordered_bindings(self.table(index), order, roots)
 
     def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
         """Return a scope of these objects; `unique` is :attr:`Scope.unique`."""
-        return Scope([(index, self.table(index)) for index in order], self._tables, self.by_name, unique)
+        return Scope(
+            [(index, self.table(index)) for index in order], self._tables.index, self.by_name, unique
+        )
 
     def scopes(self) -> Iterator[tuple[int, Scope, Scope]]:
         """Yield every object in the closure's scope with its scope, and with the scope of its root's objects only.

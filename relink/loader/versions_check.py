@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables, objects_by_name
+from relink.loader.object_graph import objects_by_name
+from relink.loader.tables import Tables
 
 __all__ = ["MissingVersion", "UnservedRecord", "check_versions", "unserved_records"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from relink.findings.model import Finding, finding
 from relink.loader.closure import Closure, LoadedObject
-from relink.loader.tables import Tables, file_of
+from relink.loader.object_graph import file_of
+from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem

@@ -12,7 +12,8 @@ from typing import Any
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import LoadedObject
 from relink.loader.files import Candidate, Files
-from relink.loader.tables import Tables, file_of
+from relink.loader.object_graph import file_of
+from relink.loader.tables import Tables
 from relink.resolve.dlopen import DlopenKnowledge
 
 __all__ = ["remember", "watched"]
@@ -79,7 +80,7 @@ def remember(scratch: Path) -> Iterator[None]:
             return table_anew(self, item)
         if key not in tables:
             tables[key] = table_anew(self, item)
-        return self._register(tables[key])
+        return self.index.add(tables[key])
 
     def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:
         key = file_of(item)

@@ -5,32 +5,31 @@ from __future__ import annotations
 from itertools import permutations
 
 from relink.elf.symbols import SymbolTable, read_symbols
-from relink.loader.files import Files
 from relink.loader.scopes import Scope
-from relink.loader.tables import Tables
+from relink.loader.symbol_index import SymbolIndex
 from tests.support.elf_builder import Export, Library, build
 
 
-def tables_of(*libraries: Library) -> tuple[Tables, list[SymbolTable]]:
-    tables = Tables(Files(), {})
-    return tables, [tables._register(read_symbols(build(library))) for library in libraries]
+def indexed(*libraries: Library) -> tuple[SymbolIndex, list[SymbolTable]]:
+    index = SymbolIndex()
+    return index, [index.add(read_symbols(build(library))) for library in libraries]
 
 
 def test_the_first_of_equal_definitions_answers() -> None:
     """In the order of the scope, whichever was read first (elf/dl-lookup.c, do_lookup_x)."""
     same = Library("libsame.so", exports=(Export("f"),))
-    tables, found = tables_of(same, same, same)
+    symbols, found = indexed(same, same, same)
     for order in permutations(range(3)):
-        scope = Scope([(index, found[index]) for index in order], tables, {}, {})
+        scope = Scope([(index, found[index]) for index in order], symbols, {}, {})
         assert scope.find("f", None, None) == (order[0], "undefined")
 
 
 def test_an_object_that_is_in_a_scope_twice_counts_where_it_comes_first() -> None:
     """DT_SYMBOLIC puts an object in front of the scope that has it further down, too (elf/dl-load.c)."""
     same = Library("libsame.so", exports=(Export("f"),))
-    tables, (mine, other) = tables_of(same, same)
-    scope = Scope([(2, mine), (1, other), (2, mine)], tables, {}, {})
+    symbols, (mine, other) = indexed(same, same)
+    scope = Scope([(2, mine), (1, other), (2, mine)], symbols, {}, {})
     assert scope.find("f", None, None) == (2, "undefined")
     assert scope.index(mine) == 2
     # One file that is mapped as two objects: the first of them.
-    assert Scope([(4, mine), (3, mine)], tables, {}, {}).index(mine) == 4
+    assert Scope([(4, mine), (3, mine)], symbols, {}, {}).index(mine) == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from relink.elf.symbols import Export, Import, SymbolTable
 from relink.loader.files import Files
-from relink.loader.tables import DirectBindings, Tables
+from relink.loader.symbol_index import DirectBindings, SymbolIndex
+from relink.loader.tables import Tables
 
 NAMES = st.sampled_from("abcd")
 
@@ -31,13 +32,21 @@ def texts(max_size: int) -> st.SearchStrategy[str]:
     return st.lists(NAMES, max_size=max_size, unique=True).map("".join)
 
 
+def index_of(tables: Sequence[SymbolTable]) -> SymbolIndex:
+    index = SymbolIndex()
+    for one in tables:
+        index.add(one)
+    return index
+
+
 @given(st.lists(st.builds(table, texts(3), texts(2), texts(2), texts(1)), max_size=6))
 def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> None:
-    tables = Tables(Files(), {})
+    index = SymbolIndex()
     for number, one in enumerate(row, 1):
-        tables._register(one)
+        index.add(one)
+        anew = index_of(row[:number])
         for other in row[:number]:
-            assert tables.direct_bindings(other) == tables._find_direct(other)
+            assert index.direct_bindings(other) == anew.direct_bindings(other)
 
 
 @pytest.mark.parametrize(
@@ -49,22 +58,16 @@ def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> No
         (table(unique="d"), True),
     ],
 )
-def test_only_names_that_are_looked_up_matter(
-    monkeypatch: pytest.MonkeyPatch, later: SymbolTable, again: bool
-) -> None:
-    tables = Tables(Files(), {})
+def test_only_names_that_are_looked_up_matter(later: SymbolTable, again: bool) -> None:
     first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
-    for one in (first, owner):
-        tables._register(one)
-    found = tables.direct_bindings(first)
+    index = index_of([first, owner])
+    found = index.direct_bindings(first)
     assert found == DirectBindings(((owner, (0,)),), {}, {}, frozenset(), (), ())
-    finding = Mock(wraps=tables._find_direct)
-    monkeypatch.setattr(tables, "_find_direct", finding)
-    assert tables.direct_bindings(first) is found
-    tables._register(later)
-    assert (tables.direct_bindings(first) == found) is not again
-    tables.direct_bindings(first)
-    assert finding.call_count == again
+    assert index.direct_bindings(first) is found
+    index.add(later)
+    assert (index.direct_bindings(first) is found) is not again
+    assert (index.direct_bindings(first) == found) is not again
+    assert index.direct_bindings(first) is index.direct_bindings(first)
 
 
 def test_an_equal_table_of_a_member_is_replaced_by_the_known_one() -> None:
@@ -76,15 +79,13 @@ def test_an_equal_table_of_a_member_is_replaced_by_the_known_one() -> None:
 
 
 def test_a_root_that_interposes_a_name_is_seen_by_itself_alone() -> None:
-    tables = Tables(Files(), {})
     library, base = table(imports="ab"), table(exports="ab")
     first, second = table(exports="a"), table(exports="b")
-    for one in (library, base, first, second):
-        tables._register(one)
+    index = index_of([library, base, first, second])
     places = {id(base): "base", id(first): "first", id(second): "second"}
 
     def found(*order: SymbolTable) -> dict[str, str]:
-        bindings = tables.ordered_bindings(library, order, {id(order[0])})
+        bindings = index.ordered_bindings(library, order, {id(order[0])})
         return {
             library.imports[at].name: places[owner] for owner, ats in bindings.imports.items() for at in ats
         }
