@@ -13,7 +13,8 @@ from pathlib import Path
 from relink.contents import Contents
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.errors import ElfError
 from relink.findings.model import Finding, finding
 from relink.gpu import DeviceCode, NotedSource, read_device_code

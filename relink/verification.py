@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.errors import TargetError
 from relink.files import map_file
 from relink.findings.model import Finding, finding

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from relink.elf.image import Image, is_elf, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.errors import RelinkError
 from relink.files import map_file
 from relink.loader.target import Target, find_target

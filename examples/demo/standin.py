@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.elf.image import Image
-from relink.elf.symbols import Import, SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import Import, SymbolTable
 from relink.errors import RelinkError
 from relink.files import map_file
 from relink.loader.files import Files

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from relink.elf.dynamic import Buffer, Memory
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbols import read_version_needs
+from relink.elf.symbol_reader import read_version_needs
 
 __all__ = ["MOVABLE", "check_edit"]
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from relink.elf.image import Image
 from relink.elf.strings import library_names
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.closure import LoadedObject

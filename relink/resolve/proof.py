@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from relink.elf.patchelf import ElfEdit, result_of
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.findings.model import Finding, Level, finding

@@ -15,7 +15,7 @@ from typing import Final
 from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import RelinkError
 from relink.gpu import BufferSource
 from relink.gpu.bundle import Budget, parse_bundle

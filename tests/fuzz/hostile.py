@@ -34,7 +34,7 @@ from relink import library, pipeline, provenance, queries
 from relink.comparison import diff
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import RelinkError
 from relink.gpu import BufferSource, coverage_of, read_device_code
 from relink.gpu.survey import survey

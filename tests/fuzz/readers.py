@@ -18,7 +18,7 @@ from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.patchelf import ElfEdit
 from relink.elf.second_reader import Needs, Reading, planned_needs, read_with_pyelftools
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import ElfError
 from tests.fuzz.inputs import NUMBERS
 from tests.support.elf_builder import Export, Import, Library, build

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from relink.elf.image import Image, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.files import map_file
 from relink.loader.target import GLIBC_SONAMES, find_target
 from relink.providers.prefix import open_prefix

@@ -11,7 +11,8 @@ import pytest
 
 from examples.demo import standin
 from relink.elf.image import Image, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.errors import RelinkError
 from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix

@@ -11,7 +11,7 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.elf.patchelf import Edited, apply_edit
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.findings.model import finding
 from relink.library import relink
 from relink.plans.model import FilePlan, NeededDecision

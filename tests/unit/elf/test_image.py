@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from relink.elf.dlopen_notes import DlopenNote
 from relink.elf.image import Image, is_elf, machine_name, read_header, read_image
 from relink.elf.sections import read_sections
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.target import find_target

@@ -18,7 +18,7 @@ from packaging.version import Version
 from relink.elf import patchelf
 from relink.elf.image import Image, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf, result_of
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import PatchelfError
 from tests.support.amount import amount
 from tests.support.cc import cc, shared

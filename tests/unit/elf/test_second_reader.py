@@ -16,7 +16,7 @@ from relink.elf.gaps import find_gaps
 from relink.elf.image import Image, Segment, file_offset, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, result_of
 from relink.elf.second_reader import Needs, differences, planned_needs, read_with_pyelftools
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.target import find_target

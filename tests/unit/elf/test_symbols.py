@@ -17,16 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relink.elf import symbols
-from relink.elf.symbols import (
-    Buffer,
-    Export,
-    Import,
-    SymbolTable,
-    VersionNeed,
-    VersionRequirement,
-    match,
-)
+from relink.elf import symbol_reader
+from relink.elf.dynamic import Buffer
+from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, match
 from relink.errors import ElfError
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
@@ -52,8 +45,8 @@ __asm__(".globl single\\n.type single, %gnu_unique_object\\n.data\\nsingle: .lon
 
 def read_symbols(buffer: Buffer) -> SymbolTable:
     """The same, and the version needs alone are those that it has."""
-    table = symbols.read_symbols(buffer)
-    assert symbols.read_version_needs(buffer) == table.verneeds
+    table = symbol_reader.read_symbols(buffer)
+    assert symbol_reader.read_version_needs(buffer) == table.verneeds
     return table
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
+from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export as Definition
-from relink.elf.symbols import SymbolTable, match, read_symbols
+from relink.elf.symbols import SymbolTable, match
 from relink.files import map_file
 from relink.loader.binding import (
     Bindings,

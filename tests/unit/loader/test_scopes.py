@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.loader.scopes import Scope
 from relink.loader.symbol_index import SymbolIndex
 from tests.support.elf_builder import Export, Library, build

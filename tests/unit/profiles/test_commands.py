@@ -14,7 +14,7 @@ import pytest
 
 from relink import cli
 from relink.elf.image import read_image
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import context_of

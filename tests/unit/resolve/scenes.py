@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from relink.elf.image import Image, read_image
-from relink.elf.symbols import SymbolTable, read_symbols
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
 from relink.loader.files import Files
 from relink.loader.target import find_target
 from relink.planning import ROCM_VENDOR

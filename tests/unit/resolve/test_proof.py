@@ -10,7 +10,7 @@ import pytest
 import relink.rocm.facts
 from relink.elf.image import read_image
 from relink.elf.patchelf import find_patchelf
-from relink.elf.symbols import read_symbols
+from relink.elf.symbol_reader import read_symbols
 from relink.findings.model import Finding
 from relink.plans.model import FilePlan
 from relink.profiles import DlopenEntry, EqualSonames, Profile
