@@ -17,12 +17,12 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from relink.elf.arguments import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
@@ -59,29 +59,6 @@ _TIMEOUT = 60.0
 _BYTES_A_SECOND = 4 << 20
 _VERSION_TIMEOUT = 30.0
 _MEMORY, _COPIES = 1 << 30, 8  # bytes of memory that it may take, and for each of the file's so many more
-
-
-@dataclass(frozen=True, slots=True)
-class ElfEdit:
-    """What is to change in one ELF file; what is None or empty stays.
-
-    :ivar search_path: the new RPATH or RUNPATH as one string; the empty string removes the entry.
-    :ivar search_kind: ``runpath`` or ``rpath``; goes with a search path that is not empty.
-    :ivar replace: pairs of sonames (old, new); the version records that name the old one follow.
-    :ivar remove: sonames whose NEEDED entry goes. A library with version records must not be among them.
-    :ivar add: sonames that are added behind the image's own, in this order.
-    """
-
-    search_path: str | None = None
-    search_kind: str | None = None
-    replace: tuple[tuple[str, str], ...] = ()
-    remove: tuple[str, ...] = ()
-    add: tuple[str, ...] = ()
-    interpreter: str | None = None
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return self != ElfEdit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,57 +129,6 @@ def _ask_version(path: str) -> Patchelf:
     return Patchelf(path, version)
 
 
-def result_of(image: Image, edit: ElfEdit) -> Image:
-    """Return the facts that `image` will have after `edit`. What the plan simulates and what is re-read must equal this."""
-    renamed = dict(edit.replace)
-    kept = [renamed.get(soname, soname) for soname in image.needed if soname not in edit.remove]
-    needed = [*kept, *(soname for soname in dict.fromkeys(edit.add) if soname not in kept)]
-    facts: dict[str, Any] = {"needed": tuple(needed)}
-    if edit.search_path is not None:
-        is_rpath = edit.search_kind == "rpath"
-        facts["rpath"] = edit.search_path if edit.search_path and is_rpath else None
-        facts["runpath"] = edit.search_path if edit.search_path and not is_rpath else None
-    if edit.interpreter is not None:
-        facts["interpreter"] = edit.interpreter
-    return replace(image, **facts)
-
-
-def _argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
-    """Return the arguments of each call: one, and one before it where a file has a DT_RPATH and a DT_RUNPATH."""
-    arguments = []
-    for soname in edit.remove:
-        arguments += ["--remove-needed", soname]
-    for old, new in edit.replace:
-        arguments += ["--replace-needed", old, new]
-    kept = result_of(image, replace(edit, add=())).needed
-    for soname in edit.add:
-        if soname not in kept:
-            arguments += ["--add-needed", soname]
-    if edit.interpreter is not None:
-        arguments += ["--set-interpreter", edit.interpreter]
-    if edit.search_path == "":
-        arguments += ["--remove-rpath"]
-    elif edit.search_path is not None:
-        # Without --force-rpath patchelf turns a DT_RPATH into DT_RUNPATH, and with it the other way round.
-        force = ["--force-rpath"] if edit.search_kind == "rpath" else []
-        arguments += [*force, "--set-rpath", edit.search_path]
-    both = image.rpath is not None and image.runpath is not None
-    first = [["--remove-rpath"]] if both and edit.search_path else []
-    # Without clobbering, bytes that no header names any more stay what they were.
-    return [["--no-clobber-old-sections", *call] for call in (*first, arguments)]
-
-
-def _refuse_names(image: Image, edit: ElfEdit) -> None:
-    """Refuse names that patchelf would not read as names; a hostile wheel or prefix may have such names."""
-    pairs = [name for pair in edit.replace for name in pair]
-    names = [*edit.remove, *pairs, *edit.add, edit.search_path or "", edit.interpreter or ""]
-    issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
-    issues += [f"{name!r}: a zero byte in a name" for name in names if "\0" in name]
-    issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
-    if issues:
-        raise PatchelfError(f"{image.path}: the edit has names that no library can have", issues)
-
-
 def apply_edit(
     path: Path, edit: ElfEdit, before: Image, original: Buffer, sandbox: Sandbox | None = None
 ) -> Image:
@@ -263,8 +189,8 @@ def edit_without_gaps(
 
 def _patch(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
     patchelf = find_patchelf()
-    _refuse_names(before, edit)
-    for arguments in _argument_lists(before, edit):
+    refuse_names(before, edit)
+    for arguments in argument_lists(before, edit):
         _run(patchelf, arguments, path, before.path, sandbox)
 
 
