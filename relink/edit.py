@@ -1,12 +1,13 @@
 """Carrying out a plan on ELF members: takes file plans and the contents they are for, gives each file's new content.
 
+A member that patchelf must not read, or cannot edit, gives findings instead, and the other members are edited all the same.
 patchelf gets a file without its gaps, which is small. The gaps' content is streamed from the input when the output is written.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,18 +16,20 @@ from relink.contents import Contents, LoadedMember
 from relink.elf.gaps import ranges_between
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, apply_edit, edit_without_gaps
-from relink.errors import PatchelfError
-from relink.findings.model import Finding, finding
+from relink.errors import EditError
+from relink.findings.model import Finding, finding, has_errors
 from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_code
 from relink.plans.model import FilePlan
 from relink.progress import OnProgress
+from relink.resolve.layout import Layout
 from relink.sandbox import Sandbox
+from relink.screening import screen_member
 from relink.wheel.changes import Replacement
 from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.record import verify_member
 
-__all__ = ["EditedFile", "edit_files"]
+__all__ = ["EditedFile", "UneditedFile", "edit_files"]
 
 _REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 
@@ -41,6 +44,14 @@ class EditedFile:
     findings: tuple[Finding, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class UneditedFile:
+    """A member that has no new content, so that there can be no output; its findings say why, and one is an error."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+
 def edit_files(
     contents: Contents,
     files: Iterable[FilePlan],
@@ -48,25 +59,38 @@ def edit_files(
     codes: Mapping[str, DeviceCode],
     directory: Path,
     *,
+    layout: Layout,
+    trust: Sequence[str] = (),
     check: bool = True,
     on_progress: OnProgress = lambda _: None,
     sandbox: Sandbox | None = None,
-) -> Iterator[EditedFile]:
-    """Edit files, one each time that the next is asked for.
+) -> Iterator[EditedFile | UneditedFile]:
+    """Edit files, one each time that the next is asked for; all are tried.
+
+    The static scan judges a member before patchelf reads it.
 
     patchelf runs in the caller's thread, so that an interruption (Ctrl-C) ends it.
 
     :param images: the facts of the members before; `codes`: the device code in them.
     :param directory: for what patchelf works on; must exist as long as the content is read.
+    :param layout: where members are installed: findings and `trust` name them so.
+    :param trust: globs of members that patchelf gets although the static scan refuses them.
     :param check: compare the original contents with the vendor's RECORD.
     :param on_progress: called with the number of bytes of new content that have been read; on any thread.
     :param sandbox: what patchelf runs in; None: the best kind that works here.
-    :raises PatchelfError: an edit failed, or its result does not hold up.
+    :raises PatchelfError: there is no patchelf that can be used.
     :raises WheelError: a file is not the one that RECORD lists; raised when the new content is read.
     """
     for number, file in enumerate(files):
         name = file.path
-        edited, found = _edited(contents, file, images[name], directory / f"{number}.elf", sandbox)
+        place = directory / f"{number}.elf"
+        try:
+            edited, found = _edited(contents, file, images[name], place, layout, trust, sandbox)
+        except EditError as error:
+            edited, found = None, [_failed(name, error)]
+        if edited is None:
+            yield UneditedFile(name, tuple(found))
+            continue
         if before := codes.get(name):
             after = read_device_code(BufferSource(edited.view), name)
             found += changed_code(name, same_device_code(before, after))
@@ -76,31 +100,48 @@ def edit_files(
 
 
 def _edited(
-    contents: Contents, file: FilePlan, image: Image, path: Path, sandbox: Sandbox | None
-) -> tuple[Edited, list[Finding]]:
-    """Edit one file: without its gaps if that can be done, as a whole otherwise."""
+    contents: Contents,
+    file: FilePlan,
+    image: Image,
+    path: Path,
+    layout: Layout,
+    trust: Sequence[str],
+    sandbox: Sandbox | None,
+) -> tuple[Edited | None, list[Finding]]:
+    """Edit one file: without its gaps if that can be done, as a whole otherwise; not at all if the static scan refuses it.
+
+    :raises EditError: patchelf fails, or its result does not hold up.
+    """
     reason = "none of its large sections can be left out"
     loaded = contents.loaded.get(file.path)
     if loaded is not None:
+        found = [*screen_member(loaded.view, file.path, image, layout, trust)]
+        if has_errors(found):
+            return None, found
         try:
             return edit_without_gaps(
                 path, file.edit, image, loaded.view, loaded.gaps, loaded.stay, sandbox
-            ), []
-        except PatchelfError as error:
+            ), found
+        except EditError as error:
             reason = "; ".join([error.message, *error.issues])
     content = contents.archive.read_into(file.path)
     try:
+        # Also of a file that was scanned above: patchelf reads its gaps now.
+        found = [*screen_member(content, file.path, image, layout, trust)]
+        if has_errors(found):
+            return None, found
         path.write_bytes(content)
         after = apply_edit(path, file.edit, image, content, sandbox)
     finally:
         content.release()
-    more = (
-        [finding("RLK510", file.path, f"patchelf was given all of it: {reason}")]
-        if image.size >= _REPORTED_FROM
-        else []
-    )
+    if image.size >= _REPORTED_FROM:
+        found.append(finding("RLK510", file.path, f"patchelf was given all of it: {reason}"))
     with path.open("rb") as written:
-        return Edited(after, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)), more
+        return Edited(after, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)), found
+
+
+def _failed(name: str, error: EditError) -> Finding:
+    return finding("RLK516", name, "; ".join([error.message.removeprefix(f"{name}: "), *error.issues]))
 
 
 def _reusable(contents: Contents, name: str, edited: Edited) -> tuple[Span, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "EditError",
     "ElfError",
     "MachineError",
     "PatchelfError",
@@ -50,7 +51,11 @@ class ElfError(RelinkError):
 
 
 class PatchelfError(RelinkError):
-    """patchelf is missing, too old, failed, or what it wrote does not hold up."""
+    """patchelf is missing, too old, or cannot be run; or, as :class:`EditError`, it cannot edit a file."""
+
+
+class EditError(PatchelfError):
+    """patchelf failed with one file, or what it wrote does not hold up; other files may be edited all the same."""
 
 
 class MachineError(RelinkError):

@@ -41,7 +41,7 @@ def relink(
     :param on_stage: called with the name of each stage when it begins.
     :param on_bytes: called, while files are read and while they are written, with the bytes that are done and those that
         there are in all, unpacked.
-    :raises RelinkError: the input cannot be read, the target or a prefix cannot be used, patchelf fails, or there is no sandbox
+    :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
     from relink.contents import Contents
@@ -87,7 +87,7 @@ def apply(
     :param output_directory: by default that of `options`, which is the current directory.
     :param options: what of them concerns writing and verifying.
     :raises UsageError: a finding of the plan is an error, or the wheel or a library that it rests on has changed.
-    :raises RelinkError: the output cannot be written, or patchelf fails.
+    :raises RelinkError: the output cannot be written, or patchelf cannot be used.
     """
     from relink import applying
 

@@ -32,7 +32,7 @@ class Options:
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.
     :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
-    :ivar trust: globs of files that the real loader gets although the static scan refuses them; only with `sandbox` "require".
+    :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -69,7 +69,7 @@ class Options:
 
 
 def trusted(options: Options) -> Sequence[str]:
-    """Return the globs of files that the loader gets although the static scan refuses them.
+    """Return the globs of files that the loader and patchelf get although the static scan refuses them.
 
     :raises UsageError: the loader would not be confined.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from relink.contents import Contents
-from relink.edit import EditedFile, edit_files
+from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.findings.model import Finding, has_errors, select
 from relink.gpu.wanted import wanted_gpus
@@ -66,19 +66,27 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in changed), clock.on_bytes)
     with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
-            edits = {}
+            edits: dict[str, EditedFile] = {}
+            failures: list[Finding] = []
             for edited in edit_files(
                 contents,
                 changed,
                 wheel.images,
                 wheel.codes,
                 staging.directory,
+                layout=planned.context.layout,
+                trust=trusted(options),
                 check=options.verify_record,
                 on_progress=staging.on_progress,
                 sandbox=sandbox,
             ):
-                staging.add(edited.name, edited.replacement)
-                edits[edited.name] = edited
+                if isinstance(edited, UneditedFile):
+                    failures += edited.findings
+                else:
+                    staging.add(edited.name, edited.replacement)
+                    edits[edited.name] = edited
+        if failures:  # there is no content to write, whatever the user ignores or forces
+            return _report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
             if plan.empty:
                 staging.copy()
@@ -141,11 +149,15 @@ def _report(
     clock: Clock,
     output: OutputFacts | None = None,
     findings: Sequence[Finding] = (),
+    failures: Sequence[Finding] = (),
 ) -> Report:
-    """Make the report of the plan and of carrying it out; an error that the plan has already is not repeated."""
+    """Make the report of the plan and of carrying it out; an error that the plan has already is not repeated.
+
+    :param failures: why there is no output; in the report whatever the user ignores.
+    """
     plan = planned.plan
     known = {found.code for found in plan.findings if found.level == "error"}
-    more = tuple(found for found in findings if found.code not in known)
+    more = tuple(dict.fromkeys(found for found in findings if found.code not in known))
     # Which patterns match nothing is among the plan's findings.
     chosen = [found for found in select(more, options.select, options.ignore) if found in more]
     return Report(
@@ -155,7 +167,7 @@ def _report(
         plan.target,
         plan.providers,
         plan.files,
-        (*plan.findings, *chosen),
+        (*plan.findings, *failures, *chosen),
         isa=planned.isa,
         timings=clock.timings,
         loads=plan.loads,

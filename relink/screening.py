@@ -1,4 +1,7 @@
-"""Which members the real loader may load in a dry run: the static scan (:mod:`relink.loader.scan`) of their closures."""
+"""Which members patchelf may read, and the real loader may load in a dry run: those that the static scan does not refuse.
+
+The scan is :mod:`relink.loader.scan`: of one member for patchelf, of a member's closure for the loader.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from relink.elf.image import Buffer, Image
 from relink.errors import TargetError
 from relink.files import NOT_REGULAR, map_file
 from relink.findings.model import Finding, finding
@@ -16,9 +20,10 @@ from relink.loader.closure import Closure, LoadedObject
 from relink.loader.loading import trace
 from relink.loader.scan import Refusal, scan
 from relink.loader.search import Environment
+from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext, matches_library
 
-__all__ = ["Scenario", "Screened", "screen"]
+__all__ = ["Scenario", "Screened", "screen", "screen_member"]
 
 Scenario = tuple[str, Sequence[str]]
 """One dry run: a program and what is preloaded (LD_PRELOAD), as paths of the target."""
@@ -70,14 +75,40 @@ class _Files:
     ) -> None:
         """Record why a file is refused; nothing where it is not."""
         self.refusals[identity] = refusals
-        self.shown[identity] = (
-            self.context.layout.shown(path).removeprefix("$WHEEL/"),
-            soname or posixpath.basename(path),
-        )
+        self.shown[identity] = _names(self.context.layout, path, soname)
 
     def is_trusted(self, identity: tuple[object, ...], patterns: Sequence[str]) -> bool:
-        path, soname = self.shown[identity]
-        return any(matches_library(pattern, soname, path) for pattern in patterns)
+        return _is_trusted(self.shown[identity], patterns)
+
+
+def _names(layout: Layout, path: str, soname: str | None) -> tuple[str, str]:
+    """Return a file's path for findings, and its soname."""
+    return layout.shown(path).removeprefix("$WHEEL/"), soname or posixpath.basename(path)
+
+
+def _is_trusted(names: tuple[str, str], patterns: Sequence[str]) -> bool:
+    path, soname = names
+    return any(matches_library(pattern, soname, path) for pattern in patterns)
+
+
+def screen_member(
+    content: Buffer, member: str, image: Image, layout: Layout, trust: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Scan a member before patchelf reads it; yields RLK605 where it must not, RLK606 where it gets the file on trust.
+
+    :param content: the bytes that patchelf would get; gaps in it read as zeros.
+    :param trust: as for :func:`screen`.
+    """
+    refusals = scan(content)
+    if refusals:
+        names = _names(layout, layout.path_of(member), image.soname)
+        reasons = "; ".join(map(str, refusals))
+        if _is_trusted(names, trust):
+            yield finding("RLK606", names[0], reasons)
+        else:
+            yield finding(
+                "RLK605", names[0], f"{reasons}. Nothing is written, as patchelf would have to edit it"
+            )
 
 
 def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Sequence[str] = ()) -> Screened:

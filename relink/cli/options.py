@@ -138,7 +138,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="GLOB",
-        help="Give the loader a file that the static scan refuses; only with --sandbox require; repeatable.",
+        help="Give the loader and patchelf a file that the static scan refuses; only with --sandbox require; repeatable.",
         rich_help_panel=KNOWN,
     ),
 ]

@@ -24,8 +24,9 @@ from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, find_patchelf, result_of
 from relink.elf.sections import Section
-from relink.errors import ElfError, MachineError, PatchelfError, RelinkError, UsageError, WheelError
+from relink.errors import EditError, ElfError, MachineError, RelinkError, UsageError, WheelError
 from relink.files import map_file
+from relink.loader.scan import scan
 from relink.nix.roots import store_paths
 from relink.plans.model import Plan
 from relink.provenance import MEMBERS, PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, read_plan
@@ -219,8 +220,14 @@ def _edited_again(
 
     Gives what came out, and the ranges where it has nothing and the old file's bytes belong.
 
-    :raises PatchelfError: it does not do it.
+    :raises EditError: patchelf does not do it, or must not read the file.
+    :raises PatchelfError: there is no patchelf that can be used.
     """
+    if refusals := scan(old):
+        raise EditError(
+            f"{image.path}: the static scan refuses it, so patchelf is not run on it",
+            [str(one) for one in refusals],
+        )
     try:
         gaps = find_gaps(old, image)
     except ElfError:
@@ -228,7 +235,7 @@ def _edited_again(
     with working_directory(Path(tempfile.gettempdir())) as place:
         path = place / "again.elf"
         hollow = None
-        with contextlib.suppress(PatchelfError):
+        with contextlib.suppress(EditError):
             hollow = edit_without_gaps(path, edit, image, old, gaps) if gaps else None
         if hollow is not None:
             yield memoryview(hollow.view), gaps

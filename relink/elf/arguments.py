@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import Image
-from relink.errors import PatchelfError
+from relink.errors import EditError
 
 __all__ = ["ElfEdit", "argument_lists", "refuse_names", "result_of"]
 
@@ -75,11 +75,14 @@ def argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
 
 
 def refuse_names(image: Image, edit: ElfEdit) -> None:
-    """Refuse names that patchelf would not read as names; a hostile wheel or prefix may have such names."""
+    """Refuse names that patchelf would not read as names; a hostile wheel or prefix may have such names.
+
+    :raises EditError: there are such names; `issues` has each.
+    """
     pairs = [name for pair in edit.replace for name in pair]
     names = [*edit.remove, *pairs, *edit.add, edit.search_path or "", edit.interpreter or ""]
     issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
     issues += [f"{name!r}: a zero byte in a name" for name in names if "\0" in name]
     issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
     if issues:
-        raise PatchelfError(f"{image.path}: the edit has names that no library can have", issues)
+        raise EditError(f"{image.path}: the edit has names that no library can have", issues)

@@ -79,7 +79,8 @@ def _check_dynamic(after: Image, planned: Image) -> Iterator[str]:
     for name in ("needed", "rpath", "runpath", "interpreter", "soname", "flags_1", "header", "filters"):
         got, wanted = getattr(after, name), getattr(planned, name)
         if got != wanted:
-            yield f"{name} is {got!r} where {wanted!r} was planned"
+            found, expected = ("none" if value is None else repr(value) for value in (got, wanted))
+            yield f"{name} is {found} where {expected} was planned"
 
 
 def _check_other_entries(

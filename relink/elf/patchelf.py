@@ -27,7 +27,7 @@ from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
-from relink.errors import ElfError, PatchelfError
+from relink.errors import EditError, ElfError, PatchelfError
 from relink.files import map_file
 from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
@@ -136,7 +136,8 @@ def apply_edit(
 
     :param before: the facts of `original`.
     :param sandbox: what patchelf runs in; None: the best kind that works here.
-    :raises PatchelfError: patchelf failed or did not end, or its result is wrong; `issues` has every check that failed.
+    :raises EditError: patchelf failed or did not end, or its result is wrong; `issues` has every check that failed.
+    :raises PatchelfError: there is no patchelf that can be used.
     """
     _patch(path, edit, before, sandbox or find_sandbox())
     try:
@@ -167,7 +168,8 @@ def edit_without_gaps(
     :param original: the bytes before; those at `gaps` are not read, but for `keep`.
     :param keep: ranges inside of `gaps` that are copied from `original`, for callers that read them in the result.
     :param sandbox: as for :func:`apply_edit`.
-    :raises PatchelfError: as for :func:`apply_edit`, or the gaps cannot be put back.
+    :raises EditError: as for :func:`apply_edit`, or the gaps cannot be put back.
+    :raises PatchelfError: as for :func:`apply_edit`.
     """
     found = find_symbols(original, before, gaps)
     out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
@@ -204,9 +206,9 @@ def _checked(
     return after
 
 
-def _wrong_result(before: Image, issues: list[str]) -> PatchelfError:
+def _wrong_result(before: Image, issues: list[str]) -> EditError:
     what = f"{before.path}: what patchelf {find_patchelf().version} wrote does not hold up"
-    return PatchelfError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
+    return EditError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
 
 def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbox: Sandbox) -> None:
@@ -229,7 +231,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         except BaseException as error:
             stop(process)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise PatchelfError(
+                raise EditError(
                     f"{name}: patchelf did not end within {timeout:.3g} s and was stopped; try again when less else is running"
                 ) from error
             raise
@@ -239,7 +241,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         raise _cannot_run(patchelf, reason)
     if status != 0:
         how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"
-        raise PatchelfError(
+        raise EditError(
             f"{name}: patchelf {patchelf.version} failed: {said.strip().removeprefix('patchelf: ') or how}"
         )
 

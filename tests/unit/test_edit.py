@@ -21,7 +21,7 @@ from relink import contents as ahead
 from relink import edit as apply
 from relink.elf.image import read_image
 from relink.elf.patchelf import apply_edit
-from relink.errors import PatchelfError, RelinkError, WheelError
+from relink.errors import EditError, RelinkError, WheelError
 from relink.gpu import BufferSource, read_device_code
 from relink.library import relink
 from relink.queries import verify_wheel
@@ -158,7 +158,7 @@ def test_small_members_are_not_held(works: Works, tmp_path: Path) -> None:
 @pytest.fixture
 def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise PatchelfError("it does not hold up", ["a section with a gap moved"])
+        raise EditError("it does not hold up", ["a section with a gap moved"])
 
     monkeypatch.setattr(apply, "edit_without_gaps", fail)
 

@@ -143,7 +143,7 @@ def test_needed_entries_in_another_order(file: Edited) -> None:
             replace(EDIT, search_path="/other"),
             "rpath is '/somewhere/else:$ORIGIN' where '/other' was planned",
         ),
-        (replace(EDIT, interpreter="/ld.so"), "interpreter is None where '/ld.so' was planned"),
+        (replace(EDIT, interpreter="/ld.so"), "interpreter is none where '/ld.so' was planned"),
     ],
 )
 def test_what_was_not_done(file: Edited, edit: ElfEdit, words: str) -> None:
