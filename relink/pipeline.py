@@ -59,32 +59,13 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
     """Edit, write, verify and publish what was planned."""
     contents, plan = wheel.contents, planned.plan
-    sandbox = find_sandbox(options.sandbox)
+    sandbox = None if plan.empty else find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
-    changed = sorted((file for file in plan.files if file.changed), key=lambda file: -sizes[file.path])
     # A changed member is counted twice: it is written, and read back.
-    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in changed), clock.on_bytes)
+    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in plan.changed), clock.on_bytes)
     with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
-            edits: dict[str, EditedFile] = {}
-            failures: list[Finding] = []
-            for edited in edit_files(
-                contents,
-                changed,
-                wheel.images,
-                wheel.codes,
-                staging.directory,
-                layout=planned.context.layout,
-                trust=trusted(options),
-                check=options.verify_record,
-                on_progress=staging.on_progress,
-                sandbox=sandbox,
-            ):
-                if isinstance(edited, UneditedFile):
-                    failures += edited.findings
-                else:
-                    staging.add(edited.name, edited.replacement)
-                    edits[edited.name] = edited
+            edits, failures = _edit(wheel, planned, staging, options, sandbox) if sandbox else ({}, [])
         if failures:  # there is no content to write, whatever the user ignores or forces
             return _report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
@@ -94,11 +75,11 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
                 added = added_members(plan, contents.archive, planned.output)
                 staging.write(added, removed_members(plan, contents.archive))
         with clock.stage("verify"):
-            findings = [found for file in plan.files if file.changed for found in edits[file.path].findings]
+            findings = [found for file in plan.changed for found in edits[file.path].findings]
             edited_files = {name: file.edited for name, file in edits.items()}
             findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
-            findings += sandbox_findings(sandbox) if changed else ()
-            if options.verify and not plan.empty:
+            findings += sandbox_findings(sandbox)
+            if options.verify and sandbox is not None:
                 findings += _verified(wheel, planned, edits, options, sandbox)
         with clock.stage("publish"):
             findings += staging.finish()
@@ -108,6 +89,33 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             if output is not None:
                 findings += register_roots(plan, output.path, options.gc_root)
     return _report(planned, options, clock, output, findings)
+
+
+def _edit(
+    wheel: Wheel, planned: PreparedPlan, staging: Staging, options: Options, sandbox: Sandbox
+) -> tuple[dict[str, EditedFile], list[Finding]]:
+    """Edit the members that change, the largest first, and pass them to the output; report those that cannot be edited."""
+    members = wheel.archive.members
+    edits: dict[str, EditedFile] = {}
+    failures: list[Finding] = []
+    for edited in edit_files(
+        wheel.contents,
+        sorted(planned.plan.changed, key=lambda file: -members[file.path].size),
+        wheel.images,
+        wheel.codes,
+        staging.directory,
+        layout=planned.context.layout,
+        trust=trusted(options),
+        check=options.verify_record,
+        on_progress=staging.on_progress,
+        sandbox=sandbox,
+    ):
+        if isinstance(edited, UneditedFile):
+            failures += edited.findings
+        else:
+            staging.add(edited.name, edited.replacement)
+            edits[edited.name] = edited
+    return edits, failures
 
 
 def _verified(
@@ -134,7 +142,7 @@ def _verified(
     return verify(
         planned.plan.output,
         content,
-        [names[file.path] for file in planned.plan.files if file.changed],
+        [names[file.path] for file in planned.plan.changed],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
         {names[name]: found for name, found in gaps.items()},
         planned.tables,

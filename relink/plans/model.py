@@ -142,9 +142,14 @@ class Plan:
         return not has_errors(self.findings)
 
     @property
+    def changed(self) -> tuple[FilePlan, ...]:
+        """The files that change."""
+        return tuple(file for file in self.files if file.changed)
+
+    @property
     def empty(self) -> bool:
         """Whether no file changes."""
-        return not any(file.changed for file in self.files)
+        return not self.changed
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.

@@ -27,7 +27,7 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     vendor = f"pkg:pypi/{wheel.name}@{wheel.version}"
     result = f"pkg:pypi/{wheel.name}@{version.replace('+', '%2B')}"
     serial = uuid.uuid5(_NAMESPACE, f"{wheel.sha256} {plan.output} {__version__}")
-    libraries = sorted((path, soname) for file in plan.files if file.changed for soname, path in file.closure)
+    libraries = sorted((path, soname) for file in plan.changed for soname, path in file.closure)
     # The wheel's own files are shown as $WHEEL/… and $PREFIX/…; a file may have been loaded by two names.
     outside = {
         path: soname for path, soname in reversed(libraries) if path.startswith(("/", f"{BASE_PREFIX}/"))

@@ -103,9 +103,9 @@ def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:
         raise
 
 
-def sandbox_findings(sandbox: Sandbox) -> tuple[Finding, ...]:
-    """Report it where the loader and patchelf are not confined in full."""
-    if sandbox.enforced:
+def sandbox_findings(sandbox: Sandbox | None) -> tuple[Finding, ...]:
+    """Report it where the loader and patchelf are not confined in full; None: neither is started."""
+    if sandbox is None or sandbox.enforced:
         return ()
     if sandbox.kind == "off" and not sandbox.without:
         return (finding("RLK603", "sandbox", "the loader and patchelf run with all that you may do"),)

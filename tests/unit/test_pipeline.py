@@ -24,7 +24,7 @@ from packaging.version import Version
 
 from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
-from relink.errors import RelinkError, UsageError, WheelError
+from relink.errors import RelinkError, SandboxError, UsageError, WheelError
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.options import Options
@@ -34,6 +34,7 @@ from relink.plans.model import Plan
 from relink.provenance import read_plan
 from relink.reading import open_wheel
 from relink.report.model import Report
+from relink.sandbox import Sandbox
 from relink.verification import verify
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
@@ -192,6 +193,19 @@ def test_the_second_run_changes_nothing(pair: tuple[Path, Path], works: Works, t
     assert report.output.sha256 == sha256(pair[1])
     assert Path(report.output.path).name == OUTPUT
     assert Path(report.output.path).read_bytes() == pair[1].read_bytes()
+
+
+def test_without_edits_no_sandbox_is_needed(
+    pair: tuple[Path, Path], works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(mode: str) -> Sandbox:
+        raise SandboxError(f"--sandbox {mode}: nothing here confines a program")
+
+    monkeypatch.setattr("relink.pipeline.find_sandbox", refuse)
+    options = works.options(tmp_path, sandbox="require")
+    assert relink(pair[1], options).ok
+    with pytest.raises(SandboxError):
+        relink(pair[0], options)
 
 
 @pytest.mark.parametrize("epoch", [None, 1_700_000_000])
