@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from relink.elf.image import Header, machine_name
-from relink.loader.files import Candidate
+from relink.loader.files import OpenedFile
 
 __all__ = ["Rejected", "reject", "reject_header"]
 
@@ -27,7 +27,7 @@ class Rejected:
     fatal: bool
 
 
-def reject(candidate: Candidate, wanted: Header, *, program: bool = False) -> Rejected | None:
+def reject(candidate: OpenedFile, wanted: Header, *, program: bool = False) -> Rejected | None:
     """Apply ld.so's checks of a file it opened (open_verify, then _dl_map_object_from_fd); None means that it is accepted.
 
     A library of another class or machine is skipped; anything else that is not a loadable ELF file ends the load.

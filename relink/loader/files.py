@@ -20,13 +20,13 @@ from relink.errors import ElfError
 from relink.files import NOT_REGULAR, map_file
 from relink.system_errors import raise_trouble
 
-__all__ = ["Candidate", "Files", "resolve_inside"]
+__all__ = ["Files", "OpenedFile", "resolve_inside"]
 
 _MAX_LINKS = 40  # Linux, fs/namei.c: MAXSYMLINKS
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class OpenedFile:
     """What opening one path gives.
 
     :ivar identity: the same for two paths of one file (device and inode, or the member); None when there is no file.
@@ -96,7 +96,7 @@ class Files:
 
     def __init__(self, root: str = "/", overlay: Mapping[str, Image] | None = None) -> None:
         self.root = root
-        self._seen: dict[str, Candidate] = {}
+        self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
         self._links: dict[str, str] = {}
         self._walked: dict[str, str] = {}
@@ -126,7 +126,7 @@ class Files:
         """Return the path by which this process reaches the target's `path`."""
         return resolve_inside(self.root, path)
 
-    def open(self, path: str) -> Candidate:
+    def open(self, path: str) -> OpenedFile:
         """Open `path` as the loader would and read what it would read. That there is no such file is a fact, not an error.
 
         :raises MachineError: memory or open files are exhausted, or the disk fails.
@@ -139,7 +139,7 @@ class Files:
                 where = posixpath.join(known, name)
                 member = self._overlay.get(where)
                 if member is not None:
-                    return Candidate(path, ("member", member.path), member)
+                    return OpenedFile(path, ("member", member.path), member)
         found = self._seen.get(where)
         if found is None:
             found = self._seen[where] = self._open(where)
@@ -218,20 +218,20 @@ class Files:
             self._directories[path] = found
         return found
 
-    def _open(self, path: str) -> Candidate:
+    def _open(self, path: str) -> OpenedFile:
         head = None
         try:
             host = self.host(path)
             info = os.stat(host)
             identity = (info.st_dev, info.st_ino)
             if not stat.S_ISREG(info.st_mode):  # never open a FIFO or a device to look inside
-                return Candidate(path, identity, problem=NOT_REGULAR)
+                return OpenedFile(path, identity, problem=NOT_REGULAR)
             with map_file(host) as buffer:
                 head = bytes(buffer[:64])
-                return Candidate(path, identity, read_image(buffer, path), head=head)
+                return OpenedFile(path, identity, read_image(buffer, path), head=head)
         except ElfError as error:
             problem = error.message.removeprefix(f"{path}: ")
-            return Candidate(path, identity, problem=problem, head=head)
+            return OpenedFile(path, identity, problem=problem, head=head)
         except OSError as error:
             raise_trouble(error, path)
-            return Candidate(path, error=error.errno or errno.EINVAL)
+            return OpenedFile(path, error=error.errno or errno.EINVAL)

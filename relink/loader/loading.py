@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from relink.elf.image import Image
 from relink.errors import TargetError
 from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject
-from relink.loader.files import Candidate
+from relink.loader.files import OpenedFile
 from relink.loader.search import Environment, FoundBy, Requester, expand, reject, search
 from relink.loader.target import Target
 
@@ -61,7 +61,7 @@ class _LinkMap:
     def main(self) -> Requester | None:
         return self.requesters[0] if self.has_main else None
 
-    def add(self, found: Candidate, name: str, found_by: FoundBy, loader: int | None) -> int | None:
+    def add(self, found: OpenedFile, name: str, found_by: FoundBy, loader: int | None) -> int | None:
         """Add a file, or find that the same file is loaded already under another name.
 
         Returns None, and sets `fatal`, where the loader refuses it after the search (_dl_map_object_from_fd).
@@ -137,12 +137,12 @@ class _LinkMap:
             return known
         found = self.environment.files.open(self._absolute(path))
         self._checked(path, found, program=False)
-        index = self.add(Candidate(path, found.identity, found.image), path, found_by, loader)
+        index = self.add(OpenedFile(path, found.identity, found.image), path, found_by, loader)
         if index is None:
             raise RootRefusedError(path, (self.fatal or "").removeprefix(f"{path}: "))
         return index
 
-    def _checked(self, path: str, found: Candidate, *, program: bool) -> Image:
+    def _checked(self, path: str, found: OpenedFile, *, program: bool) -> Image:
         rejected = reject(found, self.environment.target.header, program=program) if found.exists else None
         if found.image is None or rejected is not None:
             reason = rejected.reason if rejected else os.strerror(found.error)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from relink.elf.image import Image
 from relink.loader.accept import Rejected, reject
 from relink.loader.cache import lookup
-from relink.loader.files import Candidate, Files
+from relink.loader.files import Files, OpenedFile
 from relink.loader.target import Target
 
 __all__ = [
@@ -108,7 +108,7 @@ class Requester:
 class Result:
     """The outcome of one search: a file, or nothing with all that was tried; `fatal`: why the loader gives up."""
 
-    candidate: Candidate | None
+    candidate: OpenedFile | None
     found_by: FoundBy | None
     tried: tuple[Tried, ...]
     fatal: str | None = None
@@ -173,7 +173,7 @@ class _Search:
     tried: list[Tried]
     fatal: str | None = None
 
-    def look(self, path: str, found_by: FoundBy) -> tuple[Candidate | None, int]:
+    def look(self, path: str, found_by: FoundBy) -> tuple[OpenedFile | None, int]:
         """Open one path; returns (file or None, errno). Sets `fatal` where ld.so would give up."""
         actual = path
         if not path.startswith("/"):
@@ -205,7 +205,7 @@ class _Search:
 
     def directories(
         self, name: str, entries: list[tuple[str, FoundBy]]
-    ) -> tuple[Candidate, FoundBy, str] | None:
+    ) -> tuple[OpenedFile, FoundBy, str] | None:
         """open_path: every directory with its hardware-capability subdirectories first."""
         files = self.environment.files
         for directory, found_by in entries:
@@ -240,7 +240,7 @@ def search(name: str, requester: Requester, main: Requester | None, environment:
         hit = _from_cache(name, requester, state) if entries is None else state.directories(name, entries)
         if hit:
             candidate, found_by, path = hit
-            return Result(Candidate(path, candidate.identity, candidate.image), found_by, tuple(state.tried))
+            return Result(OpenedFile(path, candidate.identity, candidate.image), found_by, tuple(state.tried))
         if state.fatal:
             break
     return Result(None, None, tuple(state.tried), state.fatal)
@@ -258,7 +258,7 @@ def _as_path(name: str, requester: Requester, state: _Search) -> Result:
             state.tried.append(Tried(path, found_by, "no such file"))
     if candidate is None or path is None:
         return Result(None, None, tuple(state.tried), state.fatal)
-    return Result(Candidate(path, candidate.identity, candidate.image), found_by, ())
+    return Result(OpenedFile(path, candidate.identity, candidate.image), found_by, ())
 
 
 def _stages(
@@ -295,7 +295,7 @@ def _entries(owner: Requester, target: Target) -> list[tuple[str, FoundBy]]:
     return [(directory, FoundBy(rule, owner.path, entry)) for entry, directory in pairs]
 
 
-def _from_cache(name: str, requester: Requester, state: _Search) -> tuple[Candidate, FoundBy, str] | None:
+def _from_cache(name: str, requester: Requester, state: _Search) -> tuple[OpenedFile, FoundBy, str] | None:
     target = state.environment.target
     if target.cache is None:
         return None

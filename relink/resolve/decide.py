@@ -17,6 +17,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.plans.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.plans.model import Load
 from relink.resolve.proof import Prover
+from relink.resolve.proof_findings import proof_findings
 from relink.resolve.reasons import reasons
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library
 from relink.text import join_truncated
@@ -63,7 +64,7 @@ def decide(
     paths = {context.layout.path_of(member) for member in context.images}
     for member in _leaves_first(context.images):
         try:
-            outcome = outcomes[member] = prover.settle(context, member)
+            outcome = outcomes[member] = prover.find_outcome(context, member)
         except RootRefusedError as error:
             if error.path not in paths:
                 raise
@@ -83,7 +84,7 @@ def decide(
     findings = (
         *refused,
         *reasons(context, outcomes, unserved, prover.tables),
-        *prover.findings(context, served, closures),
+        *proof_findings(prover, context, served, closures),
     )
     loads = tuple(
         dict.fromkeys(
@@ -159,7 +160,7 @@ def _resolution(
     found_by = None if edge is None or path is None else shown(str(edge.found_by))
     evidence: tuple[str, ...] = ()
     if soname in dict(edit.replace) or soname in edit.remove:
-        evidence = outcome.verdicts[soname].evidence
+        evidence = outcome.substitutions[soname].evidence
     elif soname in edit.add:
         who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
         if who:

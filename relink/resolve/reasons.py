@@ -33,7 +33,7 @@ def reasons(
     yield from _changed_needed(context, served)
     yield from _variants(context, outcomes, unserved)
     yield from _loaded_before(context, served)
-    yield from _other_troubles(context, served)
+    yield from _other_issues(context, served)
     yield from _skipped_files(context, served)
     yield from _paths_and_strategies(context, served)
     yield from _versions(context, served, tables)
@@ -45,25 +45,25 @@ def reasons(
 def _missing(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """One finding a soname, with all who need it, what was tried and what there is instead."""
     by_soname: dict[str, list[tuple[str, tuple[Tried, ...], bool]]] = {}
-    verdicts: dict[str, SubstitutionDecision] = {}
+    substitutions: dict[str, SubstitutionDecision] = {}
     for outcome in served.values():
-        for trouble in outcome.issues:
-            if trouble.kind in ("missing", "allowed"):
-                requester = context.layout.shown(trouble.requester)
-                by_soname.setdefault(trouble.edge.soname, []).append(
-                    (requester, trouble.edge.tried, trouble.kind == "allowed")
+        for issue in outcome.issues:
+            if issue.kind in ("missing", "allowed"):
+                requester = context.layout.shown(issue.requester)
+                by_soname.setdefault(issue.edge.soname, []).append(
+                    (requester, issue.edge.tried, issue.kind == "allowed")
                 )
-                if trouble.edge.soname in outcome.verdicts:
-                    verdicts[trouble.edge.soname] = outcome.verdicts[trouble.edge.soname]
+                if issue.edge.soname in outcome.substitutions:
+                    substitutions[issue.edge.soname] = outcome.substitutions[issue.edge.soname]
     told = dict(context.substitutes)
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(requester for requester, _, _ in cases))
         tried = list(dict.fromkeys(context.layout.shown(one.path) for one in cases[0][1]))
         near = _nearest(context, soname)
         message = f"needed by {join_truncated(requesters)}; {_near_text(context, near)}"
-        verdict = verdicts.get(soname)
-        if verdict is not None and verdict.wanted:
-            message += f"; {_counts(verdict)}"
+        decision = substitutions.get(soname)
+        if decision is not None and decision.wanted:
+            message += f"; {_counts(decision)}"
         message += (
             f"; looked in {join_truncated([posixpath.dirname(path) or path for path in tried])}"
             if tried
@@ -72,57 +72,57 @@ def _missing(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator
         if all(allowed for _, _, allowed in cases):
             yield finding("RLK102", soname, message)
         elif soname in told:
-            reason = _refused(context, soname, told[soname], verdict)
+            reason = _refused(context, soname, told[soname], decision)
             yield finding("RLK114", soname, f"--substitute {soname}={told[soname]}: {reason}")
         else:
-            remedy = _missing_remedy(context, soname, verdict)
+            remedy = _missing_remedy(context, soname, decision)
             yield finding("RLK101", soname, message, remedy)
 
 
-def _counts(verdict: SubstitutionDecision) -> str:
-    if verdict.candidate is None:
-        return f"{pluralize(verdict.wanted, 'import')} may be its: {join_truncated(list(verdict.lacking))}"
-    text = f"{verdict.candidate} exports {verdict.found} of {verdict.wanted} imports"
-    return f"{text}, not {join_truncated(list(verdict.lacking))}" if verdict.lacking else text
+def _counts(decision: SubstitutionDecision) -> str:
+    if decision.candidate is None:
+        return f"{pluralize(decision.wanted, 'import')} may be its: {join_truncated(list(decision.lacking))}"
+    text = f"{decision.candidate} exports {decision.exported} of {decision.wanted} imports"
+    return f"{text}, not {join_truncated(list(decision.lacking))}" if decision.lacking else text
 
 
-def _missing_remedy(context: ResolveContext, soname: str, verdict: SubstitutionDecision | None) -> str:
+def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
     where = context.vendor.where_to_get(soname, context.distribution, context.providers)
-    remedy = _remedy_by_verdict(soname, context.vendor.product, verdict) or RULES["RLK101"].fix
+    remedy = _remedy_by_verdict(soname, context.vendor.product, decision) or RULES["RLK101"].fix
     return f"{remedy} {where}" if where else remedy
 
 
-def _remedy_by_verdict(soname: str, product: str, verdict: SubstitutionDecision | None) -> str | None:
-    if verdict is None or verdict.candidate is None or not verdict.wanted:
+def _remedy_by_verdict(soname: str, product: str, decision: SubstitutionDecision | None) -> str | None:
+    if decision is None or decision.candidate is None or not decision.wanted:
         return None
-    if verdict.lacking:
-        return f"Use a {product} that has {soname}: {verdict.candidate} lacks what the wheel imports."
+    if decision.lacking:
+        return f"Use a {product} that has {soname}: {decision.candidate} lacks what the wheel imports."
     return (
         f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
-        f"--substitute {soname}={verdict.candidate}; else use a {product} that has {soname}."
+        f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."
     )
 
 
-def _refused(context: ResolveContext, soname: str, new: str, verdict: SubstitutionDecision | None) -> str:
+def _refused(context: ResolveContext, soname: str, new: str, decision: SubstitutionDecision | None) -> str:
     if context.provider_path(new) is None:
         return f"no prefix has {new}"
     if soname_stem(new) != soname_stem(soname):
         return "the two are different libraries"
-    if verdict is not None and verdict.lacking:
-        return f"{new} lacks {join_truncated(list(verdict.lacking))}"
+    if decision is not None and decision.lacking:
+        return f"{new} lacks {join_truncated(list(decision.lacking))}"
     return "no import of the wheel is known to come from it, so nothing is proved"
 
 
 def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
-            verdict = outcome.verdicts[old]
-            text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(verdict.evidence))}"
-            yield finding("RLK112", member, text, profile=verdict.profile)
+            decision = outcome.substitutions[old]
+            text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(decision.evidence))}"
+            yield finding("RLK112", member, text, profile=decision.profile)
         for soname in outcome.edit.remove:
-            verdict = outcome.verdicts[soname]
-            text = f"NEEDED {soname} dropped: {'; '.join(verdict.evidence)}"
-            yield finding("RLK113", member, text, profile=verdict.profile)
+            decision = outcome.substitutions[soname]
+            text = f"NEEDED {soname} dropped: {'; '.join(decision.evidence)}"
+            yield finding("RLK113", member, text, profile=decision.profile)
         preloaded = [soname for soname in outcome.edit.add if soname in context.preload]
         if preloaded:
             yield finding(
@@ -160,7 +160,7 @@ def _variants(
 ) -> Iterator[Finding]:
     for member in unserved:
         lost = dict.fromkeys(
-            trouble.edge.soname for trouble in outcomes[member].issues if trouble.kind != "shadowed"
+            issue.edge.soname for issue in outcomes[member].issues if issue.kind != "shadowed"
         )
         text = f"left as it is: the prefixes do not serve {join_truncated(list(lost))}"
         yield finding("RLK103", member, text, profile=context.profile.name)
@@ -210,26 +210,26 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
         yield finding("RLK115", soname, text, profile=profile.name)
 
 
-def _other_troubles(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+def _other_issues(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     seen: set[tuple[str, str, str | None]] = set()
     for member, outcome in served.items():
         if outcome.closure.fatal:
             shown = context.layout.shown(outcome.closure.fatal)
             yield finding("RLK105", member, f"the loader dies of {shown}")
-        for trouble in outcome.issues:
-            soname = trouble.edge.soname
-            key = (trouble.kind, soname, trouble.served_by)
-            if trouble.kind in ("missing", "allowed") or key in seen:
+        for issue in outcome.issues:
+            soname = issue.edge.soname
+            key = (issue.kind, soname, issue.served_by)
+            if issue.kind in ("missing", "allowed") or key in seen:
                 continue
             seen.add(key)
-            by = f"needed by {context.layout.shown(trouble.requester)}, served by {trouble.served_by}"
-            if trouble.kind == "libc":
+            by = f"needed by {context.layout.shown(issue.requester)}, served by {issue.served_by}"
+            if issue.kind == "libc":
                 yield finding(
                     "RLK107",
                     soname,
                     f"{by}; the target's own C library is in {context.target.libc_directory}",
                 )
-            elif trouble.kind == "shadowed":
+            elif issue.kind == "shadowed":
                 yield finding(
                     "RLK108", soname, f"{by}, although the prefix has {context.provider_path(soname)}"
                 )

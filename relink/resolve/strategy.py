@@ -1,4 +1,8 @@
-"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2)."""
+"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2).
+
+Takes a :class:`ResolveContext` and a member. Gives an :class:`Outcome`: the edit, the closure after it, and the edges
+that are not served as they must be.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ class Outcome:
 
     :ivar original: the image before the edit, `image` after it.
     :ivar entries: the original's search path, entry by entry.
-    :ivar verdicts: what the evidence allows for each NEEDED that was missing at first, by soname.
+    :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
     """
 
     strategy: Strategy
@@ -97,17 +101,17 @@ class Outcome:
     closure: Closure
     issues: tuple[ResolutionIssue, ...]
     entries: tuple[Entry, ...]
-    verdicts: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
+    substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
 
     @property
     def loads(self) -> bool:
         """Whether every edge is served as it must be."""
-        return self.closure.fatal is None and not self.weight
+        return self.closure.fatal is None and not self.issue_count
 
     @property
-    def weight(self) -> int:
-        """How far from loading it is; what an edit cannot change does not count."""
-        return sum(trouble.kind not in ("shadowed", "allowed") for trouble in self.issues)
+    def issue_count(self) -> int:
+        """The number of edges that are not served as they must be, without those that no edit can change."""
+        return sum(issue.kind not in ("shadowed", "allowed") for issue in self.issues)
 
 
 def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
@@ -165,14 +169,15 @@ def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple
     issues = []
     for edge in closure.edges:
         if edge.requester >= before and edge.requester in closure.scope:
-            kind = _trouble(context, closure, edge, before)
+            kind = _issue_kind(context, closure, edge, before)
             if kind:
                 served = None if edge.target is None else closure.objects[edge.target].path
                 issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
     return tuple(issues)
 
 
-def _trouble(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
+def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
+    """Return what is wrong with an edge, or None; `before` is the number of objects that were loaded before the root."""
     soname = edge.soname
     if edge.target is None:
         # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
@@ -191,7 +196,7 @@ def _trouble(context: ResolveContext, closure: Closure, edge: Edge, before: int)
 
 
 def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit | None = None) -> Outcome:
-    """Return the first strategy after which `member` loads, or else the one that comes nearest, nothing before all.
+    """Return the first strategy after which `member` loads, or else the one with the fewest issues; no edit comes first.
 
     :param required_edit: NEEDED entries that are to be replaced, dropped or added in any case.
     """
@@ -211,20 +216,24 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
-    # Of equals the one that does not leave aside what a provider has, so that the reason is told; then the least invasive.
-    return min(outcomes, key=lambda outcome: (outcome.weight, _left_aside(context, outcome)))
+    # Of equals the one that uses all that a provider has, so that the finding names the real reason; then the least invasive.
+    return min(
+        outcomes, key=lambda outcome: (outcome.issue_count, _unused_provider_libraries(context, outcome))
+    )
 
 
-def _left_aside(context: ResolveContext, outcome: Outcome) -> int:
+def _unused_provider_libraries(context: ResolveContext, outcome: Outcome) -> int:
+    """Count the edges that are missing although a provider has the soname."""
     return sum(
-        trouble.kind == "missing" and context.provider_path(trouble.edge.soname) is not None
-        for trouble in outcome.issues
+        issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
+        for issue in outcome.issues
     )
 
 
 def _attempt(
     context: ResolveContext, member: str, image: Image, strategy: Strategy, edit: ElfEdit
 ) -> Outcome:
+    """Simulate loading `member` after an edit, classify its entries, and check every edge."""
     edited = result_of(image, edit)
     closure = simulate(context, member, edited)
     path = context.layout.path_of(member)
@@ -277,7 +286,7 @@ class _Base:
         return replace(self.tried[edit], strategy=strategy)
 
     def with_path(self, directories: Sequence[str], kind: str) -> ElfEdit:
-        """Return the edit with a search path of what stays and `directories`, if that is another path than it has.
+        """Return the edit with a search path of the entries that are kept and `directories`, if that is another path than it has.
 
         The wheel's own members come first, then the providers, then other packages: what a provider has is taken from it.
         """
@@ -292,24 +301,27 @@ class _Base:
     def directories(self, sonames: Sequence[str]) -> list[str]:
         """The provider directories that serve `sonames`, in the order of the providers and of their directories.
 
-        The C library is found without help, unless it was seen not to be: then where a provider has the target's own.
+        The C library needs no directory, unless the simulation without an edit found another one: then the provider's directory
+        that has the target's own.
         """
         context = self.context
-        lost = {trouble.edge.soname for trouble in self.nothing.issues if trouble.kind == "libc"}
+        unserved = {issue.edge.soname for issue in self.nothing.issues if issue.kind == "libc"}
         used = {
             posixpath.dirname(path)
             for soname in sonames
-            if (soname not in GLIBC_SONAMES or soname in lost) and (path := context.provider_path(soname))
+            if (soname not in GLIBC_SONAMES or soname in unserved) and (path := context.provider_path(soname))
         }
         every = (directory for provider in context.providers for directory in provider.directories)
         return [directory for directory in every if directory in used]
 
 
 def _runpath(base: _Base, _last: Outcome) -> Outcome:
+    """A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object)."""
     return base.attempt("runpath", base.with_path(base.directories(base.needed), "runpath"))
 
 
 def _rpath(base: _Base, last: Outcome) -> Outcome:
+    """A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count."""
     wanted = [edge.soname for edge in last.closure.edges]
     return base.attempt("rpath", base.with_path(base.directories(wanted), "rpath"))
 
@@ -322,13 +334,11 @@ def _flatten(base: _Base, _last: Outcome) -> Outcome:
         needed = [*base.needed, *added]
         edit = replace(base.with_path(base.directories(needed), "runpath"), add=tuple(added))
         outcome = base.attempt("flatten", edit)
-        lost = (
-            trouble.edge.soname
-            for trouble in outcome.issues
-            if trouble.kind in ("missing", "incoherent", "libc")
+        unserved = (
+            issue.edge.soname for issue in outcome.issues if issue.kind in ("missing", "incoherent", "libc")
         )
         more = dict.fromkeys(
-            soname for soname in lost if context.provider_path(soname) and soname not in needed
+            soname for soname in unserved if context.provider_path(soname) and soname not in needed
         )
         if not more:
             return outcome

@@ -11,7 +11,7 @@ from typing import Any
 
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import LoadedObject
-from relink.loader.files import Candidate, Files
+from relink.loader.files import Files, OpenedFile
 from relink.loader.object_graph import file_of
 from relink.loader.tables import Tables
 from relink.resolve.dlopen import DlopenKnowledge
@@ -59,7 +59,7 @@ def watched(allowed: Path) -> Iterator[list[str]]:
 @contextmanager
 def remember(scratch: Path) -> Iterator[None]:
     """Read Python, the C library and the prefix once and not for every input, which would take most of the time."""
-    seen: dict[str, Candidate] = {}
+    seen: dict[str, OpenedFile] = {}
     tables: dict[tuple[object, ...], SymbolTable] = {}
     dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
     open_anew, table_anew, strings_anew = Files._open, Tables.of, DlopenKnowledge._strings
@@ -67,7 +67,7 @@ def remember(scratch: Path) -> Iterator[None]:
     def known(path: str) -> bool:
         return path.startswith("/") and not path.startswith(f"{scratch}/")
 
-    def open_once(self: Files, path: str) -> Candidate:
+    def open_once(self: Files, path: str) -> OpenedFile:
         if not known(path) or self.root != "/":
             return open_anew(self, path)
         if path not in seen:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relink.elf.image import Header
-from relink.loader.files import Candidate, Files
+from relink.loader.files import Files, OpenedFile
 from relink.loader.loading import trace
 from relink.loader.search import Environment, expand, reject, split_path
 from relink.loader.target import Target
@@ -86,7 +86,7 @@ def test_expand_leaves_plain_text_alone(text: str) -> None:
     assert expand(text, origin=None, target=TARGET) == text
 
 
-def candidate(library: Library, tmp_path: Path, cut: int | None = None) -> Candidate:
+def candidate(library: Library, tmp_path: Path, cut: int | None = None) -> OpenedFile:
     path = library.write(tmp_path / "lib.so")
     path.write_bytes(path.read_bytes()[:cut])
     return Files().open(str(path))

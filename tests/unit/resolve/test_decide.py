@@ -248,11 +248,11 @@ def test_what_is_allowed_to_be_missing_has_no_weight(scene: Scene) -> None:
     scene.member("demo/a.so", ["libhip.so.1", "libabsent.so.1"])
     outcome = scene.decide().outcomes["demo/a.so"]
     assert [trouble.kind for trouble in outcome.issues] == ["allowed"]
-    assert (outcome.weight, outcome.loads, outcome.strategy) == (0, True, "runpath")
+    assert (outcome.issue_count, outcome.loads, outcome.strategy) == (0, True, "runpath")
     edge = outcome.issues[0].edge
     kinds: tuple[IssueKind, ...] = ("missing", "allowed", "incoherent", "libc", "shadowed")
     several = replace(outcome, issues=tuple(ResolutionIssue(kind, edge, "x") for kind in kinds))
-    assert (several.weight, several.loads) == (3, False)
+    assert (several.issue_count, several.loads) == (3, False)
 
 
 def test_the_roots_own_edges_are_among_the_loads(scene: Scene) -> None:

@@ -1,0 +1,133 @@
+"""Findings about libraries that are in one process twice: two versions of one library, and definitions that replace others.
+
+Takes the closures of the members as planned, with what is dlopened in them. Gives RLK130 and RLK131.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from relink.findings.model import Finding, Level, finding
+from relink.loader.closure import Closure
+from relink.loader.duplicates import TwoVersions, duplicates, two_versions
+from relink.providers.prefix import soname_stem
+from relink.resolve.dlopen import profile_of
+from relink.resolve.proof import Prover
+from relink.resolve.strategy import Outcome, ResolveContext
+from relink.text import join_truncated, pluralize
+
+__all__ = ["duplicate_findings"]
+
+
+def duplicate_findings(
+    prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
+) -> Iterator[Finding]:
+    """Yield RLK130 for each pair of versions of one library, RLK131 where a library takes symbols of another over."""
+    shown = context.layout.shown
+    # One finding a pair: where two members differ, the error, whichever member comes first.
+    pairs: dict[tuple[str, ...], Finding] = {}
+    for member, closure in closures.items():
+        for key, found in (
+            *_two_versions(prover, closure, outcomes[member].closure),
+            *_other_version_requested(context, closure),
+        ):
+            if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
+                pairs[key] = found
+    yield from pairs.values()
+    shared_seen: set[tuple[str, str]] = set()
+    for member in closures:
+        outcome = outcomes[member]
+        bindings = prover.bindings(context, member, outcome.closure)
+        for shared in duplicates(outcome.closure, prover.tables, bindings):
+            if not shared.mixed or (shared.first, shared.second) in shared_seen:
+                continue
+            shared_seen.add((shared.first, shared.second))
+            same = pluralize(shared.count, "symbol")
+            message = (
+                f"{shown(shared.first)} exports {same} of the same name ({join_truncated(list(shared.examples))}) and "
+                f"answers {shared.mixed} of them in this library's place"
+            )
+            yield finding("RLK131", shown(shared.second), message)
+
+
+def _two_versions(
+    prover: Prover, closure: Closure, needed_only: Closure
+) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """Two files of one library in one process: an error where both are there by NEEDED.
+
+    :param closure: with what is dlopened; `needed_only` without.
+    """
+    needed = {pair.paths for pair in two_versions(needed_only)}
+    # With the dlopen edges as links, a chain leads from the root to what arrives by dlopen, too.
+    linked = replace(closure, edges=(*closure.edges, *closure.dlopened))
+    for pair in two_versions(linked):
+        by_needed = pair.paths in needed
+        chains = "; ".join(_arrows(chain) for chain in pair.chains)
+        how = "both by NEEDED" if by_needed else f"{_dlopened_sonames(pair, needed_only)} by dlopen"
+        message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
+        profile = None if by_needed else _profile_of_chain(prover, linked, pair.chains)
+        level: Level = "error" if by_needed else "warning"
+        yield (
+            tuple(sorted(pair.sonames)),
+            finding("RLK130", pair.stem, message, level=level, profile=profile),
+        )
+
+
+def _other_version_requested(
+    context: ResolveContext, closure: Closure
+) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """What is dlopened needs another version of a library that is loaded: both would be loaded if that version were installed."""
+    loaded = {soname_stem(item.image.soname): item for item in closure.objects if item.image.soname}
+    for edge in closure.edges:
+        if edge.target is not None or edge.requester in closure.scope:
+            continue
+        other = loaded.get(soname_stem(edge.soname))
+        own = other.image.soname if other else None
+        if other is None or own is None or own == edge.soname:
+            continue
+        key = tuple(sorted((own, edge.soname)))
+        shown = context.layout.shown
+        chain = _arrows([closure.objects[step].path for step in _chain(closure, edge.requester)])
+        message = f"{own} is loaded ({shown(other.path)}), and {chain}, which arrives by dlopen, needs {edge.soname}"
+        yield key, finding("RLK130", soname_stem(own).removesuffix(".so"), message, level="warning")
+
+
+def _profile_of_chain(prover: Prover, closure: Closure, chains: Iterable[Sequence[str]]) -> str | None:
+    """The profile that knows of a dlopen in one of the chains of paths, if one does."""
+    links = {link for chain in chains for link in pairwise(chain)}
+    for edge in closure.dlopened:
+        caller = closure.objects[edge.requester]
+        if edge.target is not None and (caller.path, closure.objects[edge.target].path) in links:
+            name = profile_of(prover.knowledge.of(caller)[edge.soname])
+            if name:
+                return name
+    return None
+
+
+def _arrows(paths: Sequence[str]) -> str:
+    """Write a chain of paths by their file names."""
+    return " → ".join(posixpath.basename(path) for path in paths)
+
+
+def _chain(closure: Closure, index: int) -> list[int]:
+    """The indices of the objects from a root to this one, each of which needs or dlopens the next."""
+    edges = [edge for edge in (*closure.edges, *closure.dlopened) if edge.target is not None]
+    chain = [index]
+    while True:
+        step = next(
+            (edge.requester for edge in edges if edge.target == chain[-1] and edge.requester not in chain),
+            None,
+        )
+        if step is None:
+            return chain[::-1]
+        chain.append(step)
+
+
+def _dlopened_sonames(pair: TwoVersions, closure: Closure) -> str:
+    """The sonames of those of the two that are loaded by dlopen only."""
+    needed = {item.path for item in closure.objects}
+    dlopened = [soname for soname, path in zip(pair.sonames, pair.paths, strict=True) if path not in needed]
+    return " and ".join(dlopened) or pair.sonames[1]
