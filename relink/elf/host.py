@@ -1,6 +1,11 @@
-"""The few facts of a host ELF that the search for device code needs: sections, segments, relocations of a range.
+"""The few facts of a host's ELF file that the search for device code needs: sections, segments, relocations of a range.
 
-Only 64-bit little-endian files; section headers may be missing. Sizes in hostile headers are clamped to the file.
+Why not :func:`relink.elf.image.read_image`, whose :class:`Segment` and :class:`Section` it shares: libraries with device code
+take gigabytes, so only the ranges that matter are read from a :class:`ByteSource` (`pread`, or a buffer that notes each read),
+and not a whole mapped file; and where ``read_image`` refuses a damaged file, device code in it is still reported, since the
+runtime finds it by other means than the loader. So sizes in hostile headers are clamped to the file, and damage is a problem.
+
+Only 64-bit little-endian files: ROCm has no others. Section headers may be missing.
 """
 
 from __future__ import annotations
@@ -8,13 +13,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from relink.elf.image import Segment, file_offset
+from relink.elf.sections import Section
 from relink.elf.source import ByteSource
 
 __all__ = [
     "ET_REL",
     "HostElf",
-    "Section",
-    "Segment",
     "dynamic",
     "parse_host_elf",
     "pointers",
@@ -25,39 +30,16 @@ __all__ = [
 ET_REL = 1
 _MAX_SECTIONS = 200_000
 _MAX_SEGMENTS = 4096
-_CHUNK = 24 * 65536
-_PT_LOAD, _PT_DYNAMIC = 1, 2
+_RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24
+_PT_DYNAMIC = 2
 _SHT_NOBITS = 8
 _DT_RELA, _DT_RELASZ, _DT_RELRSZ, _DT_RELR = 7, 8, 35, 36
 _R_X86_64_RELATIVE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One section header; `size` never reaches past the end of the file, and is 0 for NOBITS."""
-
-    name: str
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One program header."""
-
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class HostElf:
-    """Header facts; `sections` is empty when there are no section headers."""
+    """Header facts; `sections` is empty without section headers. Every `file_size` ends within the file."""
 
     kind: int
     machine: int
@@ -71,10 +53,7 @@ class HostElf:
 
     def offset_of(self, address: int) -> int | None:
         """Return the file offset of a virtual address, None when no LOAD segment holds it in the file."""
-        for segment in self.segments:
-            if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.size:
-                return address - segment.address + segment.offset
-        return None
+        return file_offset(self.segments, address)
 
 
 def parse_host_elf(source: ByteSource) -> HostElf | None:
@@ -89,11 +68,11 @@ def parse_host_elf(source: ByteSource) -> HostElf | None:
     segments: list[Segment] = []
     if phnum and phentsize == 56:
         raw = bytes(source.read_at(phoff, 56 * min(phnum, _MAX_SEGMENTS)))
-        for p_type, flags, offset, vaddr, _, size, _, _ in struct.iter_unpack(
+        for p_type, flags, offset, vaddr, _, size, memory_size, align in struct.iter_unpack(
             "<IIQQQQQQ", raw[: len(raw) // 56 * 56]
         ):
-            size = max(0, min(size, source.size - offset))  # noqa: PLW2901
-            segments.append(Segment(p_type, flags, vaddr, offset, size))
+            file_size = max(0, min(size, source.size - offset))
+            segments.append(Segment(p_type, flags, offset, vaddr, file_size, memory_size, align))
     sections: tuple[Section, ...] = ()
     if shoff and shentsize == 64:
         sections = _sections(source, shoff, shnum, shstrndx, problems)
@@ -126,22 +105,22 @@ def _sections(
     if shstrndx < len(rows):
         names = bytes(source.read_at(rows[shstrndx][4], min(rows[shstrndx][5], 1 << 24)))
     found = []
-    for name, sh_type, flags, address, offset, size, *_ in rows:
+    for name, sh_type, flags, address, offset, size, _, _, align, _ in rows:
         text = names[name : max(name, names.find(b"\0", name, name + 4096))].decode("latin-1")
-        held = 0 if sh_type == _SHT_NOBITS else max(0, min(size, source.size - offset))
-        if held < size and sh_type != _SHT_NOBITS and flags & 2:
+        file_size = 0 if sh_type == _SHT_NOBITS else max(0, min(size, source.size - offset))
+        if file_size < size and sh_type != _SHT_NOBITS and flags & 2:
             problems.append(
                 f"section {text or '?'} (0x{offset:x}, {size} bytes) reaches past the end of the file"
             )
-        found.append(Section(text, sh_type, flags, address, offset, held))
+        found.append(Section(text, sh_type, flags, address, offset, file_size, align, size))
     return tuple(found)
 
 
 def dynamic(source: ByteSource, elf: HostElf) -> tuple[tuple[int, int], ...]:
     """Return the entries of PT_DYNAMIC up to DT_NULL, at most 4096."""
     for segment in elf.segments:
-        if segment.kind == _PT_DYNAMIC:
-            raw = bytes(source.read_at(segment.offset, min(segment.size, 16 * 4096)))
+        if segment.type == _PT_DYNAMIC:
+            raw = bytes(source.read_at(segment.offset, min(segment.file_size, 16 * 4096)))
             entries = []
             for tag, value in struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]):
                 if tag == 0:
@@ -174,8 +153,8 @@ def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dic
     place = elf.offset_of(values[_DT_RELA]) if _DT_RELA in values else None
     if place is not None:
         end = min(place + values.get(_DT_RELASZ, 0), source.size)
-        for start in range(place, end, _CHUNK):
-            raw = source.read_at(start, min(_CHUNK, end - start))
+        for start in range(place, end, _RELOCATION_CHUNK):
+            raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))
             count = len(raw) // 24
             words = struct.unpack_from(f"<{count * 3}Q", raw)
             slots = words[0::3]
@@ -188,8 +167,8 @@ def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dic
     if place is not None:
         end = min(place + values.get(_DT_RELRSZ, 0), source.size)
         base = 0
-        for start in range(place, end, _CHUNK):
-            raw = source.read_at(start, min(_CHUNK, end - start))
+        for start in range(place, end, _RELOCATION_CHUNK):
+            raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))
             for (word,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
                 if word & 1 == 0:  # an address: relocated itself, and the base of the bitmaps that follow
                     if low <= word < high:

@@ -6,7 +6,8 @@ import os
 import struct
 from dataclasses import dataclass
 
-from relink.elf.host import ET_REL, HostElf, Section, parse_host_elf, pointers
+from relink.elf.host import ET_REL, HostElf, parse_host_elf, pointers
+from relink.elf.sections import Section
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import compressed, kpack
 from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, Entry, walk
@@ -123,17 +124,19 @@ def _from_elf(source: ByteSource, path: str, elf: HostElf, budget: Budget, scan_
         known: list[int] = []
         numbers: list[int] = []
         if segment is not None:
-            wrappers = segment.size // _WRAPPER.size
+            wrappers = segment.file_size // _WRAPPER.size
             if elf.kind != ET_REL:
                 known, numbers = _wrappers(
                     source, elf, segment.address, segment.offset, count=wrappers, budget=budget
                 )
-        fatbins = [s for s in elf.sections if s.name == ".hip_fatbin" and s.size]
+        fatbins = [s for s in elf.sections if s.name == ".hip_fatbin" and s.file_size]
         for section in fatbins:
-            inside = [place for place in known if section.offset <= place < section.offset + section.size]
+            inside = [
+                place for place in known if section.offset <= place < section.offset + section.file_size
+            ]
             address = section.address if section.flags & 2 and elf.kind != ET_REL else None
             bundles += walk(
-                source, section.offset, section.offset + section.size, budget,
+                source, section.offset, section.offset + section.file_size, budget,
                 address=address, where=section.name, known=inside,
             )  # fmt: skip
         if segment is not None and elf.kind != ET_REL:
@@ -204,7 +207,7 @@ def _compare(known: list[int], fatbins: list[Section], bundles: list[Bundle], bu
     """Note each wrapper without a bundle in .hip_fatbin, and the bundles without a wrapper; return the former."""
     found = {bundle.offset for bundle in bundles}
     for place in known:
-        if place not in found and not any(s.offset <= place < s.offset + s.size for s in fatbins):
+        if place not in found and not any(s.offset <= place < s.offset + s.file_size for s in fatbins):
             budget.problem(f"a wrapper points to file offset 0x{place:x}, outside of .hip_fatbin")
         elif place not in found:
             budget.problem(f"a wrapper points to file offset 0x{place:x}, where the walk finds no bundle")
@@ -222,7 +225,7 @@ def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Bud
                 f"{len(numbers)} HIPK wrappers, but no .rocm_kpack_ref says where the archives are"
             )
         return None
-    found = kpack.parse_reference(bytes(source.read_at(section.offset, min(section.size, 65536))))
+    found = kpack.parse_reference(bytes(source.read_at(section.offset, min(section.file_size, 65536))))
     if isinstance(found, str):
         budget.problem(found)
         return None
@@ -238,12 +241,12 @@ def _from_objects(source: ByteSource, elf: HostElf, budget: Budget) -> list[Bund
             name = parse_bundle_id(section.name[len(_SECTION_ENTRY) :])
             if name.kind in HIP_KINDS:
                 code = parse_code_object(source.read_at(section.offset, HEADER_SIZE))
-                usable = name.is_hip and section.size > 0
-                entries.append(Entry(name.text, name.target, section.offset, section.size, usable, code))
-        if section.kind == _SHT_LLVM_OFFLOADING or section.name == ".llvm.offloading":
-            images = parse_offload_section(source, section.offset, section.offset + section.size, budget)
+                usable = name.is_hip and section.file_size > 0
+                entries.append(Entry(name.text, name.target, section.offset, section.file_size, usable, code))
+        if section.type == _SHT_LLVM_OFFLOADING or section.name == ".llvm.offloading":
+            images = parse_offload_section(source, section.offset, section.offset + section.file_size, budget)
             if images:
-                bundles.append(Bundle(section.offset, None, section.size, "offload-binary", images))
+                bundles.append(Bundle(section.offset, None, section.file_size, "offload-binary", images))
     if entries:
         bundles.append(
             Bundle(entries[0].offset, None, sum(e.size for e in entries), "sections", tuple(entries))
@@ -258,9 +261,9 @@ def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple
     mark = struct.pack("<II", _HIPF, 1)
     left = _SCAN_WRITABLE
     for segment in elf.segments:
-        if segment.kind != 1 or not segment.flags & 2:
+        if segment.type != 1 or not segment.flags & 2:
             continue
-        data = bytes(source.read_at(segment.offset, min(segment.size, left)))
+        data = bytes(source.read_at(segment.offset, min(segment.file_size, left)))
         left -= len(data)
         at = data.find(mark)
         while at >= 0 and count < _MAX_WRAPPERS:
@@ -281,11 +284,11 @@ def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple
         if bundles and place < bundles[-1].offset + bundles[-1].size:
             continue
         holding = next(
-            (s for s in elf.segments if s.kind == 1 and s.offset <= place < s.offset + s.size), None
+            (s for s in elf.segments if s.type == 1 and s.offset <= place < s.offset + s.file_size), None
         )
         if holding is not None:
             following = ordered[index + 1] if index + 1 < len(ordered) else source.size
-            end = min(holding.offset + holding.size, following)
+            end = min(holding.offset + holding.file_size, following)
             address = holding.address + place - holding.offset
             bundles += walk(source, place, end, budget, address=address, where="segment")[:1]
     return bundles, count

@@ -30,10 +30,10 @@ def scan(source: ByteSource, elf: HostElf, budget: Budget, limit: int) -> tuple[
     found: list[Bundle] = []
     for section in elf.sections:
         if (
-            section.kind != _PROGBITS
+            section.type != _PROGBITS
             or not section.flags & _ALLOC
             or section.flags & _EXEC
-            or not section.size
+            or not section.file_size
         ):
             continue
         if section.name in (".hip_fatbin", ".hipFatBinSegment") or section.name.startswith(
@@ -43,12 +43,12 @@ def scan(source: ByteSource, elf: HostElf, budget: Budget, limit: int) -> tuple[
         if limit <= 0:
             budget.problem(f"{section.name} was not searched for device code: the limit is used up")
             break
-        end = section.offset + min(section.size, limit)
-        if end < section.offset + section.size:
+        end = section.offset + min(section.file_size, limit)
+        if end < section.offset + section.file_size:
             budget.problem(
-                f"only {limit} of {section.size} bytes of {section.name} were searched for device code"
+                f"only {limit} of {section.file_size} bytes of {section.name} were searched for device code"
             )
-        limit -= section.size
+        limit -= section.file_size
         found += _scan_range(source, section.offset, end, section.address - section.offset, budget)
     return tuple(found)
 

@@ -228,9 +228,9 @@ def _constants(source: ByteSource, elf: HostElf | None, *, code: bool = False) -
         return [range(source.size)]
     wanted = _ALLOC | _EXEC if code else _ALLOC
     return [
-        range(section.offset, section.offset + section.size)
+        range(section.offset, section.offset + section.file_size)
         for section in elf.sections
-        if section.flags & (_ALLOC | _EXEC | _WRITE) == wanted and section.kind in (_PROGBITS, _STRTAB)
+        if section.flags & (_ALLOC | _EXEC | _WRITE) == wanted and section.type in (_PROGBITS, _STRTAB)
     ]
 
 
