@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -18,11 +18,13 @@ from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.system_errors import raise_trouble
 
-__all__ = ["Provider", "Skipped", "open_prefix", "soname_stem"]
+__all__ = ["MOST_ENTRIES", "Provider", "Skipped", "open_prefix", "soname_stem"]
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
+MOST_ENTRIES = 100_000
+"""Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
 _ET_DYN = 3
 
@@ -87,9 +89,13 @@ class _Scan:
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[tuple[int, int]] = field(default_factory=set)
     closed: list[str] = field(default_factory=list)  # directories that this user may not read
+    entries: int = 0  # of all directories that have been read
 
     def directory(self, relative: str) -> list[str]:
-        """Enter the libraries of one directory; returns its subdirectories."""
+        """Enter the libraries of one directory; returns its subdirectories.
+
+        :raises ProviderError: this is no prefix, it has so many entries.
+        """
         shown = posixpath.join(self.shown, relative) if relative else self.shown
         try:
             host = resolve_inside(self.target.sysroot, shown)
@@ -99,7 +105,9 @@ class _Scan:
                 return []  # lib64 is often a link to lib, and links may loop
             self.seen.add(key)
             with os.scandir(host) as entries:
-                names = sorted((entry.name, self._is_directory(entry, shown)) for entry in entries)
+                names = sorted(
+                    (entry.name, self._is_directory(entry, shown)) for entry in self._counted(entries, shown)
+                )
         except OSError as error:
             raise_trouble(error, shown)
             if error.errno == errno.EACCES:
@@ -112,6 +120,16 @@ class _Scan:
         if found:
             self.directories.append(shown)
         return [posixpath.join(relative, name) for name, is_directory in names if is_directory]
+
+    def _counted(self, entries: Iterable[os.DirEntry[str]], directory: str) -> Iterator[os.DirEntry[str]]:
+        for entry in entries:
+            self.entries += 1
+            if self.entries > MOST_ENTRIES:
+                raise ProviderError(
+                    f"--prefix {self.shown}: more than {MOST_ENTRIES} files and directories to look at, the last ones in "
+                    f"{directory}; name the directory that holds ROCm's lib/, and no more"
+                )
+            yield entry
 
     def _is_directory(self, entry: os.DirEntry[str], directory: str) -> bool:
         if not entry.is_symlink():
@@ -163,7 +181,8 @@ def open_prefix(path: str, target: Target) -> Provider:
     The path is kept as given (made absolute), since a link such as /opt/rocm is what a user may want written.
     With a sysroot it may be given as seen from outside or from inside.
 
-    :raises ProviderError: there is no such directory, or no shared library for the target in it.
+    :raises ProviderError: there is no such directory, no shared library for the target in it, or more in it than
+        :data:`MOST_ENTRIES`.
     """
     shown = _inside(posixpath.abspath(path), target.sysroot)
     if not _is_directory(target.sysroot, shown):

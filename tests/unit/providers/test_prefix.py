@@ -11,6 +11,7 @@ import pytest
 from relink.elf.image import Header
 from relink.errors import ProviderError
 from relink.loader.target import Target
+from relink.providers import prefix
 from relink.providers.prefix import (
     Provider,
     open_prefix,
@@ -250,6 +251,21 @@ def test_prefixes_that_are_none(here: Path) -> None:
 
 
 # Asking a provider
+
+
+def test_more_entries_than_any_prefix_has(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all directories together, whatever they are; one entry less is fine."""
+    assert prefix.MOST_ENTRIES == 100_000
+    for number in range(10):
+        library(here / f"lib/sub{number % 3}/lib{number}.so")
+        (here / f"lib/sub{number % 3}/{number}.txt").touch()
+    monkeypatch.setattr(prefix, "MOST_ENTRIES", 24)  # lib, three directories, and what is in them
+    assert len(opened(here).libraries) == 10
+    (here / "lib/sub2/more").mkdir()
+    with pytest.raises(ProviderError, match="more than 24 files and directories to look at") as caught:
+        opened(here)
+    assert f"--prefix {here}: " in caught.value.message
+    assert f"in {here}/lib/sub2; name the directory that holds ROCm's lib/" in caught.value.message
 
 
 def test_holds(here: Path) -> None:
