@@ -39,6 +39,7 @@ from relink.resolve.decide import decide
 from relink.resolve.strategy import ResolveContext
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
 from relink.sandbox import find_sandbox, sandbox_findings
+from relink.sandbox.environment import DEMO, named_environment
 from relink.starting_profile import starting_profile
 from relink.verification import Verification, verify
 from relink.wheel.archive import WheelArchive
@@ -300,4 +301,5 @@ def run_demo(arguments: Sequence[str]) -> int:
     script = next((place for place in places if place.is_file()), None)
     if script is None:
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
-    return subprocess.run([sys.executable, str(script), *arguments], check=False).returncode
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.run(command, env=named_environment(DEMO), check=False).returncode

@@ -208,11 +208,10 @@ def _header(host: str, shown: str) -> Header:
 
 
 def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "GLIBC_"))}
     try:
         return subprocess.run(
             [host, *arguments],
-            env=clean | environment,
+            env=environment,  # nothing else: --list-diagnostics prints the environment among its facts
             cwd="/",
             capture_output=True,
             text=True,

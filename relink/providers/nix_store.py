@@ -21,6 +21,7 @@ from relink.files import map_file
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, open_prefix
+from relink.sandbox.environment import NIX, named_environment
 from relink.system_errors import raise_trouble
 
 __all__ = [
@@ -60,7 +61,7 @@ def store_directory() -> str | None:
 def _store_directory_by_nix() -> str | None:
     command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        run = _run(command)
     except OSError as error:
         raise_trouble(error, "nix-instantiate cannot be run")
         return None
@@ -68,6 +69,12 @@ def _store_directory_by_nix() -> str | None:
         return None
     found = run.stdout.strip().strip('"')
     return os.path.realpath(found) if run.returncode == 0 and found.startswith("/") else None
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=named_environment(NIX), capture_output=True, text=True, timeout=_TIMEOUT, check=False
+    )
 
 
 def store_path(path: str) -> str | None:
@@ -172,9 +179,7 @@ def closure_of(path: str) -> tuple[str, ...]:
 
 def _nix_store(arguments: list[str], what: str) -> str:
     try:
-        run = subprocess.run(
-            ["nix-store", *arguments], capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
+        run = _run(["nix-store", *arguments])
     except OSError as error:
         raise_trouble(error, f"{what}: nix-store cannot be run")
         raise ProviderError(f"{what}: nix-store cannot be run ({error.strerror}); install Nix") from error

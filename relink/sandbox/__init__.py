@@ -10,7 +10,8 @@ a wheel starts here.
 """
 
 from relink.sandbox.choice import MODES, find_sandbox, sandbox_findings, why_not
-from relink.sandbox.start import KINDS, OFF, Limits, Sandbox, child_environment, failure, status_of, stop
+from relink.sandbox.environment import child_environment
+from relink.sandbox.start import KINDS, OFF, Limits, Sandbox, failure, status_of, stop
 
 __all__ = [
     "KINDS",

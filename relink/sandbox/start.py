@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from relink.sandbox.environment import child_environment
 from relink.sandbox.filter import filter_for
 from relink.sandbox.inside import FAILED, REFUSED
 
@@ -30,7 +31,6 @@ __all__ = [
     "OFF",
     "Limits",
     "Sandbox",
-    "child_environment",
     "failure",
     "start_in",
     "status_of",
@@ -119,18 +119,6 @@ class Sandbox:
 
 OFF: Final = Sandbox("off")
 """No sandbox: the program runs as the user, with all that the user may do."""
-
-
-def child_environment() -> dict[str, str]:
-    """Return relink's environment for a program that it starts, less what would load code into it (ld.so(8), python(1)).
-
-    LD_LIBRARY_PATH stays: a Python may find its own library by it. The loader in its dry run and patchelf get no environment.
-    """
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name == "LD_LIBRARY_PATH" or not name.startswith(("LD_", "GLIBC_", "PYTHON"))
-    }
 
 
 def _rlimits(limits: Limits) -> list[tuple[int, int]]:
