@@ -267,7 +267,7 @@ def _libraries(plan: Plan, dependencies: Mapping[str, str]) -> Iterator[Finding]
     paths = [
         path
         for path in dict.fromkeys(path for file in plan.files for _, path in file.closure)
-        if path.startswith("/") and _uri(path) in dependencies
+        if path.startswith("/") and _is_named(path, dependencies)
     ]
     for path in paths:
         try:
@@ -277,6 +277,13 @@ def _libraries(plan: Plan, dependencies: Mapping[str, str]) -> Iterator[Finding]
             continue
         if digest != dependencies[_uri(path)]:
             yield _differs(path, f"its sha256 is {digest}; the statement has {dependencies[_uri(path)]}")
+
+
+def _is_named(path: str, dependencies: Mapping[str, str]) -> bool:
+    try:
+        return _uri(path) in dependencies
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can write: no file has such a path
+        return False
 
 
 def _differs(subject: str, message: str) -> Finding:

@@ -56,7 +56,7 @@ def resolve_inside(root: str, path: str) -> str:
     Absolute symbolic links are followed inside of `root`, as the kernel does after chroot(2). The last component need
     not exist.
 
-    :raises OSError: with ELOOP after 40 links.
+    :raises OSError: with ELOOP after 40 links; with EINVAL where no file can have such a path.
     """
     if root in ("", "/"):
         return path
@@ -74,6 +74,8 @@ def resolve_inside(root: str, path: str) -> str:
         here = posixpath.join(root, *done, part)
         try:
             link = os.readlink(here)
+        except ValueError as error:  # a NUL or a lone surrogate, which JSON can write
+            raise OSError(errno.EINVAL, str(error), path) from error
         except OSError as error:
             raise_trouble(error, here)
             done.append(part)

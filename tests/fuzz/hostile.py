@@ -41,6 +41,7 @@ from relink.gpu.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
+from relink.options import Options
 from relink.plans.model import from_json, to_json
 from relink.profiles import read_profile
 from relink.report import inspection, text
@@ -48,6 +49,7 @@ from relink.report.diff_text import to_json as diff_json
 from relink.report.diff_text import to_text
 from relink.report.lines import show
 from relink.report.model import to_json as report_json
+from relink.statement import make_statement
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
 from relink.wheel.naming import parse_wheel_name
@@ -56,6 +58,7 @@ from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Scene
+from tests.fuzz.statements import check_statement_input, make_statement_input
 from tests.fuzz.trees import check_toml, check_tree, make_toml, make_tree
 from tests.fuzz.watch import remember, watched
 from tests.support.memory import peak
@@ -299,6 +302,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 ALONE: Final[dict[str, Kind]] = {
     "tree": Kind(make_tree, check_tree, 0.1),
+    "statement": Kind(make_statement_input, check_statement_input, 0.5),
     "toml": Kind(make_toml, check_toml, 1),
 }
 """Kinds with a count of their own, since their inputs take much more or less time: a share of as many as all others together."""
@@ -317,6 +321,7 @@ def scene_of(works: Path, scratch: Path) -> Scene:
     assert report.output is not None
     with WheelArchive(report.output.path) as archive:
         (scratch / "plan.json").write_bytes(archive.read(f"{archive.dist_info}/relink.json"))
+    (scratch / "statement.json").write_text(json.dumps(make_statement(report, Options())))
     cache = Path("/etc/ld.so.cache")
     (scratch / "ld.so.cache").write_bytes(
         cache.read_bytes()[: 1 << 16] if cache.exists() else b"glibc-ld.so.cache1.1"

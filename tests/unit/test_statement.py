@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
@@ -221,6 +222,48 @@ def test_a_wheel_that_was_changed(made: tuple[Path, Report, Options], written: P
     other = changed(output(made[1]), tmp_path / "other", {"demo/__init__.py": b"import evil\n"})
     (found,) = check_statement(written, other)
     assert "the statement is about another file" in found.message
+
+
+@pytest.mark.parametrize("sysroot", ["/", "/nowhere"])
+@pytest.mark.parametrize(
+    ("path", "uri", "said"),
+    [
+        ("/\ud800", "file:///%3F", []),
+        ("/\0", "file:///%00", ["embedded null byte"]),
+    ],
+)
+def test_a_plan_with_paths_that_no_file_can_have(
+    made: tuple[Path, Report, Options],
+    written: Path,
+    tmp_path: Path,
+    sysroot: str,
+    path: str,
+    uri: str,
+    said: list[str],
+) -> None:
+    """JSON can write them. Whoever made the wheel wrote the plan in it, and a statement that goes with it."""
+    with zipfile.ZipFile(output(made[1])) as archive:
+        plan = json.loads(archive.read(PLAN))
+    plan["target"]["sysroot"] = sysroot
+    plan["files"][0]["closure"] = [["libx.so", path]]
+    for file in plan["files"][1:]:
+        file["closure"] = []
+    content = json.dumps(plan).encode()
+    wheel = changed(output(made[1]), tmp_path / "other", {PLAN: content})
+
+    def follow(statement: dict[str, Any]) -> None:
+        statement["subject"][0]["digest"]["sha256"] = sha256(wheel)
+        statement["predicate"]["runDetails"]["byproducts"][0]["digest"]["sha256"] = hashlib.sha256(
+            content
+        ).hexdigest()
+        statement["predicate"]["buildDefinition"]["resolvedDependencies"].append(
+            {"uri": uri, "digest": {"sha256": "0" * 64}}
+        )
+
+    edited(written, follow)
+    found = [item.message for item in check_statement(written, wheel)]
+    assert len(found) == len(said)
+    assert all(reason in message for reason, message in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,12 @@ def test_resolve_inside(root: Path, path: str, inside: str) -> None:
     assert resolve_inside(str(root), path) == os.path.join(str(root), inside).rstrip("/") or inside == ""
 
 
+@pytest.mark.parametrize("path", ["/lib/\0", "/\ud800"])
+def test_resolve_inside_of_what_no_file_is_called(root: Path, path: str) -> None:
+    with pytest.raises(OSError, match="null byte|surrogates not allowed"):
+        resolve_inside(str(root), path)
+
+
 def test_resolve_inside_of_the_system_is_the_path_itself() -> None:
     assert resolve_inside("/", "/a/../b") == "/a/../b"
 
