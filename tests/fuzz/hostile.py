@@ -1,6 +1,6 @@
 """Damaged and made-up inputs of every kind that relink reads, and what must hold whatever is in them.
 
-Run as a program in a process of its own: ``python -m tests.fuzz.hostile WORKS SCRATCH KIND FIRST COUNT``. That process has a
+Run in a process of its own by tests/support/forking.py, with the words WORKS SCRATCH KIND FIRST COUNT. That process has a
 cap on its memory, an alarm for each input, and a hook that sees every file it opens for writing. WORKS is the directory of
 :func:`tests.support.works.build_works`.
 """
@@ -404,8 +404,8 @@ def _run(scene: Scene, kind: Kind, name: str, first: int, count: int) -> int:
     return failed
 
 
-if __name__ == "__main__":
-    sys.dont_write_bytecode = True
+def main() -> None:
+    """``hostile WORKS SCRATCH KIND FIRST COUNT``; ends with 1 where an input failed."""
     faulthandler.enable()
     works_directory, scratch_directory, kind_name, start, how_many = sys.argv[1:]
     tempfile.tempdir = scratch_directory

@@ -1,7 +1,7 @@
 """Damaged and made-up wheels, ELF files, bundles, RECORDs, plans…: an answer or a RelinkError, soon, in bounded memory, and no
 file outside of the temporary directory.
 
-2,000 inputs in `make test-all`, a quarter of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in `make fuzz`; half as many
+2,000 inputs in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in `make fuzz`; half as many
 statements, with the plans that they are about, beside them.
 What once found something lies in ``seeds/KIND/`` and is tried every time.
 """
@@ -22,6 +22,7 @@ from tests.fuzz.conftest import COUNTED
 from tests.fuzz.hostile import ALONE, KINDS, Kind, attempt, scene_of
 from tests.fuzz.watch import watched
 from tests.support.amount import amount
+from tests.support.forking import run as forked
 from tests.support.works import Works
 
 ORDINARY = amount(2_000)
@@ -39,9 +40,8 @@ def hunt(works: Works, scratch: Path, kind: str, first: int, count: int) -> int:
 
     A process that is killed for its memory, or that hangs where nothing can interrupt it, fails too.
     """
-    command = [sys.executable, "-W", "error", "-m", "tests.fuzz.hostile"]
-    arguments = [str(works.root), str(scratch), kind, str(first), str(count)]
-    ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    arguments: list[str | Path] = [works.root, scratch, kind, str(first), str(count)]
+    ended = forked(*arguments, program="tests.fuzz.hostile:main", cwd=ROOT, strict=True, timeout=None)
     last = scratch / "last"
     assert ended.returncode == 0, f"{ended.stdout}{ended.stderr}\nthe last input is {last}"
     told = json.loads(ended.stdout.splitlines()[-1])

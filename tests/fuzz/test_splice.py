@@ -1,6 +1,6 @@
 """Streams of any valid layout of blocks go through the splicer: what is written is read by zipfile, and is the new content.
 
-300 streams in the ordinary run, RELINK_FUZZ_EXAMPLES (100,000) in ``pytest -m fuzz``. A stream's number gives it again.
+1,000 streams in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in ``pytest -m fuzz``. A stream's number gives it again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from relink.wheel.deflate.stream import inflate_into
 from relink.wheel.zipformat import DEFLATED
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.fuzz.conftest import COUNTED
+from tests.support.amount import amount
 from tests.support.deflate_layouts import encode
 from tests.unit.wheel.streams import member, reader
 
-ORDINARY = 300
+ORDINARY = amount(1_000)
 LONG = int(os.environ.get("RELINK_FUZZ_EXAMPLES", "100000"))
 BATCH = 2_000
 NAME = "demo/a.so"

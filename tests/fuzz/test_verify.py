@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.fuzz import verifying
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.hostile import scene_of
 from tests.support.amount import amount
+from tests.support.forking import run as forked
 from tests.support.works import Works
 
 pytestmark = pytest.mark.skipif(
@@ -37,10 +37,8 @@ Property = Callable[[str, object], None]
 
 
 def hunt(works: Works, scratch: Path, first: int, count: int, record_property: Property) -> None:
-    command = [sys.executable, "-W", "error", "-m", "tests.fuzz.verifying", str(works.root), str(scratch)]
-    ended = subprocess.run(
-        [*command, str(first), str(count)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    arguments: list[str | Path] = [works.root, scratch, str(first), str(count)]
+    ended = forked(*arguments, program="tests.fuzz.verifying:main", cwd=ROOT, strict=True, timeout=None)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["mutants"] == count

@@ -1,6 +1,6 @@
 """Mutated ELF files through `verify` with the real loader in its sandbox, many as members of one wheel.
 
-Run as a program in a process of its own: ``python -m tests.fuzz.verifying WORKS SCRATCH FIRST COUNT``. Of each mutant it is
+Run in a process of its own by tests/support/forking.py, with the words WORKS SCRATCH FIRST COUNT. Of each mutant it is
 checked that
 
 - the loader answers within :data:`SECONDS`, and that relink and the loader stay below :data:`MEMORY_CAP`;
@@ -245,8 +245,8 @@ def children() -> set[str]:
     return found
 
 
-if __name__ == "__main__":
-    sys.dont_write_bytecode = True
+def main() -> None:
+    """``verifying WORKS SCRATCH FIRST COUNT``; ends with 1 where a mutant was not judged as the loader judges."""
     works_directory, scratch_directory, start, how_many = sys.argv[1:]
     tempfile.tempdir = scratch_directory
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

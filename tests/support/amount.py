@@ -1,6 +1,6 @@
 """How many generated inputs a test tries: few in `make test`, more in `make test-all`, many in `make fuzz`.
 
-The environment variable RELINK_TESTS chooses the profile. ``all`` is the number that the test names, ``fast`` a quarter
+The environment variable RELINK_TESTS chooses the profile. ``all`` is the number that the test names, ``fast`` a tenth
 of it, ``fuzz`` twenty times as much.
 """
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 
 __all__ = ["FACTORS", "PROFILE", "amount", "load_profile"]
 
-FACTORS = {"fast": 0.25, "all": 1.0, "fuzz": 20.0}
+FACTORS = {"fast": 0.1, "all": 1.0, "fuzz": 20.0}
 DEFAULT_EXAMPLES = 100  # what Hypothesis itself takes for a test that names no number
 PROFILE = os.environ.get("RELINK_TESTS") or "fast"
 

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
@@ -24,6 +23,7 @@ from relink import cli
 from relink.cli.bar import stage_bar
 from relink.errors import UsageError
 from relink.findings.model import RULES
+from tests.support import forking
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
 
@@ -34,6 +34,13 @@ SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").re
 
 
 ALSO = pytest.mark.slow(reason="a process or four for another command of which the same is tried")
+
+
+def forked(*words: str | Path, **environment: str) -> tuple[int, str, str]:
+    """Run relink in a process that has its own streams, with warnings as errors."""
+    kept = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | environment
+    ended = forking.run(*words, environment=kept, strict=True)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def process(*words: str | Path, **environment: str) -> subprocess.Popen[str]:
@@ -370,13 +377,13 @@ def _long(works: Works, tmp_path: Path) -> Path:
 def test_lines_are_whole_in_a_pipe(works: Works, tmp_path: Path) -> None:
     prefix = _long(works, tmp_path)
     words: list[str | Path] = [works.small(tmp_path), "--prefix", prefix, "-o", tmp_path / "out"]
-    code, out, err = outcome(process(*words, COLUMNS="40"))
+    code, out, err = forked(*words, COLUMNS="40")
     assert (code, err) == (0, "")
     assert any(line.endswith(f"RPATH {prefix}/lib") for line in out.splitlines())
     output = next((tmp_path / "out").iterdir())
-    code, out, err = outcome(process("inspect", output, COLUMNS="40"))
+    code, out, err = forked("inspect", output, COLUMNS="40")
     assert any(line.endswith(f"   {prefix}/lib") for line in out.splitlines())
-    code, out, err = outcome(process(tmp_path / ("x" * 200), "--prefix", prefix, COLUMNS="40"))
+    code, out, err = forked(tmp_path / ("x" * 200), "--prefix", prefix, COLUMNS="40")
     assert code == 2
     assert err.count("\n") == 1
 
@@ -389,7 +396,7 @@ def test_no_escape_codes_in_a_pipe(works: Works, tmp_path: Path, environment: di
     plan: list[str | Path] = [vendor, "--prefix", works.prefix, "-v"]
     commands: list[list[str | Path]] = [plan, ["rules"], ["inspect", vendor], ["--help"]]
     for words in commands:
-        _, out, err = outcome(process(*words, **environment))
+        _, out, err = forked(*words, **environment)
         assert out
         assert "\x1b" not in out + err
 
@@ -397,24 +404,20 @@ def test_no_escape_codes_in_a_pipe(works: Works, tmp_path: Path, environment: di
 def on_terminal(*words: str | Path, **environment: str) -> str:
     """What relink writes to a terminal, standard output and error alike."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "relink", *words],
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "60"} | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    ):
-        os.close(theirs)
-        parts = []
-        while True:
-            try:
-                data = os.read(ours, 65536)
-            except OSError:  # EIO: the last writer has closed it
-                break
-            if not data:
-                break
-            parts.append(data)
-        os.close(ours)
+    terminal = os.environ | {"TERM": "xterm-256color", "COLUMNS": "60"} | environment
+    process = forking.start(*words, environment=terminal, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # EIO: the last writer has closed it
+            break
+        if not data:
+            break
+        parts.append(data)
+    os.close(ours)
+    process.wait()
     return b"".join(parts).decode()
 
 
@@ -430,7 +433,7 @@ def test_colours_and_a_bar_on_a_terminal(works: Works, tmp_path: Path) -> None:
 def test_nothing_of_the_bar_in_a_pipe(works: Works, tmp_path: Path) -> None:
     words: list[str | Path] = [works.small(tmp_path), "--prefix", works.prefix, "--dry-run"]
     for environment in ({}, {"FORCE_COLOR": "1"}):
-        code, out, err = outcome(process(*words, **environment))
+        code, out, err = forked(*words, **environment)
         assert (code, err) == (0, "")
         assert ("\x1b[" in out) == bool(environment)
 
@@ -540,46 +543,6 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "out").exists()
 
 
-def alive(process_files: Path) -> bool:
-    """Whether the process of ``/proc/PID`` runs (proc_pid_stat(5): its state comes behind the name)."""
-    try:
-        state = (process_files / "stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def test_told_to_end(works: Works, tmp_path: Path) -> None:
-    """In the middle of a patchelf that hangs: the work stops, and nothing of it stays."""
-    vendor, started, script = works.small(tmp_path), tmp_path / "started", tmp_path / "patchelf"
-    script.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in --version) echo patchelf 0.19.3; exit;; esac\n'
-        f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 600\n"
-    )
-    script.chmod(0o755)
-    program = (
-        "import relink.cli, relink.elf.patchelf\n"
-        f"relink.elf.patchelf._locate = lambda: {str(script)!r}\n"
-        "import relink.sandbox; relink.sandbox.choice.best_sandbox = lambda: relink.sandbox.OFF\n"
-        f"relink.cli.main([{str(vendor)!r}, '--prefix', {str(works.prefix)!r}, '-o', {str(tmp_path / 'out')!r}])\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
-        while not started.exists() and running.poll() is None:
-            time.sleep(0.01)
-        assert len(os.listdir(tmp_path / "out")) == 1
-        running.terminate()
-        _, err = running.communicate(timeout=30)  # a patchelf that hangs is given a minute
-    assert (running.returncode, err) == (-15, "relink: interrupted; no unfinished file was left behind\n")
-    assert not (tmp_path / "out").exists()
-    # Its parent has ended, too: until init asks for its exit code it stays, as a zombie.
-    process_files = Path("/proc", started.read_text().strip())
-    until = time.monotonic() + 10
-    while alive(process_files) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not alive(process_files)
-
-
 def test_a_fault_of_our_own(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
@@ -613,7 +576,7 @@ def test_any_encoding(encoding: str) -> None:
 
 def test_a_name_that_is_not_text() -> None:
     name = os.fsdecode(b"\xff\xfe-1-py3-none-any.whl")
-    code, out, err = outcome(process("inspect", name))
+    code, out, err = forked("inspect", name)
     assert (code, out) == (2, "")
     assert "cannot be opened" in err
     assert "Traceback" not in err

@@ -11,7 +11,6 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ from relink.elf import patchelf
 from relink.errors import PatchelfError
 from relink.library import relink
 from relink.report.model import Report
+from tests.support.forking import run as forked
+from tests.support.forking import start
 from tests.support.works import OUTPUT, Works
 
 BETWEEN = pytest.mark.slow(reason="between two sizes of which the smaller and the larger are tried always")
@@ -39,8 +40,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert os.listdir(directory) == []
 
 
-def command(works: Works, wheel: Path, out: Path) -> list[str]:
-    return [sys.executable, "-m", "relink", str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
+def words_of(works: Works, wheel: Path, out: Path) -> list[str]:
+    return [str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
 
 
 def run(
@@ -48,13 +49,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line; `file_size` is the largest file that it may write, in bytes."""
 
-    def limit() -> None:
-        if file_size is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-
-    return subprocess.run(
-        command(works, wheel, out), preexec_fn=limit, capture_output=True, text=True, check=False
-    )
+    limits = {} if file_size is None else {resource.RLIMIT_FSIZE: file_size}
+    return forked(*words_of(works, wheel, out), limits=limits)
 
 
 def refused(ended: subprocess.CompletedProcess[str]) -> str:
@@ -253,21 +249,12 @@ def test_a_file_larger_than_memory(works: Works, tmp_path: Path) -> None:
     huge.unlink()
     other = works.wheel(tmp_path / "other", {"demo/a.so": works.library})
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (500 << 20, 500 << 20))
-
     for words in (
-        [*command(works, wheel, tmp_path / "out")[3:]],
+        words_of(works, wheel, tmp_path / "out"),
         ["inspect", str(wheel)],
         ["diff", str(wheel), str(other)],
     ):
-        ended = subprocess.run(
-            [sys.executable, "-m", "relink", *words, "--limit", "ratio=2000"],
-            preexec_fn=limit,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ended = forked(*words, "--limit", "ratio=2000", limits={resource.RLIMIT_AS: 500 << 20})
         assert "memory" in refused(ended), words
     assert not (tmp_path / "out").exists()
 
@@ -277,12 +264,7 @@ def test_a_file_larger_than_memory(works: Works, tmp_path: Path) -> None:
 
 def test_several_runs_write_one_output(works: Works, vendor: Path, right: bytes, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    processes = [
-        subprocess.Popen(
-            command(works, vendor, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(4)
-    ]
+    processes = [start(*words_of(works, vendor, out)) for _ in range(4)]
     seen = set()
     while any(process.poll() is None for process in processes):
         if (out / OUTPUT).exists():
@@ -298,12 +280,12 @@ def test_several_runs_write_one_output(works: Works, vendor: Path, right: bytes,
 
 def test_select_hides_no_error_from_the_decision(works: Works, tmp_path: Path) -> None:
     wheel = works.wheel(tmp_path, {"demo/lost.so": works.lost})
-    words = [*command(works, wheel, tmp_path / "out"), "--select", "RLK504"]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = [*words_of(works, wheel, tmp_path / "out"), "--select", "RLK504"]
+    ended = forked(*words)
     assert ended.returncode == 1
     assert "RLK101 libnowhere.so.1" in ended.stdout
     assert not (tmp_path / "out").exists()
-    ended = subprocess.run([*words, "--ignore", "libnowhere"], capture_output=True, text=True, check=False)
+    ended = forked(*words, "--ignore", "libnowhere")
     assert ended.returncode == 0
     assert "RLK101" not in ended.stdout
     assert os.listdir(tmp_path / "out") == [OUTPUT]
@@ -322,18 +304,17 @@ def test_select_hides_no_error_from_the_decision(works: Works, tmp_path: Path) -
     ],
 )
 def test_limits(works: Works, vendor: Path, tmp_path: Path, limit: str, said: str) -> None:
-    words = [*command(works, vendor, tmp_path / "out"), "--limit", limit]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = [*words_of(works, vendor, tmp_path / "out"), "--limit", limit]
+    ended = forked(*words)
     assert said in refused(ended)
     assert not (tmp_path / "out").exists()
     name, _, _ = limit.partition("=")
-    words = [sys.executable, "-m", "relink", "inspect", str(vendor), "--limit", f"{name}=2G"]
-    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    assert forked("inspect", vendor, "--limit", f"{name}=2G").returncode == 0
 
 
 def test_limits_that_are_none(works: Works, vendor: Path, tmp_path: Path) -> None:
     words = [
-        *command(works, vendor, tmp_path / "out"),
+        *words_of(works, vendor, tmp_path / "out"),
         "--limit",
         "members",
         "--limit",
@@ -341,7 +322,7 @@ def test_limits_that_are_none(works: Works, vendor: Path, tmp_path: Path) -> Non
         "--limit",
         "ratio=1e9",
     ]
-    said = refused(subprocess.run(words, capture_output=True, text=True, check=False))
+    said = refused(forked(*words))
     assert [f"- {bad}: write it like members=1000" in said for bad in ("members", "x=1", "ratio=1e9")] == [
         True
     ] * 3

@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from relink.options import Options
 from relink.queries import verify_wheel
 from relink.sandbox import Sandbox
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
+from tests.support.forking import run as forked
 from tests.support.works import Works
 
 
@@ -77,12 +77,8 @@ def test_too_little_address_space_is_no_fact_about_the_wheel(works: Works, tmp_p
     large = Library(soname="liblarge.so.1", memory=3 << 30).write(tmp_path / "liblarge.so.1")
     wheel = works.wheel(tmp_path, {"demo/large.so": large})
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-
-    words = [sys.executable, "-m", "relink", "verify", str(wheel)]
-    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
-    ended = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert forked("verify", wheel).returncode == 0
+    ended = forked("verify", wheel, limits={resource.RLIMIT_AS: 2 << 30})
     assert ended.returncode == 2, ended.stdout
     assert "there is not enough memory" in ended.stderr
     assert f"(its limit is {2 << 30})" in ended.stderr

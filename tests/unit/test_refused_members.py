@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from relink.options import Options
 from relink.queries import explain, verify_wheel
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import DF_1_PIE, SUPPORTED, WHY_NOT, Library
+from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -105,9 +105,7 @@ def test_one_that_is_foreseen_ends_no_run(works: Works, tmp_path: Path) -> None:
     files: dict[str, bytes | Path] = {"demo/a.so": works.library, "demo/libs/libbad.so.1": bad}
     wheel = works.wheel(tmp_path, files)
     words = [str(wheel), "--prefix", str(works.prefix), "-o", str(tmp_path / "out"), "--json"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "relink", *words], capture_output=True, text=True, check=False
-    )
+    ended = forked(*words)
     assert ended.returncode == 1, ended.stderr
     assert "relink.invalid" not in ended.stdout + ended.stderr
     report = json.loads(ended.stdout)

@@ -7,14 +7,13 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.cc import shared
+from tests.support.forking import run as forked
 from tests.support.limited import limited
 from tests.support.works import OUTPUT, Works
 from tests.unit.hostile.conftest import Run
@@ -98,13 +97,7 @@ def test_commands_on_prefixes(
     prefix = tmp_path / "rocm"
     shutil.copytree(works.prefix, prefix, symlinks=True)
     make(prefix)
-    ended = subprocess.run(
-        [sys.executable, "-m", "relink", *command.split(), str(prefix)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
+    ended = forked(*command.split(), prefix, timeout=30)
     assert ended.returncode in (0, 1)
     assert "Traceback" not in ended.stderr
 
