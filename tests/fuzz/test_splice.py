@@ -1,6 +1,7 @@
 """Streams of any valid layout of blocks go through the splicer: what is written is read by zipfile, and is the new content.
 
-1,000 streams in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in ``pytest -m fuzz``. A stream's number gives it again.
+1,000 streams in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in ``pytest -m fuzz``.
+A stream's number gives it again.
 """
 
 from __future__ import annotations

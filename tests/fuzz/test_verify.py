@@ -1,6 +1,6 @@
 """Mutated ELF files through `verify`, the loader in its sandbox: 0 escapes, hangs, too much memory, wrong answers.
 
-100 mutants in `make test-all`, a quarter of them in `make test`, RELINK_FUZZ_VERIFY (20,000) in `make fuzz`.
+250 mutants in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_VERIFY (20,000) in `make fuzz`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the mutants have relocations of x86-64"
 )
 
-FEW = amount(100)
+FEW = amount(250)
 LONG = int(os.environ.get("RELINK_FUZZ_VERIFY", "20000"))
 BATCH = 1_000  # mutants of one process
 ROOT = Path(__file__).resolve().parents[2]

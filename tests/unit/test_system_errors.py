@@ -22,6 +22,7 @@ from relink.providers.prefix import open_prefix
 from relink.sandbox import Sandbox
 from relink.system_errors import is_trouble, raise_trouble, trouble_in
 from tests.support.command import Run
+from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, Works
 
 TROUBLE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
@@ -180,14 +181,19 @@ def test_too_few_open_files(works: Works, tmp_path: Path) -> None:
     """At every limit the run does its work, or says that it may not open enough files: it never writes what it has not proved."""
     wheel = works.wheel(tmp_path)
     ended = {}
+    imported_under = (8, 10, 13)  # what is imported under the limit, too, in a Python of its own
     for count in (4, 8, 9, 10, 11, 12, 13, 14, 16, 20, 32):
         out = tmp_path / f"out{count}"
-        words = [sys.executable, "-m", "relink", str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
+        words = [str(wheel), "--prefix", str(works.prefix), "-o", str(out)]
 
         def limit(count: int = count) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
-        run = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+        if count in imported_under:
+            command = [sys.executable, "-m", "relink", *words]
+            run = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+        else:
+            run = forked(*words, limits={resource.RLIMIT_NOFILE: count})
         ended[count] = run.returncode
         said = f"{count}: {run.stdout}{run.stderr}"
         if run.returncode == 0:

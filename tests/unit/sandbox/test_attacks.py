@@ -97,6 +97,12 @@ def begun(attacker: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         stop(process)
 
 
+AS_ROOT = pytest.mark.slow(
+    reason="as root the same is tried always; a user needs another two processes of Python"
+)
+SAME_LIMIT = pytest.mark.slow(
+    reason="a second of processor time; the limit is set in the same way for every kind"
+)
 WITHOUT_OR_WITH_NETWORK = pytest.mark.parametrize(
     "network", [pytest.param(False, id="local"), pytest.param(True, id="network", marks=pytest.mark.network)]
 )
@@ -159,7 +165,10 @@ def user() -> User:
 
 
 @WITHOUT_OR_WITH_NETWORK
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("namespaces", "landlock") else AS_ROOT) for kind in KINDS],
+)
 def test_what_it_refuses_to_a_user(kind: str, attacker: Path, user: User, network: bool) -> None:
     place = Path(user.run("mktemp", "-d").stdout.strip())
     program = place / "attacker"
@@ -216,6 +225,11 @@ def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    "sandbox",
+    [pytest.param(kind, marks=() if kind in ("bubblewrap", "limits") else SAME_LIMIT) for kind in KINDS],
+    indirect=True,
+)
 def test_processor_time_has_a_limit(sandbox: Sandbox, begun: Callable[..., subprocess.Popen[str]]) -> None:
     process = begun(sandbox, "loop", seconds=1)
     process.communicate(timeout=30)

@@ -76,7 +76,13 @@ def test_a_container_is_no_obstacle(works: Works, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("words", DENIED[1:], ids=KINDS[3:])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(DENIED[1], id=KINDS[3], marks=pytest.mark.slow(reason="as with limits alone")),
+        pytest.param(DENIED[2], id=KINDS[4]),
+    ],
+)
 def test_gaps_are_told_or_refused(words: list[str], works: Works, tmp_path: Path) -> None:
     wheel = str(works.small(tmp_path))
     base = ["-m", "relink", wheel, "--prefix", str(works.prefix), "-o", str(tmp_path / "out")]
