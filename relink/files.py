@@ -37,7 +37,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 NOT_REGULAR = "not a regular file"
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_CHUNK = 1 << 20  # bytes of one read(2): a buffer for all of a limit need not be there for a small file
+_READ_SIZE = 1 << 20  # bytes of one read(2): a buffer for all of a limit need not be there for a small file
 
 
 def open_regular(path: StrPath, *, root: str = "/") -> int:
@@ -125,7 +125,7 @@ def _read(path: StrPath, most: int, root: str, limit: int | None) -> bytes:
             raise _too_large(path, limit)
         parts = []
         left = most
-        while left and (data := os.read(descriptor, min(left, _CHUNK))):
+        while left and (data := os.read(descriptor, min(left, _READ_SIZE))):
             parts.append(data)
             left -= len(data)
     finally:

@@ -21,7 +21,7 @@ from relink.atomic import working_directory
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer, Image
 from relink.errors import TargetError
-from relink.loader.dryrun import Refusal, dry_run, refusal
+from relink.loader.dryrun import LoaderRefusal, dry_run, refusal
 from relink.loader.files import resolve_inside
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext, own_libc
@@ -36,7 +36,7 @@ _NOT_MAPPED = (
     "cannot map zero-fill pages",
 )  # elf/dl-load.c and elf/dl-map-segments.h
 _PT_LOAD = 1
-_LARGE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the address space
+_MAX_ADDRESS_SPACE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the address space
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Place:
     sandbox: Sandbox | None = None
     good: bool | None = None
 
-    def check(self, refused: Refusal) -> None:
+    def check(self, refused: LoaderRefusal) -> None:
         """Return if what the loader refused is the fault of the file.
 
         :raises MachineError: it has too little memory, or the like.
@@ -61,7 +61,7 @@ class Place:
             trouble = trouble_in(
                 os.strerror(errno.ENOMEM), f"{subject} about a file of {size} bytes in memory"
             )
-        if trouble is not None and size <= _LARGE:
+        if trouble is not None and size <= _MAX_ADDRESS_SPACE:
             raise trouble
         if self.good is None and refused.path is not None:
             self.good = self._maps_the_c_library()
@@ -141,7 +141,7 @@ def _directory(sysroot: str) -> str:
 def room(context: ResolveContext, path: str) -> str:
     """Say how much of the address space a file asks for, if that is more than any library needs."""
     size = _span(context.files.open(path).image)
-    return f" (its segments take {size} bytes of the address space)" if size > _LARGE else ""
+    return f" (its segments take {size} bytes of the address space)" if size > _MAX_ADDRESS_SPACE else ""
 
 
 def _span(image: Image | None) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 from relink.errors import UsageError
 from relink.wheel.limits import WheelLimits
 
-__all__ = ["LEVELS", "Options", "trusted"]
+__all__ = ["COMPRESSION_LEVELS", "Options", "trusted"]
 
-LEVELS = {"fast": 2, "balanced": 3, "small": 6}
+COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
 
 
@@ -23,7 +23,7 @@ class Options:
 
     :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
-    :ivar compress: how changed files are deflated, a key of `LEVELS`.
+    :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
     :ivar max_memory: bytes of members that are deflated at the same time; None: 256 MiB.
     :ivar verify_record: compare the files with the vendor's RECORD.

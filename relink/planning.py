@@ -28,7 +28,7 @@ from relink.resolve.strategy import ResolveContext
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, dlopens_of, same_abi
-from relink.rocm.installation import Release, default_prefixes, release_of
+from relink.rocm.installation import RocmRelease, default_prefixes, release_of
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
@@ -190,7 +190,7 @@ def _python_version(name: WheelName) -> str:
 
 
 def _local_version(
-    providers: Sequence[Provider], releases: Sequence[Release | None], options: Options
+    providers: Sequence[Provider], releases: Sequence[RocmRelease | None], options: Options
 ) -> tuple[str | None, list[Finding]]:
     if options.keep_version:
         return None, []

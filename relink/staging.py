@@ -19,7 +19,7 @@ from relink.atomic import working_directory
 from relink.contents import Contents
 from relink.errors import RelinkError, UsageError
 from relink.findings.model import Finding
-from relink.options import LEVELS, Options
+from relink.options import COMPRESSION_LEVELS, Options
 from relink.progress import OnProgress
 from relink.rereading import reread_wheel
 from relink.system_errors import raise_trouble
@@ -53,7 +53,7 @@ class Staging:
         self._options = options
         self._how = WriteOptions(
             options.epoch,
-            LEVELS[options.compress],
+            COMPRESSION_LEVELS[options.compress],
             options.verify_record,
             options.jobs,
             options.max_memory,

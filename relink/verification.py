@@ -17,7 +17,7 @@ from relink.findings.model import Finding, finding
 from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
-from relink.loader.dryrun import LoaderMap, Refusal, dry_runs, refusal
+from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_runs, refusal
 from relink.loader.files import Files
 from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment
@@ -152,7 +152,7 @@ def _judge(
         yield from _complaints(context, member, found)
 
 
-def _with_path(refused: Refusal | None, expected: Closure | RootRefusedError) -> Refusal | None:
+def _with_path(refused: LoaderRefusal | None, expected: Closure | RootRefusedError) -> LoaderRefusal | None:
     """What serves a NEEDED the loader calls by that name when it cannot map it; give it its path."""
     if refused is None or not isinstance(expected, Closure):
         return refused
@@ -160,7 +160,7 @@ def _with_path(refused: Refusal | None, expected: Closure | RootRefusedError) ->
     return replace(refused, path=paths.get(refused.path or "", refused.path))
 
 
-def _why(context: ResolveContext, member: str, refused: Refusal) -> str:
+def _why(context: ResolveContext, member: str, refused: LoaderRefusal) -> str:
     """Say what the loader would not load, and how much room it asks for."""
     if refused.path in (None, context.layout.path_of(member)):
         return f"the loader does not load it: {refused.reason}{room(context, context.layout.path_of(member))}"

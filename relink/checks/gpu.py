@@ -19,9 +19,9 @@ from relink.gpu import (
     Capability,
     Coverage,
     DeviceCode,
+    DeviceCodeNeeds,
     FileCoverage,
     LibraryCoverage,
-    Needs,
     Requirement,
     TargetId,
     check,
@@ -269,7 +269,7 @@ def _requirements(
             elif _rank(found) == _rank(known.requirement):
                 rows[found.what] = replace(known, files=(*known.files, path))
     for gpu in gpus:
-        (row,) = check(Needs(gpus=(gpu.target.processor,)), runtime)
+        (row,) = check(DeviceCodeNeeds(gpus=(gpu.target.processor,)), runtime)
         rows[row.what] = Row(row, (), gpu)
         if compiling := _compiling(codes, libraries, gpu.target):
             what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"

@@ -215,7 +215,7 @@ SandboxOption = Annotated[
 
 
 class Compress(StrEnum):
-    """Words for :data:`relink.planning.LEVELS`."""
+    """Words for :data:`relink.options.COMPRESSION_LEVELS`."""
 
     fast = "fast"
     balanced = "balanced"

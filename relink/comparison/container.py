@@ -19,7 +19,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 from relink.wheel.record import parse_record, render_record
 
-__all__ = ["Entry", "differences", "entries", "unlike_relink"]
+__all__ = ["ContainerEntry", "differences", "entries", "unlike_relink"]
 
 _UNIX: Final = 3  # upper byte of "version made by", APPNOTE.TXT 4.4.2.2
 _METHODS: Final = {z.STORED: "stored", z.DEFLATED: "deflated"}
@@ -27,7 +27,7 @@ _SYSTEMS: Final = {0: "DOS", _UNIX: "Unix", 19: "macOS"}  # APPNOTE.TXT 4.4.2.2
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ContainerEntry:
     """What a ZIP file says of one member beside its name, size and CRC; everything as it is shown.
 
     :ivar attributes: the external ones without the Unix mode, which is compared with the contents.
@@ -57,7 +57,7 @@ _WORDS: Final = {
 }
 
 
-def entries(archive: WheelArchive) -> tuple[dict[str, Entry], bytes]:
+def entries(archive: WheelArchive) -> tuple[dict[str, ContainerEntry], bytes]:
     """Return what the central directory says of each member, in its order, and the comment of the whole file.
 
     The archive has been checked when it was opened; Python's own reader sees the rest.
@@ -66,9 +66,9 @@ def entries(archive: WheelArchive) -> tuple[dict[str, Entry], bytes]:
         return {item.filename: _entry(archive, item) for item in listing.infolist()}, listing.comment
 
 
-def _entry(archive: WheelArchive, item: zipfile.ZipInfo) -> Entry:
+def _entry(archive: WheelArchive, item: zipfile.ZipInfo) -> ContainerEntry:
     member = archive.member(item.filename)
-    return Entry(
+    return ContainerEntry(
         _time(member.date_time),
         _system(item.create_system),
         _METHODS[item.compress_type],
@@ -138,7 +138,7 @@ def differences(
 
 
 def _pairs(
-    old: Mapping[str, Entry], new: Mapping[str, Entry], names: Mapping[str, str], field: str
+    old: Mapping[str, ContainerEntry], new: Mapping[str, ContainerEntry], names: Mapping[str, str], field: str
 ) -> Iterator[tuple[str, str, str]]:
     for name, before in names.items():
         yield name, getattr(old[before], field), getattr(new[name], field)
@@ -241,7 +241,7 @@ def unlike_relink(
 
 
 def _expected_method(
-    name: str, info: str, old: Mapping[str, Entry], old_names: Mapping[str, str], rewritten: set[str]
+    name: str, info: str, old: Mapping[str, ContainerEntry], old_names: Mapping[str, str], rewritten: set[str]
 ) -> str:
     if name == f"{info}/{STORE_MEMBER}":
         return _METHODS[z.STORED]
@@ -257,7 +257,7 @@ def _expected_attributes(before: WheelArchive, name: str, old_names: Mapping[str
     return f"{kept:#06x}, internal 0x0000"
 
 
-def _expected_versions(after: WheelArchive, name: str, found: Entry) -> str:
+def _expected_versions(after: WheelArchive, name: str, found: ContainerEntry) -> str:
     """Needed: 1.0, 2.0 for deflate and directories, 4.5 for ZIP64, which depends on sizes and places (4.4.3.2)."""
     if found.versions == "45, 45":
         return found.versions

@@ -27,7 +27,7 @@ __all__ = [
 
 BLOCK: Final = 4096
 """Bytes; every block begins at a multiple, or where a chunk of the streams does."""
-_CHUNK: Final = 1 << 20
+_PIECE_SIZE: Final = 1 << 20  # bytes
 _NEAR: Final = 16
 # Differing bytes with fewer equal ones between them count as one range.
 _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
@@ -92,8 +92,8 @@ def aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[int, b
 
 def paired_chunks(old: memoryview, new: memoryview, part: range) -> Iterator[tuple[int, bytes, bytes]]:
     """Cut two buffers into pairs of chunks, inside of one range of offsets."""
-    for at in range(part.start, part.stop, _CHUNK):
-        stop = min(at + _CHUNK, part.stop)
+    for at in range(part.start, part.stop, _PIECE_SIZE):
+        stop = min(at + _PIECE_SIZE, part.stop)
         yield at, bytes(old[at:stop]), bytes(new[at:stop])
 
 
@@ -126,9 +126,9 @@ def _rechunked(chunks: Iterator[bytes]) -> Iterator[bytes]:
     pending = bytearray()
     for data in chunks:
         pending += data
-        while len(pending) >= _CHUNK:
-            yield bytes(pending[:_CHUNK])
-            del pending[:_CHUNK]
+        while len(pending) >= _PIECE_SIZE:
+            yield bytes(pending[:_PIECE_SIZE])
+            del pending[:_PIECE_SIZE]
     if pending:
         yield bytes(pending)
 

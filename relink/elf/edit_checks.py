@@ -25,7 +25,7 @@ _PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERT
 )
 _PF_W = 2
 _SHF_ALLOC = 2
-_CHUNK = 8 << 20  # bytes compared at a time
+COMPARED_AT_ONCE = 8 << 20  # bytes compared at a time
 
 # The sections that an edit rewrites.
 _REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r"})
@@ -222,8 +222,8 @@ def _equal(
         return False
     start, end, shift = left_at, left_at + size, right_at - left_at
     for gap in (*(gap for gap in gaps if _overlaps(gap, left_at, size)), range(end, end)):
-        for done in range(start, gap.start, _CHUNK):
-            stop = min(done + _CHUNK, gap.start)
+        for done in range(start, gap.start, COMPARED_AT_ONCE):
+            stop = min(done + COMPARED_AT_ONCE, gap.start)
             if left[done:stop] != right[done + shift : stop + shift]:
                 return False
         start = gap.stop

@@ -28,7 +28,7 @@ __all__ = ["Reading", "differences", "planned_needs", "read_with_pyelftools"]
 
 Version = tuple[str, int, bool, bool, int]
 """Of a version that is required: name, number, whether it is weak, whether it is hidden, hash."""
-Needs = tuple[tuple[str, tuple[Version, ...]], ...]
+VersionNeeds = tuple[tuple[str, tuple[Version, ...]], ...]
 """By soname, in the file's order, the versions that are required of it."""
 
 _LONGEST_READ: Final = (
@@ -52,7 +52,7 @@ class Reading:
     soname: str | None
     interpreter: str | None
     segments: tuple[Segment, ...]
-    needs: Needs
+    needs: VersionNeeds
 
 
 class _Stream(io.RawIOBase):
@@ -244,7 +244,7 @@ def _version_needs(
         yield need.name or "", tuple(found)
 
 
-def planned_needs(needs: Iterable[VersionNeed], edit: ElfEdit) -> Needs:
+def planned_needs(needs: Iterable[VersionNeed], edit: ElfEdit) -> VersionNeeds:
     """Return the version needs that a file has after an edit: those of before, with the files renamed as the NEEDED are."""
     renamed = dict(edit.replace)
     return tuple(
@@ -266,7 +266,11 @@ _PLANNED: Final = {
 
 
 def differences(
-    buffer: Buffer, planned: Image, segments: Sequence[Segment], needs: Needs, gaps: Sequence[range] = ()
+    buffer: Buffer,
+    planned: Image,
+    segments: Sequence[Segment],
+    needs: VersionNeeds,
+    gaps: Sequence[range] = (),
 ) -> list[str]:
     """Compare what pyelftools reads in an edited file with the plan; returns a sentence for each field that differs.
 

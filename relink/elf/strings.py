@@ -11,8 +11,8 @@ from relink.errors import ElfError
 
 __all__ = ["library_names"]
 
-_LIMIT = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB
-_CHUNK = 1 << 20
+_MAX_SEARCHED = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB
+SEARCHED_AT_ONCE = 1 << 20  # bytes of a mapped file that are in memory at one time
 _LONGEST = 127  # of a string, its NUL included
 # Without the NUL that stands before it: what is searched for is found fast where its first byte is rare.
 _LIB = re.compile(rb"lib")
@@ -32,9 +32,9 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
         return ()
     found: dict[str, None] = {}
     for section in sections:
-        low, end = section.offset, min(section.offset + min(section.file_size, _LIMIT), len(buffer))
-        for start in range(low, end, _CHUNK):
-            stop = min(start + _CHUNK, end)
+        low, end = section.offset, min(section.offset + min(section.file_size, _MAX_SEARCHED), len(buffer))
+        for start in range(low, end, SEARCHED_AT_ONCE):
+            stop = min(start + SEARCHED_AT_ONCE, end)
             for hit in _LIB.finditer(buffer, start, min(stop + 2, end)):
                 at = hit.start()
                 if at == low or not buffer[at - 1]:

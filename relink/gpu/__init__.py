@@ -5,7 +5,7 @@ Everything here only reads. No content of a file raises an error: what is damage
 
 from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource
 from relink.gpu._data import LibraryRole, table
-from relink.gpu.bundle import Bundle, Entry
+from relink.gpu.bundle import Bundle, BundleEntry
 from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.coverage import (
     Coverage,
@@ -20,7 +20,7 @@ from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpu
 from relink.gpu.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, same_device_code
 from relink.gpu.intersection import Intersection, Removal, intersect, isa_block, matrix
 from relink.gpu.remedy import Remedy, remedies
-from relink.gpu.requirements import Needs, Requirement, check, needs_of
+from relink.gpu.requirements import DeviceCodeNeeds, Requirement, check, needs_of
 from relink.gpu.runtime import Capability, capability_of, find_runtime
 from relink.gpu.side_files import SideFiles, SideTarget, find_side_files, side_files_of
 from relink.gpu.target_id import (
@@ -36,6 +36,7 @@ from relink.gpu.target_id import (
 __all__ = [
     "BufferSource",
     "Bundle",
+    "BundleEntry",
     "BundleId",
     "ByteSource",
     "Capability",
@@ -43,9 +44,9 @@ __all__ = [
     "Coverage",
     "CoverageLevel",
     "DeviceCode",
+    "DeviceCodeNeeds",
     "Devices",
     "Doctor",
-    "Entry",
     "FileCoverage",
     "FileSource",
     "Gpu",
@@ -53,7 +54,6 @@ __all__ = [
     "LibraryCoverage",
     "LibraryRole",
     "Match",
-    "Needs",
     "NodeAccess",
     "NotedSource",
     "Remedy",

@@ -13,7 +13,7 @@ from typing import Any
 
 from relink.errors import RelinkError
 
-__all__ = ["Generic", "LibraryRole", "Processor", "Runtime", "Table", "Workaround", "load", "table"]
+__all__ = ["Generic", "IsaTable", "LibraryRole", "Processor", "Runtime", "Workaround", "load", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class IsaTable:
     """Everything of ``isa.toml``, with the look-ups that the rest of the package needs."""
 
     processors: dict[str, Processor]
@@ -95,8 +95,8 @@ class Table:
         return next((role for role in self.libraries if role.stem == stem), None)
 
 
-def load(data: dict[str, Any]) -> Table:
-    """Make a :class:`Table` from the parsed TOML.
+def load(data: dict[str, Any]) -> IsaTable:
+    """Make a :class:`IsaTable` from the parsed TOML.
 
     :raises RelinkError: a key is missing or a machine number is named twice.
     """
@@ -147,11 +147,11 @@ def load(data: dict[str, Any]) -> Table:
     machines = {p.mach: p.name for p in processors.values()} | {g.mach: g.name for g in generics.values()}
     if len(machines) != len(processors) + len(generics):
         raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
-    return Table(processors, generics, workarounds, libraries, runtimes, machines)
+    return IsaTable(processors, generics, workarounds, libraries, runtimes, machines)
 
 
 @functools.cache
-def table() -> Table:
+def table() -> IsaTable:
     """Return the table shipped with relink.
 
     :raises RelinkError: the file is absent or damaged.

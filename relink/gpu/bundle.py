@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
 from relink.gpu import compressed
 from relink.gpu._data import table
-from relink.gpu.code_object import HEADER_SIZE, CodeObject, parse_code_object
+from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.target_id import HIP_KINDS, SPIRV, CodeTarget, TargetId, parse_bundle_id
 
-__all__ = ["ALIGN", "RAW_MAGIC", "Budget", "Bundle", "Entry", "id_problems", "parse_bundle", "walk"]
+__all__ = ["ALIGN", "RAW_MAGIC", "Budget", "Bundle", "BundleEntry", "id_problems", "parse_bundle", "walk"]
 
 RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 ALIGN = 4096
@@ -50,7 +51,7 @@ class Budget:
             self.problems.append(text)
 
 
-class Entry(NamedTuple):  # libraries of ROCm have ten thousands
+class BundleEntry(NamedTuple):  # libraries of ROCm have ten thousands
     """One entry of a bundle. `usable`: for a GPU, not empty, and inside of the bundle.
 
     :ivar offset: from the start of the (uncompressed) bundle.
@@ -88,7 +89,7 @@ class Bundle:
     address: int | None
     size: int
     container: str
-    entries: tuple[Entry, ...]
+    entries: tuple[BundleEntry, ...]
     method: str | None = None
     uncompressed_size: int | None = None
     targets: tuple[CodeTarget, ...] = field(init=False, compare=False, repr=False)
@@ -151,7 +152,7 @@ def _compressed(
     if size > end - offset:
         budget.problem(f"{place}: CCOB claims {size} bytes, {end - offset} are there")
         size = end - offset
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[BundleEntry, ...] = ()
     if budget.inflated <= 0:
         budget.problem(f"{place}: not decompressed, this file has used up what relink spends on one")
     else:
@@ -182,7 +183,7 @@ def _compressed(
     return Bundle(offset, address, size, container, entries, header.method, header.uncompressed_size)
 
 
-def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[Entry, ...], int, str]:
+def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[BundleEntry, ...], int, str]:
     """Return the entries of a raw bundle, how far it reaches, and what is wrong with its header."""
     head = read(0, ALIGN)  # CLR looks at no more than that
     if len(head) < 32:
@@ -197,7 +198,7 @@ def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[Entry, ...],
             head = read(0, min(max(2 * len(head), wanted), _MAX_HEADER))
         return wanted <= len(head)
 
-    found: list[Entry] = []
+    found: list[BundleEntry] = []
     problem = ""
     at, reach = 32, 32
     for number in range(1, count + 1):
@@ -217,13 +218,17 @@ def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[Entry, ...],
             break
         name = parse_bundle_id(head[start:at].decode("utf-8", "replace"))
         stop = offset + size
-        found.append(Entry(name.text, name.target, offset, size, name.is_hip and size > 0 and stop <= limit))
+        found.append(
+            BundleEntry(name.text, name.target, offset, size, name.is_hip and size > 0 and stop <= limit)
+        )
         reach = max(reach, at, stop)
     budget.entries -= len(found)
     return tuple(found), reach, problem
 
 
-def _with_code(entries: tuple[Entry, ...], read: Read, budget: Budget, place: str) -> tuple[Entry, ...]:
+def _with_code(
+    entries: tuple[BundleEntry, ...], read: Read, budget: Budget, place: str
+) -> tuple[BundleEntry, ...]:
     """Return the entries with the code objects' ELF headers where `read` has them; note what does not agree."""
     done = []
     for entry in entries:
@@ -239,7 +244,7 @@ def _with_code(entries: tuple[Entry, ...], read: Read, budget: Budget, place: st
     return tuple(done)
 
 
-def id_problems(entries: Sequence[Entry]) -> list[str]:
+def id_problems(entries: Sequence[BundleEntry]) -> list[str]:
     """Return what a bundle's ids break: no id twice, a feature left open by all of a processor or by none (AMDGPUUsage),
     no empty or misplaced code object, and the ELF header agrees with the id.
     """

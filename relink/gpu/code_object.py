@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from relink.elf.image import HEADER_SIZE
 from relink.gpu._data import table
 from relink.gpu.target_id import TargetId
 
-__all__ = ["HEADER_SIZE", "CodeObject", "parse_code_object"]
+__all__ = ["CodeObject", "parse_code_object"]
 
-HEADER_SIZE = 64
 _EM_AMDGPU = 224
 _OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on

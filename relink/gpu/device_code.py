@@ -7,11 +7,12 @@ import struct
 from dataclasses import dataclass
 
 from relink.elf.host import ET_REL, HostElf, parse_host_elf, pointers
+from relink.elf.image import HEADER_SIZE
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import compressed, kpack
-from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, Entry, walk
-from relink.gpu.code_object import HEADER_SIZE, CodeObject, parse_code_object
+from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, walk
+from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.embedded import code_object_entry, scan
 from relink.gpu.kpack import KpackReference
 from relink.gpu.offload import OFFLOAD_MAGIC, parse_offload_section
@@ -106,7 +107,9 @@ def read_device_code(source: ByteSource, path: str, *, scan_limit: int = 0) -> D
     if head.startswith(kpack.ARCHIVE_MAGIC):
         archive = kpack.parse_archive(source, path)
         found = tuple(
-            Bundle(0, None, 0, "kpack", tuple(Entry(f"kpack {t}", t, 0, 1, usable=True) for t in targets))
+            Bundle(
+                0, None, 0, "kpack", tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in targets)
+            )
             for targets in archive.contents.values()
         )
         return DeviceCode(path, "kpack-archive", found, problems=archive.problems)
@@ -235,14 +238,16 @@ def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Bud
 def _from_objects(source: ByteSource, elf: HostElf, budget: Budget) -> list[Bundle]:
     """Device code in object files: one section an entry (old driver), or ``.llvm.offloading`` (new driver)."""
     bundles = []
-    entries: list[Entry] = []
+    entries: list[BundleEntry] = []
     for section in elf.sections:
         if section.name.startswith(_SECTION_ENTRY) and len(entries) < 4096:
             name = parse_bundle_id(section.name[len(_SECTION_ENTRY) :])
             if name.kind in HIP_KINDS:
                 code = parse_code_object(source.read_at(section.offset, HEADER_SIZE))
                 usable = name.is_hip and section.file_size > 0
-                entries.append(Entry(name.text, name.target, section.offset, section.file_size, usable, code))
+                entries.append(
+                    BundleEntry(name.text, name.target, section.offset, section.file_size, usable, code)
+                )
         if section.type == _SHT_LLVM_OFFLOADING or section.name == ".llvm.offloading":
             images = parse_offload_section(source, section.offset, section.offset + section.file_size, budget)
             if images:

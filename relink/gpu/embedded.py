@@ -7,10 +7,11 @@ code objects in .data. Strings of compilers contain the magics too, so a hit cou
 from __future__ import annotations
 
 from relink.elf.host import HostElf
+from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
 from relink.gpu import compressed
-from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, Entry, parse_bundle
-from relink.gpu.code_object import HEADER_SIZE, CodeObject, parse_code_object
+from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, parse_bundle
+from relink.gpu.code_object import CodeObject, parse_code_object
 
 __all__ = ["code_object_entry", "scan"]
 
@@ -20,9 +21,9 @@ _MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")
 _ALLOC, _EXEC, _PROGBITS = 2, 4, 1  # SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS
 
 
-def code_object_entry(code: CodeObject, size: int, offset: int = 0) -> Entry:
+def code_object_entry(code: CodeObject, size: int, offset: int = 0) -> BundleEntry:
     """Return the entry that stands for a bare code object."""
-    return Entry(f"code object {code.name}", code.target, offset, size, code.target is not None, code)
+    return BundleEntry(f"code object {code.name}", code.target, offset, size, code.target is not None, code)
 
 
 def scan(source: ByteSource, elf: HostElf, budget: Budget, limit: int) -> tuple[Bundle, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from relink.elf.source import ByteSource, FileSource
 from relink.errors import UsageError
 from relink.gpu import msgpack
-from relink.gpu.bundle import Bundle, Entry
+from relink.gpu.bundle import Bundle, BundleEntry
 from relink.gpu.target_id import TargetId, parse_target_id
 from relink.system_errors import raise_trouble
 
@@ -131,7 +131,7 @@ def resolve(reference: KpackReference, archives: Sequence[KpackArchive]) -> tupl
     for number in reference.wrappers:
         key = f"{reference.kernel_name}#{number}"
         targets = {t for archive in archives for t in archive.contents.get(key, ())}
-        entries = tuple(Entry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(targets, key=str))
+        entries = tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(targets, key=str))
         bundles.append(Bundle(0, None, 0, "kpack", entries))
     return tuple(bundles)
 

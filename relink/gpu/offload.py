@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 
+from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
 from relink.errors import UsageError
-from relink.gpu.bundle import Budget, Entry
-from relink.gpu.code_object import HEADER_SIZE, parse_code_object
+from relink.gpu.bundle import Budget, BundleEntry
+from relink.gpu.code_object import parse_code_object
 from relink.gpu.target_id import parse_target_id
 
 __all__ = ["OFFLOAD_MAGIC", "parse_offload_section"]
@@ -17,9 +18,11 @@ _KIND_HIP = 4  # OffloadKind: OpenMP 1, CUDA 2, HIP 4
 _MAX_STRINGS = 64
 
 
-def parse_offload_section(source: ByteSource, start: int, end: int, budget: Budget) -> tuple[Entry, ...]:
+def parse_offload_section(
+    source: ByteSource, start: int, end: int, budget: Budget
+) -> tuple[BundleEntry, ...]:
     """Return the HIP images of the offload binaries in [start, end); they follow one another at multiples of 8."""
-    entries: list[Entry] = []
+    entries: list[BundleEntry] = []
     position = start
     while position + 48 <= end and budget.entries > 0:
         head = bytes(source.read_at(position, 32))
@@ -50,7 +53,9 @@ def parse_offload_section(source: ByteSource, start: int, end: int, budget: Budg
             else:
                 inside = image_size > 0 and position + image_at + image_size <= limit
                 code = parse_code_object(source.read_at(position + image_at, HEADER_SIZE)) if inside else None
-                entries.append(Entry(f"hip-{triple}-{name}", target, image_at, image_size, inside, code))
+                entries.append(
+                    BundleEntry(f"hip-{triple}-{name}", target, image_at, image_size, inside, code)
+                )
         position += (size + 7) // 8 * 8
     return tuple(entries)
 

@@ -15,11 +15,11 @@ from relink.gpu.device_code import DeviceCode
 from relink.gpu.runtime import Capability
 from relink.gpu.target_id import SPIRV, TargetId, match
 
-__all__ = ["Needs", "Requirement", "check", "needs_of"]
+__all__ = ["DeviceCodeNeeds", "Requirement", "check", "needs_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class DeviceCodeNeeds:
     """What device code asks of the runtime: newest CCOB and code object version (0: none), and the special forms."""
 
     ccob: int = 0
@@ -49,7 +49,7 @@ class Requirement:
         }
 
 
-def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> Needs:
+def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> DeviceCodeNeeds:
     """Return what the runtime must be able to do to load this device code: on `gpus`, or all of it without any.
 
     A GPU takes native code before generic code before SPIR-V, so a bundle with both does not need the latter.
@@ -67,7 +67,7 @@ def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> Need
             for name in names
             if name == SPIRV or name in table().generics
         }
-    return Needs(
+    return DeviceCodeNeeds(
         ccob=max(versions, default=0),
         code_object=max((c.version for code in codes for c in code.code_objects if c.version), default=0),
         generic="generic" in kinds,
@@ -77,7 +77,7 @@ def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> Need
     )
 
 
-def check(needs: Needs, has: Capability) -> tuple[Requirement, ...]:
+def check(needs: DeviceCodeNeeds, has: Capability) -> tuple[Requirement, ...]:
     """Compare. Only what the code really needs is listed; an unknown capability is never ok."""
     found = []
 

@@ -20,7 +20,7 @@ from relink.loader.target import Target
 from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
 
-__all__ = ["LoaderMap", "Refusal", "dry_run", "dry_runs", "refusal"]
+__all__ = ["LoaderMap", "LoaderRefusal", "dry_run", "dry_runs", "refusal"]
 
 _TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
@@ -31,7 +31,7 @@ _REFUSED = re.compile(
     rf"|{_DIED}(?P<path>.+?): (?P<reason>.+)$"
 )
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
-_AT_ONCE = 2
+_PARALLEL_RUNS = 2  # dry runs that are under way at one time
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine, by what the kernel calls it
 
 
@@ -52,7 +52,7 @@ class LoaderMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LoaderRefusal:
     """What the loader would not map, or give up over.
 
     :ivar path: the object, or None where the loader ended without a word about one.
@@ -62,7 +62,7 @@ class Refusal:
     reason: str
 
 
-def refusal(found: LoaderMap) -> Refusal | None:
+def refusal(found: LoaderMap) -> LoaderRefusal | None:
     """Return what a loader that died said of the object that it died of; None for one that did not die.
 
     Sources: glibc elf/dl-catch.c and elf/dl-error-skeleton.c (fatal errors), elf/rtld.c, do_preload.
@@ -71,8 +71,8 @@ def refusal(found: LoaderMap) -> Refusal | None:
         return None
     for line in found.problems:
         if match := _REFUSED.search(line):
-            return Refusal(match["preload"] or match["path"], match["why"] or match["reason"])
-    return Refusal(None, "; ".join(found.problems))
+            return LoaderRefusal(match["preload"] or match["path"], match["why"] or match["reason"])
+    return LoaderRefusal(None, "; ".join(found.problems))
 
 
 def dry_run(
@@ -112,7 +112,7 @@ def dry_runs(
             yield found
 
     try:
-        for _ in range(_AT_ONCE):
+        for _ in range(_PARALLEL_RUNS):
             ask()
         yield answers()
     finally:

@@ -25,13 +25,20 @@ from collections.abc import Iterator
 
 from relink.elf.dynamic import Buffer
 from relink.errors import ElfError
-from relink.loader.scan_relocations import MACHINES, Memory, Refusal, Span, Table, refused_writes
+from relink.loader.scan_relocations import (
+    MACHINES,
+    AddressRange,
+    MappedFile,
+    Refusal,
+    RelocationTable,
+    refused_writes,
+)
 from relink.loader.scan_segments import (
     PT_DYNAMIC,
     PT_LOAD,
     PT_PHDR,
     FileHeader,
-    Segment,
+    ProgramHeader,
     read_file_header,
     read_segments,
     wrong_places,
@@ -116,7 +123,7 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     if wrong:
         return  # no address means anything then
     loads = [segment for segment in segments if segment.type == PT_LOAD]
-    memory = Memory(
+    memory = MappedFile(
         view,
         tuple((load.address, load.address + load.file_size, load.offset) for load in loads),
         tuple(load.span for load in loads if load.flags & 2),
@@ -139,7 +146,7 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
         yield from _wrong_relocations(entries, memory, header, segments, array)
 
 
-def _dynamic(memory: Memory, segment: Segment) -> tuple[dict[int, int] | None, int]:
+def _dynamic(memory: MappedFile, segment: ProgramHeader) -> tuple[dict[int, int] | None, int]:
     """Return of each tag the last value (elf/get-dynamic-info.h), and the number of entries with the DT_NULL."""
     entries: dict[int, int] = {}
     data = memory.read(segment.address, 16 * _MAX_DYNAMIC)
@@ -150,7 +157,7 @@ def _dynamic(memory: Memory, segment: Segment) -> tuple[dict[int, int] | None, i
     return None, 0
 
 
-def _wrong_entries(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]:
+def _wrong_entries(entries: dict[int, int], memory: MappedFile) -> Iterator[Refusal]:
     """Look at the dynamic entries, each by itself."""
     for tag, (name, reason) in _CODE.items():
         if tag in entries:
@@ -187,7 +194,7 @@ def _wrong_entries(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]
 
 def _wrong_table(
     entries: dict[int, int],
-    memory: Memory,
+    memory: MappedFile,
     tag: int,
     name: str,
     size_tag: int,
@@ -211,7 +218,7 @@ def _wrong_table(
         yield Refusal(name, f"has entries of {entries.get(entry_tag, 0)} bytes instead of {entry}")
 
 
-def _wrong_hashes(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]:
+def _wrong_hashes(entries: dict[int, int], memory: MappedFile) -> Iterator[Refusal]:
     """The sizes that the hash tables give themselves must not lead outside of the segment."""
     at = entries.get(_DT_HASH)
     if at is not None and (data := memory.read(at, 8)):
@@ -228,15 +235,19 @@ def _wrong_hashes(entries: dict[int, int], memory: Memory) -> Iterator[Refusal]:
 
 
 def _wrong_relocations(
-    entries: dict[int, int], memory: Memory, header: FileHeader, segments: list[Segment], dynamic: Span
+    entries: dict[int, int],
+    memory: MappedFile,
+    header: FileHeader,
+    segments: list[ProgramHeader],
+    dynamic: AddressRange,
 ) -> Iterator[Refusal]:
     """Look at where the relocations write: not outside of the object, and not on what the loader has yet to read."""
     tables = [
-        Table(_TABLES[tag][0], entries[tag], entries[tag] + size)
+        RelocationTable(_TABLES[tag][0], entries[tag], entries[tag] + size)
         for tag in _RELOCATIONS
         if tag in entries and (size := entries.get(_TABLES[tag][1]))
     ]
-    kept: list[Span] = [dynamic, *((table.start, table.end) for table in tables)]
+    kept: list[AddressRange] = [dynamic, *((table.start, table.end) for table in tables)]
     for table in tables:
         # The loader adds the load address to some of the dynamic entries (elf/get-dynamic-info.h).
         if table.start < dynamic[1] and dynamic[0] < table.end:
@@ -257,5 +268,5 @@ def _wrong_relocations(
     )
 
 
-def _within(spans: tuple[Span, ...], address: int, size: int) -> bool:
+def _within(spans: tuple[AddressRange, ...], address: int, size: int) -> bool:
     return any(start <= address and address + size <= end for start, end in spans)

@@ -16,9 +16,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, TypeAlias
 
-__all__ = ["MACHINES", "Machine", "Memory", "Refusal", "Span", "Table", "refused_writes"]
+__all__ = [
+    "MACHINES",
+    "AddressRange",
+    "Machine",
+    "MappedFile",
+    "Refusal",
+    "RelocationTable",
+    "refused_writes",
+]
 
-Span: TypeAlias = tuple[int, int]
+AddressRange: TypeAlias = tuple[int, int]
 """Virtual addresses: the first, and the one behind the last."""
 
 _RELA = struct.Struct("<QIIQ")  # r_offset, type, symbol, r_addend (here without its sign: addresses wrap)
@@ -58,7 +66,7 @@ MACHINES: Final = {62: Machine(5, 37, 36), 183: Machine(1024, 1032, 1031)}
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MappedFile:
     """The file as it is mapped.
 
     :ivar file_ranges: of each PT_LOAD the first address, the one after the last byte that is in the file, and the file offset.
@@ -67,9 +75,9 @@ class Memory:
 
     view: memoryview
     file_ranges: tuple[tuple[int, int, int], ...]
-    writable: tuple[Span, ...]
-    executable: tuple[Span, ...]
-    loads: tuple[Span, ...]
+    writable: tuple[AddressRange, ...]
+    executable: tuple[AddressRange, ...]
+    loads: tuple[AddressRange, ...]
 
     def offset(self, address: int, size: int) -> int | None:
         """Return the file offset of `size` bytes at `address`; None if the file does not have all of them in one segment."""
@@ -97,7 +105,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RelocationTable:
     """A table of relocations, which lies in the file's part of a segment."""
 
     name: str
@@ -118,12 +126,12 @@ class _Special:
 
 
 def refused_writes(
-    memory: Memory,
+    memory: MappedFile,
     machine: Machine,
-    tables: Sequence[Table],
+    tables: Sequence[RelocationTable],
     relative: int,
-    own: Sequence[Span],
-    protected: Sequence[Span],
+    own: Sequence[AddressRange],
+    protected: Sequence[AddressRange],
     symbols: int | None,
 ) -> Iterator[Refusal]:
     """Yield the relocations that would write where they must not.
@@ -173,7 +181,7 @@ def refused_writes(
             yield from _wrong_rela(memory, machine, table, skipped, writable, starts)
 
 
-def _without(own: Iterable[Span], kept: Iterable[Span]) -> list[Span]:
+def _without(own: Iterable[AddressRange], kept: Iterable[AddressRange]) -> list[AddressRange]:
     """Return what is left of `own` without `kept`, in order. Neither overlaps itself in a way that matters."""
     left = []
     kept = sorted(kept)
@@ -189,12 +197,12 @@ def _without(own: Iterable[Span], kept: Iterable[Span]) -> list[Span]:
     return left
 
 
-def _inside(writable: Sequence[Span], starts: Sequence[int], target: int, size: int) -> bool:
+def _inside(writable: Sequence[AddressRange], starts: Sequence[int], target: int, size: int) -> bool:
     at = bisect_right(starts, target) - 1
     return at >= 0 and target + size <= writable[at][1]
 
 
-def _parts(memory: Memory, table: Table) -> Iterator[tuple[int, bytes]]:
+def _parts(memory: MappedFile, table: RelocationTable) -> Iterator[tuple[int, bytes]]:
     """Yield a table in parts: the number of the first relocation, and the bytes."""
     at = memory.offset(table.start, table.end - table.start)
     if at is None:
@@ -204,7 +212,9 @@ def _parts(memory: Memory, table: Table) -> Iterator[tuple[int, bytes]]:
         yield number * _PART, bytes(memory.view[start : min(end, start + step)])
 
 
-def _specials(memory: Memory, machine: Machine, table: Table, skipped: int, most: int) -> list[_Special]:
+def _specials(
+    memory: MappedFile, machine: Machine, table: RelocationTable, skipped: int, most: int
+) -> list[_Special]:
     """Return the relocations of a table that do not write a word, `most` at most."""
     types = (machine.copy, machine.irelative, machine.tlsdesc)
     found: list[_Special] = []
@@ -226,8 +236,8 @@ def _specials(memory: Memory, machine: Machine, table: Table, skipped: int, most
 def _wrong_special(
     item: _Special,
     machine: Machine,
-    memory: Memory,
-    writable: Sequence[Span],
+    memory: MappedFile,
+    writable: Sequence[AddressRange],
     starts: Sequence[int],
     sizes: dict[int, int],
     executable: Sequence[int],
@@ -253,11 +263,11 @@ def _refused(where: str, target: int, size: int) -> Refusal:
 
 
 def _wrong_rela(
-    memory: Memory,
+    memory: MappedFile,
     machine: Machine,
-    table: Table,
+    table: RelocationTable,
     skipped: int,
-    writable: Sequence[Span],
+    writable: Sequence[AddressRange],
     starts: Sequence[int],
 ) -> Iterator[Refusal]:
     """Check all relocations of a table as if each wrote a word; `_wrong_special` checks those that do not."""
@@ -286,7 +296,7 @@ def _wrong_rela(
 
 
 def _wrong_relr(
-    memory: Memory, table: Table, writable: Sequence[Span], starts: Sequence[int]
+    memory: MappedFile, table: RelocationTable, writable: Sequence[AddressRange], starts: Sequence[int]
 ) -> Iterator[Refusal]:
     """Check DT_RELR: an address is written, and the words after it that the following bitmaps name (elf/dynamic-link.h)."""
     at: int | None = None

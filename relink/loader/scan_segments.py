@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from relink.errors import ElfError
-from relink.loader.scan_relocations import MACHINES, Memory, Refusal, Span
+from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, Refusal
 
 __all__ = [
     "PT_DYNAMIC",
     "PT_LOAD",
     "PT_PHDR",
     "FileHeader",
-    "Segment",
+    "ProgramHeader",
     "read_file_header",
     "read_segments",
     "wrong_places",
@@ -35,7 +35,7 @@ _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ProgramHeader:
     """One program header: its number, and its fields in bytes."""
 
     number: int
@@ -48,7 +48,7 @@ class Segment:
     align: int
 
     @property
-    def span(self) -> Span:
+    def span(self) -> AddressRange:
         """Its addresses."""
         return self.address, self.address + self.memory_size
 
@@ -91,16 +91,16 @@ def read_file_header(view: memoryview) -> FileHeader:
     return FileHeader(kind, machine, start, count)
 
 
-def read_segments(view: memoryview, header: FileHeader) -> list[Segment]:
+def read_segments(view: memoryview, header: FileHeader) -> list[ProgramHeader]:
     """Read the program headers, in their order."""
     rows = _PROGRAM_HEADER.iter_unpack(view[header.start : header.start + header.size])
     return [
-        Segment(number, kind, flags, offset, address, file_size, memory_size, align)
+        ProgramHeader(number, kind, flags, offset, address, file_size, memory_size, align)
         for number, (kind, flags, offset, address, _, file_size, memory_size, align) in enumerate(rows)
     ]
 
 
-def wrong_segments(segments: list[Segment], kind: int, size: int) -> Iterator[Refusal]:
+def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Iterator[Refusal]:
     """Look at the segments that are mapped, and at what there may be only one of.
 
     All but the first are mapped with MAP_FIXED, in a place that is as large as the last one's end says
@@ -130,7 +130,7 @@ def wrong_segments(segments: list[Segment], kind: int, size: int) -> Iterator[Re
             yield Refusal(f"PT_LOAD {after.number}", "begins before the page on which the one before it ends")
 
 
-def wrong_places(segments: list[Segment], header: FileHeader, memory: Memory) -> Iterator[Refusal]:
+def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: MappedFile) -> Iterator[Refusal]:
     """Look at the other segments: each must lie in what PT_LOAD maps."""
     page = mmap.PAGESIZE
     for segment in segments:
@@ -163,7 +163,7 @@ def wrong_places(segments: list[Segment], header: FileHeader, memory: Memory) ->
         yield from _wrong_headers(segments, header)
 
 
-def _wrong_headers(segments: list[Segment], header: FileHeader) -> Iterator[Refusal]:
+def _wrong_headers(segments: list[ProgramHeader], header: FileHeader) -> Iterator[Refusal]:
     """Without PT_PHDR the loader reads them in the first segment whose pages have them (elf/dl-load.c): not where it clears."""
     page = mmap.PAGESIZE
     end = header.start + header.size

@@ -17,7 +17,7 @@ from relink.loader.shared_exports import SharedExports, SharedNames
 
 __all__ = ["DirectBindings", "OrderedBindings", "SymbolIndex"]
 
-Reference: TypeAlias = tuple[str, str | None]
+SymbolReference: TypeAlias = tuple[str, str | None]
 """Name and version of an own definition that relocations name."""
 
 
@@ -40,10 +40,10 @@ class DirectBindings:
 
     imports: tuple[tuple[SymbolTable, tuple[int, ...]], ...]
     ordered_imports: Mapping[str, tuple[int, ...]]
-    ordered_references: Mapping[str, tuple[Reference, ...]]
+    ordered_references: Mapping[str, tuple[SymbolReference, ...]]
     owners: frozenset[int]
     searched: tuple[int, ...]
-    references: tuple[Reference, ...]
+    references: tuple[SymbolReference, ...]
     ordered: dict[tuple[int, ...], OrderedBindings] = field(default_factory=dict, compare=False)
 
 
@@ -58,7 +58,7 @@ class OrderedBindings:
 
     imports: Mapping[int, tuple[int, ...]]
     unbound: tuple[int, ...]
-    interposed: Mapping[int, tuple[Reference, ...]]
+    interposed: Mapping[int, tuple[SymbolReference, ...]]
 
 
 class SymbolIndex:
@@ -133,7 +133,7 @@ class SymbolIndex:
                 ordered.setdefault(item.name, []).append(place)
             else:
                 others.append(place)
-        references: dict[str, list[Reference]] = {}
+        references: dict[str, list[SymbolReference]] = {}
         other_references = []
         for symbol in table.references:
             if self._sole_owner(*symbol) is table:
@@ -199,7 +199,7 @@ class SymbolIndex:
         """Return `known` with these names looked up anew."""
         places = {id(other): place for place, other in reversed([*enumerate(order)])}
         imports: dict[int | None, list[int]] = {}
-        interposed: dict[int, list[Reference]] = {}
+        interposed: dict[int, list[SymbolReference]] = {}
         exact = table.exact
         for name in names:
             owners = [

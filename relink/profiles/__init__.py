@@ -21,8 +21,8 @@ __all__ = [
     "DlopenEntry",
     "EqualSonames",
     "Hint",
+    "PackageRelease",
     "Profile",
-    "Release",
     "load_schema",
     "profile_directory",
     "profile_for",
@@ -34,7 +34,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class PackageRelease:
     """A release of one of the package's distributions whose GPU code is known: its processors, and where that was seen."""
 
     distribution: str
@@ -98,7 +98,7 @@ class Profile:
     dlopen: tuple[DlopenEntry, ...] = ()
     same_abi: tuple[EqualSonames, ...] = ()
     hints: tuple[Hint, ...] = ()
-    releases: tuple[Release, ...] = ()
+    releases: tuple[PackageRelease, ...] = ()
     source: str = ""
 
     def is_variant(self, member: str) -> bool:
@@ -208,7 +208,7 @@ def read_profile(path: Path) -> Profile:
         same_abi=tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
         hints=tuple(Hint(row["code"], row["text"], row.get("subject", "*")) for row in data.get("hints", ())),
         releases=tuple(
-            Release(
+            PackageRelease(
                 str(canonicalize_name(row["distribution"])), row["version"], tuple(row["gpus"]), row["source"]
             )
             for row in data.get("releases", ())

@@ -15,7 +15,7 @@ FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
 
 _PLACES = ("/etc/os-release", "/usr/lib/os-release")  # in this order: os-release(5)
-_LIMIT = 64 << 10  # bytes; those of distributions have less than one KiB
+_MAX_SIZE = 64 << 10  # bytes; those of distributions have less than one KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
     """
     for place in _PLACES:
         try:
-            text = read_text(resolve_inside(sysroot, place), _LIMIT, errors="replace", root=sysroot)
+            text = read_text(resolve_inside(sysroot, place), _MAX_SIZE, errors="replace", root=sysroot)
         except OSError as error:
             raise_trouble(error)
             continue

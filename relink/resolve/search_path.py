@@ -15,7 +15,7 @@ from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.text import pluralize
 
-__all__ = ["Entry", "EntryKind", "classify", "removed"]
+__all__ = ["EntryKind", "SearchPathEntry", "classify", "removed"]
 
 EntryKind: TypeAlias = Literal[
     "wheel", "sibling", "sibling-dropped", "provider", "serving", "vendor", "empty", "relative"
@@ -24,7 +24,7 @@ _KEPT = frozenset({"wheel", "sibling", "provider", "serving"})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SearchPathEntry:
     """One entry as written, and what it is.
 
     ``wheel``: stays inside of the wheel; ``sibling``: another package in site-packages, ``sibling-dropped`` where the profile
@@ -51,7 +51,7 @@ def classify(
     member_directories: Collection[str],
     serving: Collection[str],
     profile: Profile,
-) -> list[Entry]:
+) -> list[SearchPathEntry]:
     """Say of every entry of an image's search path what it is.
 
     :param path: where the image will be installed, for ``$ORIGIN``.
@@ -62,7 +62,7 @@ def classify(
         return []
     origin = posixpath.dirname(path)
     return [
-        Entry(
+        SearchPathEntry(
             text,
             _kind(text, origin, layout, target, provider_directories, member_directories, serving, profile),
         )
@@ -99,7 +99,7 @@ def _below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
 
-def removed(member: str, entries: Iterable[Entry], profile: str | None = None) -> Iterator[Finding]:
+def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None = None) -> Iterator[Finding]:
     """Yield one finding a kind of entry that goes or stays for a reason worth saying.
 
     :param profile: the name of the profile that entries to sibling packages were classified by.

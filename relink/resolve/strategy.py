@@ -24,7 +24,7 @@ from relink.profiles import NO_PROFILE, Profile
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, find_library, soname_stem
 from relink.resolve.layout import Layout
-from relink.resolve.search_path import Entry, classify
+from relink.resolve.search_path import SearchPathEntry, classify
 from relink.resolve.substitution import SubstitutionDecision
 from relink.resolve.vendor import NO_VENDOR, Vendor
 
@@ -100,7 +100,7 @@ class Outcome:
     image: Image
     closure: Closure
     issues: tuple[ResolutionIssue, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[SearchPathEntry, ...]
     substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
 
     @property

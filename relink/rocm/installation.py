@@ -1,7 +1,7 @@
 """An installation of ROCm: where one lies by default, and which release a provider holds.
 
-Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`Release`, or None. No document of AMD's says where a release
-is recorded, and packages differ, so several files are read, the most exact first.
+Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`RocmRelease`, or None. No document of AMD's says where a
+release is recorded, and packages differ, so several files are read, the most exact first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from relink.providers.nix_store import NIX_STORE, version_in_store_path
 from relink.providers.prefix import Provider
 from relink.system_errors import raise_trouble
 
-__all__ = ["Release", "default_prefixes", "release_of"]
+__all__ = ["RocmRelease", "default_prefixes", "release_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class RocmRelease:
     """A ROCm release and the evidence for it.
 
     :ivar release: as exact as the evidence: ``7.2.4``, or only ``7.2``.
@@ -46,7 +46,7 @@ def default_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
     return ("/opt/rocm",) if os.path.isdir("/opt/rocm") else ()
 
 
-def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
+def release_of(provider: Provider, sysroot: str = "/") -> RocmRelease | None:
     """Return the release of ROCm that a provider holds, or None where nothing says it.
 
     :param sysroot: the target's; the paths of `provider` are as seen from inside of it.
@@ -91,20 +91,20 @@ class _Root:
             return []
 
 
-def _from_info(root: _Root) -> Release | None:
+def _from_info(root: _Root) -> RocmRelease | None:
     match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
-    return Release(match[1], ".info/version") if match else None
+    return RocmRelease(match[1], ".info/version") if match else None
 
 
-def _from_rocm_header(root: _Root) -> Release | None:
+def _from_rocm_header(root: _Root) -> RocmRelease | None:
     for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
         numbers = _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH"))
         if numbers:
-            return Release(numbers, name)
+            return RocmRelease(numbers, name)
     return None
 
 
-def _from_changelog(root: _Root) -> Release | None:
+def _from_changelog(root: _Root) -> RocmRelease | None:
     """Debian's packages say the upstream release in the first line of their changelog."""
     matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
     packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
@@ -112,13 +112,13 @@ def _from_changelog(root: _Root) -> Release | None:
         relative = f"share/doc/{package}/changelog.Debian.gz"
         match = re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative))
         if match:
-            return Release(match[1], relative)
+            return RocmRelease(match[1], relative)
     return None
 
 
-def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> Release | None:
+def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> RocmRelease | None:
     """``libamdhip64.so.6.2.60204`` is ROCm 6.2.4; ``libamdhip64.so.7.2.53211`` only tells 7.2 and a build number."""
-    best: tuple[tuple[int, ...], Release] | None = None
+    best: tuple[tuple[int, ...], RocmRelease] | None = None
     for soname, paths in libraries.items():
         if not soname.startswith("libamdhip64.so."):
             continue
@@ -131,14 +131,14 @@ def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) ->
         release = f"{major}.{minor}.{build % 100}" if encoded else f"{major}.{minor}"
         key = tuple(int(part) for part in release.split("."))
         if best is None or key > best[0]:
-            best = (key, Release(release, name))
+            best = (key, RocmRelease(release, name))
     return best[1] if best else None
 
 
-def _from_hip_header(root: _Root) -> Release | None:
+def _from_hip_header(root: _Root) -> RocmRelease | None:
     name = "include/hip/hip_version.h"  # its third number is a build, not ROCm's
     numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
-    return Release(numbers, name) if numbers else None
+    return RocmRelease(numbers, name) if numbers else None
 
 
 def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
@@ -149,9 +149,9 @@ def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
     return ".".join(match[1] for match in found if match) if all(found) else ""
 
 
-def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
+def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> RocmRelease | None:
     """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
     for soname, paths in libraries.items():
         if soname.startswith("libamdhip64.so.") and (found := version_in_store_path(paths[0])):
-            return Release(*found)
+            return RocmRelease(*found)
     return None

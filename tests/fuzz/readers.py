@@ -17,7 +17,7 @@ from typing import Final
 from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.patchelf import ElfEdit
-from relink.elf.second_reader import Needs, Reading, planned_needs, read_with_pyelftools
+from relink.elf.second_reader import Reading, VersionNeeds, planned_needs, read_with_pyelftools
 from relink.elf.symbol_reader import read_symbols
 from relink.errors import ElfError
 from tests.fuzz.inputs import NUMBERS
@@ -152,7 +152,7 @@ class Answers:
     """What both say of a file: facts, or a reason not to read it. `problems` are those that make relink refuse the wheel."""
 
     image: Image | None
-    needs: Needs
+    needs: VersionNeeds
     ours: str
     other: Reading | None
     theirs: str
@@ -160,7 +160,7 @@ class Answers:
 
 def answers(data: bytes) -> Answers:
     image: Image | None = None
-    needs: Needs = ()
+    needs: VersionNeeds = ()
     other, ours, theirs = None, "", ""
     try:
         image = read_image(data, "x")

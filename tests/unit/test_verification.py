@@ -20,7 +20,7 @@ from relink.errors import TargetError
 from relink.findings.model import Finding
 from relink.library import relink
 from relink.loader.closure import Closure
-from relink.loader.dryrun import LoaderMap, Refusal, dry_run, dry_runs, refusal
+from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, refusal
 from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
@@ -400,7 +400,7 @@ def test_a_loader_that_does_not_end(loader: Callable[[str], Target], monkeypatch
 )
 def test_what_the_loader_refused(loader: Callable[[str], Target], line: str, path: str, reason: str) -> None:
     found = dry_run(loader(f'echo "{line}" >&2; exit 1'), "/program")
-    assert refusal(found) == Refusal(path, reason)
+    assert refusal(found) == LoaderRefusal(path, reason)
 
 
 def test_loaders_run_beside_each_other_and_answer_in_order(

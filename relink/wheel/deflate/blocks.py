@@ -26,7 +26,7 @@ from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
 __all__ = ["Blocks", "find_split"]
 
 _AHEAD: Final = 1 << 20
-_FEED: Final = 64 << 10
+_SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
 _LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
@@ -118,7 +118,7 @@ class Blocks:
         """Inflate one block; None if it does not give what the content is there, or is the last one and the end is elsewhere."""
         bit, start = at
         byte, place = divmod(bit, 8)
-        text = self._read(byte, _FEED)
+        text = self._read(byte, _SEARCH_READ)
         if not text:
             return None
         header = int.from_bytes(text[:2], "little") >> place
@@ -140,7 +140,7 @@ class Blocks:
             if not (text and self._inflate_budget > 0):
                 return None
             if not inflater.eof:
-                feed = text = self._read(byte, _FEED)
+                feed = text = self._read(byte, _SEARCH_READ)
         byte -= len(inflater.unused_data)
         last = bool(header & 1)
         if last and (byte, stop) != (self._length, len(self._content)):
@@ -194,7 +194,7 @@ def find_split(read: RangeReader, length: int) -> int | None:
             bit = 8 * at + header
             inflater = zlib_ng.decompressobj(-15, bytes(WINDOW))
             with suppress(InflateError):
-                for piece in copy_bits(read, bit, 8 * min(length, at + _FEED), (0, 0)):
+                for piece in copy_bits(read, bit, 8 * min(length, at + _SEARCH_READ), (0, 0)):
                     inflater.decompress(piece, _OUTPUT)
                 return bit
             tries -= 1

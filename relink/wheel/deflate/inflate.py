@@ -33,7 +33,7 @@ Block: TypeAlias = tuple[int, int]
 WINDOW: Final = 32 << 10
 """Bytes of content that a block may refer back to (RFC 1951, 2)."""
 
-_FEED: Final = 64 << 10  # compressed bytes at a time; at most 1,032 times as many come out at once
+_INFLATER_INPUT: Final = 64 << 10  # compressed bytes at a time; at most 1,032 times as many come out at once
 _OUTPUT: Final = 1 << 20  # bytes of so much compressed data, mostly
 _MOST_EMPTY: Final = 1 << 20  # compressed bytes without content in a row
 
@@ -106,8 +106,8 @@ def inflate_rest(read: RangeReader, bit: int, length: int, window: bytes) -> Ite
         return size
 
     for piece in dense(copy_bits(read, bit, 8 * length, (0, 0)), produced):
-        for at in range(0, len(piece), _FEED):
-            for data in inflated(inflater, piece[at : at + _FEED], _OUTPUT):
+        for at in range(0, len(piece), _INFLATER_INPUT):
+            for data in inflated(inflater, piece[at : at + _INFLATER_INPUT], _OUTPUT):
                 size += len(data)
                 yield data
     if not inflater.eof or inflater.unused_data:

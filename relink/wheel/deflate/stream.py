@@ -23,9 +23,9 @@ __all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
-_FEED: Final = 1 << 20
+COMPRESSED_READ: Final = 1 << 20  # bytes of the archive that are read at a time
 _GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header with nothing but the necessary (RFC 1952, 2.3)
-_AT_ONCE: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
+PROGRESS_STEP: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
 
 
 def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -149,14 +149,14 @@ def inflate_into(
     try:
         if not next(_inflated(read, member), b""):
             return None
-        stream = raw_content(read, member, _FEED)
+        stream = raw_content(read, member, COMPRESSED_READ)
         if split is not None:
             stream = filter(None, copy_bits(raw, 0, split, joined_bits([block, LAST_BLOCK])))
         stream = dense(stream, lambda: gzip.tell())  # noqa: PLW0108 - there is no reader yet
         file = MemberStream(chain([_GZIP], stream, end()), member.name)
         gzip = _gzip_reader(file)
         position = 0
-        while position < size and (more := gzip.readinto(into[position : position + _AT_ONCE])):
+        while position < size and (more := gzip.readinto(into[position : position + PROGRESS_STEP])):
             position += more
             on_progress(more)
         # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
@@ -180,7 +180,7 @@ def _gzip_reader(file: MemberStream) -> zlib_ng._GzipReader:
     take it for each MiB or less: a file of 513 MB takes 0.4 s instead of 0.24 s, and several times as long while another thread
     runs Python (1.8 s and more instead of 0.7 s).
     """
-    return zlib_ng._GzipReader(cast("BinaryIO", file), _FEED)  # noqa: SLF001 - in zlib-ng's stubs
+    return zlib_ng._GzipReader(cast("BinaryIO", file), COMPRESSED_READ)  # noqa: SLF001 - in zlib-ng's stubs
 
 
 class MemberStream(io.RawIOBase):

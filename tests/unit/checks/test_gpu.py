@@ -23,7 +23,7 @@ from relink.findings.model import Finding
 from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_device_code
 from relink.gpu.wanted import Wanted, wanted_gpus
 from relink.plans.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
-from relink.profiles import Profile, Release, profile_for, read_profile
+from relink.profiles import PackageRelease, Profile, profile_for, read_profile
 from relink.providers.prefix import Provider
 from relink.text import join_with_and
 from tests.support.plans import recorded
@@ -412,7 +412,9 @@ def test_the_runtime_is_the_one_that_the_wheel_needs(provider: Provider) -> None
 
 def test_releases_of_the_profile(provider: Provider) -> None:
     profile = Profile(
-        "demo", ("demo",), releases=tuple(Release("demo", v, ("gfx1100",), "read") for v in ("1.0", "2.0"))
+        "demo",
+        ("demo",),
+        releases=tuple(PackageRelease("demo", v, ("gfx1100",), "read") for v in ("1.0", "2.0")),
     )
     files = [file_plan(MEMBER, [])]
     plan = plan_gpus(
@@ -429,7 +431,7 @@ RELEASE = 'distribution = "Demo_X"\nversion = "1.0"\ngpus = ["gfx1031"]\nsource 
 def test_releases_are_read_from_a_profile(tmp_path: Path) -> None:
     path = tmp_path / "demo.toml"
     path.write_text(f'schema = "relink.profile/1"\n[[releases]]\n{RELEASE}')
-    assert read_profile(path).releases == (Release("demo-x", "1.0", ("gfx1031",), "read"),)
+    assert read_profile(path).releases == (PackageRelease("demo-x", "1.0", ("gfx1031",), "read"),)
     shipped = profile_for("onnxruntime_rocm").releases
     assert {release.version for release in shipped} >= {"1.22.2.post3"}
 

@@ -294,7 +294,7 @@ def test_what_the_kernel_hands_to_the_loader(
 def test_a_flipped_byte_in_any_section_that_was_not_to_change(
     file: Edited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edit_checks, "_CHUNK", 16)
+    monkeypatch.setattr(edit_checks, "COMPARED_AT_ONCE", 16)
     rewritten = {".dynamic", ".dynstr", ".interp", ".gnu.version_r"}
     seen = set()
     for section in read_sections(bytes(file.data), "x"):

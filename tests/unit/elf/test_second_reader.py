@@ -15,7 +15,7 @@ import pytest
 from relink.elf.gaps import find_gaps
 from relink.elf.image import Image, Segment, file_offset, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, result_of
-from relink.elf.second_reader import Needs, differences, planned_needs, read_with_pyelftools
+from relink.elf.second_reader import VersionNeeds, differences, planned_needs, read_with_pyelftools
 from relink.elf.symbol_reader import read_symbols
 from relink.errors import ElfError
 from relink.files import map_file
@@ -105,7 +105,7 @@ def test_a_segment_more_or_less() -> None:
     assert compared(build(LIBRARY), segments=(*image.segments, image.segments[0]))
 
 
-def _other(needs: Needs, file: int, version: int, place: int, value: object) -> Needs:
+def _other(needs: VersionNeeds, file: int, version: int, place: int, value: object) -> VersionNeeds:
     soname, versions = needs[file]
     row: Any = [*versions[version]]
     row[place] = value

@@ -41,7 +41,7 @@ def test_the_first_string_and_the_own_name(tmp_path: Path) -> None:
 def test_across_the_border_of_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filler = "x" * 500
     for chunk in (17, 64, 509):
-        monkeypatch.setattr(relink.elf.strings, "_CHUNK", chunk)
+        monkeypatch.setattr(relink.elf.strings, "SEARCHED_AT_ONCE", chunk)
         assert names(tmp_path, filler, "libcomgr.so.3", filler[:200], "libtwo.so.2") == (
             "libcomgr.so.3",
             "libtwo.so.2",

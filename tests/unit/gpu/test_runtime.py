@@ -9,7 +9,7 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu.device_code import DeviceCode, read_device_code
-from relink.gpu.requirements import Needs, check, needs_of
+from relink.gpu.requirements import DeviceCodeNeeds, check, needs_of
 from relink.gpu.runtime import Capability, capability_of, find_runtime
 from relink.gpu.target_id import TargetId
 from tests.support.cc import shared
@@ -111,7 +111,7 @@ def test_what_is_absent_is_unknown_and_never_ok(tmp_path: Path) -> None:
             "jit",
         )
     } == {"unknown"}
-    needs = Needs(ccob=3, code_object=6, generic=True, spirv=True, kpack=True, gpus=("gfx1030",))
+    needs = DeviceCodeNeeds(ccob=3, code_object=6, generic=True, spirv=True, kpack=True, gpus=("gfx1030",))
     assert {row.verdict for row in check(needs, found)} == {"unknown"}
 
 
@@ -205,7 +205,7 @@ def read(*bundles: bytes, **more: object) -> DeviceCode:
 
 def test_needs_of_a_file() -> None:
     code = read(ccob(raw(entries_of("gfx1100", "gfx11-generic")), 2), raw(entries_of("gfx1100")))
-    assert needs_of([code]) == Needs(ccob=2, code_object=6, generic=True)
+    assert needs_of([code]) == DeviceCodeNeeds(ccob=2, code_object=6, generic=True)
     assert needs_of([code], [TargetId("gfx1100")]).generic is False  # it has native code
     assert needs_of([read(raw(entries_of("gfx11-generic")))], [TargetId("gfx1100")]).generic is True
     spirv = raw({"hip-spirv64-amd-amdhsa--amdgcnspirv": b"\x03\x02\x23\x07" * 20})
@@ -213,15 +213,20 @@ def test_needs_of_a_file() -> None:
     assert needs_of(
         [read(kpack=msgpack({"kernel_name": "x", "kpack_search_paths": []}), kpack_wrappers=1)]
     ).kpack
-    assert needs_of([read_device_code(BufferSource(kpack_archive({"x#0": ["gfx1100"]})), "x")]) == Needs()
-    assert needs_of([]) == Needs()
+    assert (
+        needs_of([read_device_code(BufferSource(kpack_archive({"x#0": ["gfx1100"]})), "x")])
+        == DeviceCodeNeeds()
+    )
+    assert needs_of([]) == DeviceCodeNeeds()
 
 
 def test_a_wheel_in_v3_and_a_comgr_that_reads_v2() -> None:
     has = Capability(
         hip=(6, 4), ccob=2, code_object=5, generic=False, spirv=True, kpack=False, agents=("gfx1100",)
     )
-    needs = Needs(ccob=3, code_object=6, generic=True, spirv=True, kpack=True, gpus=("gfx1100", "gfx1201"))
+    needs = DeviceCodeNeeds(
+        ccob=3, code_object=6, generic=True, spirv=True, kpack=True, gpus=("gfx1100", "gfx1201")
+    )
     verdicts = {row.what: row.verdict for row in check(needs, has)}
     assert verdicts == {
         "compressed bundles (CCOB)": "no",
@@ -238,4 +243,4 @@ def test_a_wheel_in_v3_and_a_comgr_that_reads_v2() -> None:
         "available": "up to 2",
         "verdict": "no",
     }
-    assert check(Needs(), has) == ()
+    assert check(DeviceCodeNeeds(), has) == ()

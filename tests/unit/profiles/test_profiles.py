@@ -169,7 +169,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
         dlopen=(DlopenEntry("my/*.so", ("libx.so.*",), "a plugin"),),
         same_abi=(EqualSonames(("liba.so.1", "liba.so.2"), "the vendor says so"),),
         hints=(Hint("RLK10?", "Install x.", "libx*"),),
-        releases=(profiles.Release("my-package", "1.0", ("gfx90a",), "seen"),),
+        releases=(profiles.PackageRelease("my-package", "1.0", ("gfx90a",), "seen"),),
         source="here",
     )
     assert profile.is_variant("my/libx_7.so")

@@ -8,7 +8,7 @@ from relink.elf.image import Header, read_image
 from relink.loader.target import Target
 from relink.profiles import NO_PROFILE, Profile
 from relink.resolve.layout import Layout
-from relink.resolve.search_path import Entry, EntryKind, classify, removed
+from relink.resolve.search_path import EntryKind, SearchPathEntry, classify, removed
 from tests.support.elf_builder import Library, build
 
 LAYOUT = Layout("/env", "3.12")
@@ -36,7 +36,7 @@ def entries_of(
     profile: Profile = PROFILE,
     serving: tuple[str, ...] = (),
     rpath: str | None = None,
-) -> list[Entry]:
+) -> list[SearchPathEntry]:
     image = read_image(build(Library(runpath=path, rpath=rpath)), member)
     return classify(
         image,
@@ -88,7 +88,7 @@ def entries_of(
 )
 def test_the_kind_of_an_entry(text: str, kind: EntryKind) -> None:
     found = entries_of(f"{text}:/last", serving=("/srv/serving",))
-    assert found == [Entry(text, kind), Entry("/last", "vendor")]
+    assert found == [SearchPathEntry(text, kind), SearchPathEntry("/last", "vendor")]
 
 
 def test_what_serves_stays_what_it_is_otherwise() -> None:
@@ -142,7 +142,7 @@ KEPT: dict[EntryKind, bool] = {
 
 @pytest.mark.parametrize(("kind", "kept"), KEPT.items())
 def test_what_is_kept(kind: EntryKind, kept: bool) -> None:
-    assert Entry("x", kind).kept is kept
+    assert SearchPathEntry("x", kind).kept is kept
 
 
 # What is said
@@ -182,7 +182,7 @@ def test_what_is_kept(kind: EntryKind, kept: bool) -> None:
     ],
 )
 def test_one_finding_a_kind(entries: list[tuple[str, EntryKind]], said: list[tuple[str, str]]) -> None:
-    found = list(removed("pkg/a.so", [Entry(text, kind) for text, kind in entries]))
+    found = list(removed("pkg/a.so", [SearchPathEntry(text, kind) for text, kind in entries]))
     assert [one.code for one in found] == [code for code, _ in said]
     for one, (_, words) in zip(found, said, strict=True):
         assert words in one.message

@@ -43,8 +43,8 @@ def test_what_comes_out(monkeypatch: pytest.MonkeyPatch, level: int, size: int) 
     content = CONTENT[:size]
     raw = deflate(content, level)
     for feed, at_once in ((1 << 20, 64 << 20), (1000, 64 << 20), (1 << 20, 7777), (20, 100_000)):
-        monkeypatch.setattr(stream, "_FEED", feed)
-        monkeypatch.setattr(stream, "_AT_ONCE", at_once)
+        monkeypatch.setattr(stream, "COMPRESSED_READ", feed)
+        monkeypatch.setattr(stream, "PROGRESS_STEP", at_once)
         assert inflated(raw, member(raw, content)) == content
 
 
