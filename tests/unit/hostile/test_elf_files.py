@@ -100,54 +100,53 @@ def full_of_sections(count: int, size: int) -> Lie:
 
 
 FAR = 1 << 60
-ELFS: dict[str, tuple[Lie, int, str]] = {
-    "cut in the ELF header": (lambda data: data[:40], 1, "RLK506"),
-    "cut in the program headers": (lambda data: data[:100], 1, "RLK506"),
-    "cut in the middle": (lambda data: data[: len(data) // 2], 1, "RLK506"),
-    "program headers past the end": (words("<Q", (32, FAR)), 1, "RLK506"),
-    "program headers of size 0": (words("<H", (54, 0)), 1, "RLK506"),
-    "65,535 program headers": (words("<H", (56, 0xFFFF)), 1, "RLK506"),
-    "segment past the end": (words("<Q", (64 + 32, FAR)), 1, "RLK506"),
+ELFS: dict[str, tuple[Lie, str]] = {
+    "cut in the ELF header": (lambda data: data[:40], "RLK506"),
+    "cut in the program headers": (lambda data: data[:100], "RLK506"),
+    "cut in the middle": (lambda data: data[: len(data) // 2], "RLK506"),
+    "program headers past the end": (words("<Q", (32, FAR)), "RLK506"),
+    "program headers of size 0": (words("<H", (54, 0)), "RLK506"),
+    "65,535 program headers": (words("<H", (56, 0xFFFF)), "RLK506"),
+    "segment past the end": (words("<Q", (64 + 32, FAR)), "RLK506"),
     "segments of size 0": (
         words("<Q", *((64 + 56 * number + at, 0) for number in range(4) for at in (32, 40))),
-        1,
         "RLK506",
     ),
-    "section headers past the end": (words("<Q", (40, FAR)), 2, "patchelf"),
-    "section headers of size 0": (words("<H", (58, 0)), 2, "patchelf"),
-    "65,535 section headers that are not there": (words("<H", (60, 0xFFFF)), 2, "patchelf"),
-    "65,279 sections": (full_of_sections(0xFEFF, 0), 2, "sections overlap"),
-    "65,279 large sections": (full_of_sections(0xFEFF, 1 << 20), 2, "sections overlap"),
-    "names of sections past the end": (words("<H", (62, 0xFEFF)), 2, "patchelf"),
-    "string table past the end": (tag(5, FAR), 1, "RLK506"),
-    "string table of size 0": (tag(10, 0), 1, "RLK506"),
-    "string table without end": (tag(10, FAR), 1, "RLK506"),
-    "NEEDED past its strings": (tag(1, FAR), 1, "RLK506"),
-    "RUNPATH past its strings": (tag(29, FAR), 1, "RLK506"),
-    "symbols past the end": (tag(6, FAR), 1, "RLK506"),
-    "symbols of size 0": (tag(11, 0), 1, "RLK506"),
-    "relocations past the end": (tag(23, FAR), 1, "RLK506"),
-    "hash table past the end": (tag(0x6FFFFEF5, FAR), 1, "RLK506"),
-    "hash chain without end": (gnu_chain_without_end, 1, "RLK506"),
-    "hash chain in a circle": (sysv_chain_in_a_circle, 1, "RLK506"),
+    "section headers past the end": (words("<Q", (40, FAR)), "RLK516.*patchelf"),
+    "section headers of size 0": (words("<H", (58, 0)), "RLK516.*patchelf"),
+    "65,535 section headers that are not there": (words("<H", (60, 0xFFFF)), "RLK516.*patchelf"),
+    "65,279 sections": (full_of_sections(0xFEFF, 0), "RLK516.*sections overlap"),
+    "65,279 large sections": (full_of_sections(0xFEFF, 1 << 20), "RLK516.*sections overlap"),
+    "names of sections past the end": (words("<H", (62, 0xFEFF)), "RLK516.*patchelf"),
+    "string table past the end": (tag(5, FAR), "RLK506"),
+    "string table of size 0": (tag(10, 0), "RLK506"),
+    "string table without end": (tag(10, FAR), "RLK506"),
+    "NEEDED past its strings": (tag(1, FAR), "RLK506"),
+    "RUNPATH past its strings": (tag(29, FAR), "RLK506"),
+    "symbols past the end": (tag(6, FAR), "RLK506"),
+    "symbols of size 0": (tag(11, 0), "RLK506"),
+    "relocations past the end": (tag(23, FAR), "RLK506"),
+    "hash table past the end": (tag(0x6FFFFEF5, FAR), "RLK506"),
+    "hash chain without end": (gnu_chain_without_end, "RLK506"),
+    "hash chain in a circle": (sysv_chain_in_a_circle, "RLK506"),
 }
 
 
 @pytest.mark.parametrize("case", ELFS)
 def test_elf_files(works: Works, run: Run, tmp_path: Path, case: str) -> None:
-    lie, code, said = ELFS[case]
+    lie, said = ELFS[case]
     path = works.wheel(tmp_path, {"demo/a.so": lie(works.library.read_bytes())})
     answer = run(path)
-    assert answer.code == code, answer
-    assert re.search(said, answer.err if code == 2 else answer.out), answer
-    assert (answer.err.startswith("relink: ")) == (code == 2), answer.err
+    assert answer.code == 1, answer
+    assert re.search(said, answer.out), answer
+    assert answer.err == ""
     assert answer.left == []
 
 
 @pytest.mark.parametrize("case", ELFS)
 def test_elf_files_of_a_prefix(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     """The same lies in what the wheel's library needs: what cannot be loaded is not found, and what can is."""
-    lie, _, _ = ELFS[case]
+    lie, _ = ELFS[case]
     prefix = tmp_path / "rocm"
     (prefix / "lib").mkdir(parents=True)
     (prefix / "lib/libdeep.so.1").symlink_to(works.prefix / "lib/libdeep.so.1")
