@@ -1,6 +1,6 @@
 """The contents of one wheel's members between reading and writing, and the one owner of the thread that works ahead on them.
 
-Takes the path of a wheel; gives each member's content once to whoever reads it, and once more to whoever writes it. A large
+Takes the path of a wheel; gives each member's content to the reader once, and to the writer once more. A large
 member stays in memory without its gaps (:mod:`relink.elf.gaps`): some megabytes of several hundred. The largest stays whole.
 
 Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so a thread does them while the main
@@ -37,9 +37,9 @@ Chunk: TypeAlias = bytes | memoryview
 _READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
 _REUSE: Final = 8 << 20  # bytes: deflating a smaller member anew takes no time
 _JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
-_SHARE: Final = 8  # the memory of the largest member is so many times what all others may take beside it
+_SHARE: Final = 8  # all other members together may take an eighth of the memory of the largest one
 _CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
-# Bytes: few, since so many stay in memory; many, since each needs the interpreter lock once.
+# Bytes: few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
 _SLICE: Final = 8 << 20
 
 
@@ -47,13 +47,15 @@ _SLICE: Final = 8 << 20
 class LoadedMember:
     """What is kept of a large member.
 
-    :ivar view: its bytes; unless `whole`, zeros in `gaps` but for `stay`, which readers of device code looked at.
+    :ivar view: its bytes; unless `whole`, zeros in `gaps` except in `kept_ranges`.
     :ivar gaps: ranges of the file that no edit touches.
+    :ivar kept_ranges: whole pages in the gaps that readers of device code have read.
+    :ivar whole: the gaps are in memory, too.
     """
 
     view: memoryview
     gaps: tuple[Gap, ...]
-    stay: tuple[range, ...]
+    kept_ranges: tuple[range, ...]
     whole: bool
 
 
@@ -78,7 +80,7 @@ class Contents:
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(1, "relink-contents")
         self._reading: dict[str, Future[memoryview]] = {}
-        self._finding: dict[str, Future[tuple[Span, ...]]] = {}
+        self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
         self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
         try:
             self._read_ahead()
@@ -119,6 +121,7 @@ class Contents:
         return max(member.size for member in self.archive.members.values())
 
     def _read_ahead(self) -> None:
+        """Begin to inflate the largest member, if it takes most of the time and is an ELF file; then to hash the archive."""
         first, *others = sorted(self.archive.members.values(), key=lambda member: member.size, reverse=True)
         enough = max(_READ_AHEAD, _SHARE * others[0].size if others else 0)
         if first.size >= enough and is_elf(self.archive.prefix(first.name, 4)):
@@ -154,35 +157,36 @@ class Contents:
         *,
         whole: bool = False,
     ) -> None:
-        """Keep a member, and give the memory of its gaps back unless it is to be kept `whole`.
+        """Keep a member, and release the memory of its gaps unless it is to be kept `whole`.
 
         :param content: from :meth:`read`.
-        :param noted: ranges that must stay readable.
+        :param noted: ranges inside of gaps that must remain readable.
         """
-        stay = pages_in(gaps, noted)
-        self.loaded[name] = LoadedMember(content, gaps, stay, whole)
-        finding = self._find_spans(name, content, gaps) if self._reuse else None
+        kept_ranges = pages_in(gaps, noted)
+        self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole)
+        search = self._find_spans(name, content, gaps) if self._reuse else None
         memory = content.obj
         if whole or not isinstance(memory, mmap.mmap):
             return
-        release = partial(release_gaps, memory, gaps, stay)
-        if finding is None:
+        release = partial(release_gaps, memory, gaps, kept_ranges)
+        if search is None:
             release()
             return
-        finding.add_done_callback(lambda _: release())
+        search.add_done_callback(lambda _: release())
         # Few members wait for their memory to be released: together they take a part of what the largest takes.
         self._unreleased = [(size, one) for size, one in self._unreleased if not one.done()]
-        self._unreleased.append((len(content), finding))
+        self._unreleased.append((len(content), search))
         if sum(size for size, _ in self._unreleased) > self._largest // _SHARE:
             wait(one for _, one in self._unreleased)
 
     def _find_spans(
         self, name: str, content: memoryview, gaps: Sequence[Gap]
     ) -> Future[tuple[Span, ...]] | None:
+        """Begin to search the spans of a member whose deflated bytes may be reused; None for one that is not worth it."""
         member = self.archive.member(name)
         if member.method != DEFLATED or member.size < _REUSE:
             return None
-        self._finding[name] = self._worker.submit(
+        self._finding_spans[name] = self._worker.submit(
             find_spans,
             self._raw_reader(name),
             member.compressed_size,
@@ -191,7 +195,7 @@ class Contents:
             _joined(gaps),
             self.archive.split(name),
         )
-        return self._finding[name]
+        return self._finding_spans[name]
 
     def _raw_reader(self, name: str) -> RangeReader:
         read = self.archive.raw_reader(name)
@@ -207,8 +211,8 @@ class Contents:
 
         :raises WheelError: the deflated bytes are damaged.
         """
-        finding = self._finding.get(name)
-        return finding.result() if finding else ()
+        search = self._finding_spans.get(name)
+        return search.result() if search else ()
 
     def original(self, name: str, *, check: bool) -> Iterator[Chunk]:
         """Yield a member's content as it is in the archive, once; memory that has been yielded is released.
@@ -228,13 +232,14 @@ class Contents:
         return self._compared(chunks, entry) if entry else chunks
 
     def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield the same, inflated a little before it is asked for."""
+        """Yield the chunks, of which some are inflated before the caller asks for them."""
         waiting = [self._worker.submit(next, chunks, b"") for _ in range(_CHUNKS_AHEAD)]
         while data := waiting.pop(0).result():
             waiting.append(self._worker.submit(next, chunks, b""))
             yield data
 
     def _compared(self, chunks: Iterator[Chunk], entry: RecordEntry) -> Iterator[Chunk]:
+        """Yield the chunks, and compare their digest with RECORD after the last one."""
         if entry.digest is None or entry.algorithm is None:
             yield from chunks
             return

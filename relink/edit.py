@@ -120,7 +120,7 @@ def _edited(
             return None, found
         try:
             return edit_without_gaps(
-                path, file.edit, image, loaded.view, loaded.gaps, loaded.stay, sandbox
+                path, file.edit, image, loaded.view, loaded.gaps, loaded.kept_ranges, sandbox
             ), found
         except EditError as error:
             reason = "; ".join([error.message, *error.issues])

@@ -1,6 +1,8 @@
 """The temporary directory in which a wheel's ELF members are laid out as installed, to ask the real loader about them.
 
-A loader that maps nothing from there says nothing about the members; it is asked about its own C library first then.
+Takes a context with the images. Gives the layout, in which the members of the archive are extracted with holes in place of their
+gaps. Where the loader maps nothing from the directory (noexec), its refusals say nothing about the members: so the C
+library is tried first.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
 
-__all__ = ["Place", "extract", "laid_out", "room", "why_not_laid_out"]
+__all__ = ["ScratchDirectory", "address_space_text", "extract", "laid_out", "why_not_laid_out"]
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
 _NOT_MAPPED = (
@@ -40,22 +42,22 @@ _MAX_ADDRESS_SPACE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB o
 
 
 @dataclass(slots=True)
-class Place:
-    """The temporary directory, and whether the loader maps anything from there: seen with a library that is known to be good."""
+class ScratchDirectory:
+    """The temporary directory, and whether the loader maps anything from there: tried with the target's own C library."""
 
     context: ResolveContext
     sandbox: Sandbox | None = None
-    good: bool | None = None
+    maps_files: bool | None = None
 
     def check(self, refused: LoaderRefusal) -> None:
-        """Return if what the loader refused is the fault of the file.
+        """Return if the file itself is the reason of the refusal, and raise if the machine is.
 
-        :raises MachineError: it has too little memory, or the like.
-        :raises TargetError: it maps nothing from the temporary directory.
+        :raises MachineError: the machine has too little memory, or a similar limit was reached.
+        :raises TargetError: the loader maps nothing from the temporary directory.
         """
         context = self.context
         subject = f"{context.target.interpreter}: the loader could not be asked"
-        size = _span(context.files.open(refused.path).image) if refused.path else 0
+        size = _address_space(context.files.open(refused.path).image) if refused.path else 0
         trouble = trouble_in(refused.reason, subject)
         if trouble is None and refused.reason.startswith(_NOT_MAPPED) and _is_limited():
             trouble = trouble_in(
@@ -63,10 +65,11 @@ class Place:
             )
         if trouble is not None and size <= _MAX_ADDRESS_SPACE:
             raise trouble
-        if self.good is None and refused.path is not None:
-            self.good = self._maps_the_c_library()
+        if self.maps_files is None and refused.path is not None:
+            self.maps_files = self._maps_the_c_library()
 
     def _maps_the_c_library(self) -> bool:
+        """Return True if the loader maps a copy of its own C library from here, or there is none to try with."""
         context = self.context
         libc = own_libc(context)
         if libc is None:
@@ -93,7 +96,7 @@ def _is_limited() -> bool:
 def laid_out(context: ResolveContext) -> Iterator[Layout]:
     """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
 
-    :raises OSError: there is no room for it.
+    :raises OSError: the directory cannot be made.
     """
     sysroot = context.target.sysroot
     with working_directory(Path(_directory(sysroot))) as directory:
@@ -127,7 +130,7 @@ def extract(
 
 
 def _directory(sysroot: str) -> str:
-    """The first temporary directory that files may be mapped from as programs."""
+    """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others."""
     usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
     places = (
         [tempfile.gettempdir(), *usual[:-1]]
@@ -138,13 +141,13 @@ def _directory(sysroot: str) -> str:
     return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
 
 
-def room(context: ResolveContext, path: str) -> str:
-    """Say how much of the address space a file asks for, if that is more than any library needs."""
-    size = _span(context.files.open(path).image)
+def address_space_text(context: ResolveContext, path: str) -> str:
+    """Return how much of the address space a file takes, as a text, if that is more than any library needs."""
+    size = _address_space(context.files.open(path).image)
     return f" (its segments take {size} bytes of the address space)" if size > _MAX_ADDRESS_SPACE else ""
 
 
-def _span(image: Image | None) -> int:
+def _address_space(image: Image | None) -> int:
     """Bytes of the address space that the loader reserves for an image (glibc elf/dl-map-segments.h, _dl_map_segment)."""
     loads = [segment for segment in image.segments if segment.type == _PT_LOAD] if image else []
     if not loads:
@@ -154,7 +157,7 @@ def _span(image: Image | None) -> int:
 
 
 def why_not_laid_out(error: TargetError | OSError) -> str:
-    """The message without the name of the temporary directory, which is gone when it is read."""
+    """Return the message without the name of the temporary directory, which is removed before anybody reads it."""
     if isinstance(error, TargetError):
         return error.message
     where = _TEMPORARY.sub("", str(error.filename or "temporary directory"))

@@ -1,7 +1,7 @@
 """The directory in which an output is made, beside its final name: created, filled, and published or removed.
 
-Takes new contents as they come and the rest of the output when it is known. Deflating, writing and reading back go on while the
-caller does something else; :meth:`Staging.publish` waits for them. No caller has to know of the threads.
+Takes new contents as they come and the rest of the output when it is known. Threads deflate, write and read back while the
+caller plans and edits; :meth:`Staging.publish` waits for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Staging"]
 
 
 class Staging:
-    """Where one output is made; a context manager, after which nothing is left of an output that was not published.
+    """The making of one output; a context manager that removes an output that was not published.
 
     :param contents: the input.
     :param name: of the output.
@@ -51,7 +51,7 @@ class Staging:
         self._contents = contents
         self._name = name
         self._options = options
-        self._how = WriteOptions(
+        self._write_options = WriteOptions(
             options.epoch,
             COMPRESSION_LEVELS[options.compress],
             options.verify_record,
@@ -75,7 +75,7 @@ class Staging:
                 raise UsageError(
                     f"{parent}: cannot be written to ({error.strerror}); name another by --output"
                 ) from error
-            self._packing = stack.enter_context(Packing(self._how))
+            self._packing = stack.enter_context(Packing(self._write_options))
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
             stack.callback(self._closing.set)
             self._stack = stack.pop_all()
@@ -96,7 +96,7 @@ class Staging:
     def add(self, name: str, replacement: Replacement) -> None:
         """Begin to deflate a member's new content, if memory allows it.
 
-        :raises UsageError: the output would take the input's place.
+        :raises UsageError: the output would replace the input.
         """
         if _is_same(self.final, self._contents.archive.path):
             raise UsageError(
@@ -141,7 +141,7 @@ class Staging:
             self._contents.archive,
             self.directory,
             Changes(self._name, self._replacements, additions, removals),
-            self._how,
+            self._write_options,
             packing=self._packing,
             on_progress=self.on_progress,
         )
@@ -164,7 +164,7 @@ class Staging:
 
 @contextmanager
 def _created(directory: Path) -> Iterator[None]:
-    """Make a directory, and remove it, and those above that had to be made, if it is empty in the end."""
+    """Make a directory and its missing parents; remove those that are empty at the end."""
     missing = [place for place in (directory, *directory.parents) if not place.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,8 @@
-"""Proof: what the real loader says of what was written (:mod:`relink.loader.dryrun`) must be what the simulation predicts."""
+"""Proof: the dry run of the real loader (:mod:`relink.loader.dryrun`) must map what the simulation predicts.
+
+Takes the contents that were written, the members to ask about, and the context that the plan was made in. Gives the loader's map
+of each member, and findings RLK105, RLK116, RLK301, RLK601 and RLK602 where an answer differs or cannot be had.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from relink.elf.symbols import SymbolTable
 from relink.errors import TargetError
 from relink.files import map_file
 from relink.findings.model import Finding, finding
-from relink.laid_out import Place, extract, laid_out, room, why_not_laid_out
+from relink.laid_out import ScratchDirectory, address_space_text, extract, laid_out, why_not_laid_out
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_runs, refusal
@@ -40,7 +44,7 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the loader said of each member that was asked about (members' paths as ``$WHEEL/…``), and what is wrong with it."""
+    """What the loader printed for each member that was asked about (members' paths as ``$WHEEL/…``), and the findings."""
 
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
@@ -70,11 +74,11 @@ def verify(
     A member that the loader does not load is that member's finding, and the others are asked. That the loader cannot be asked is
     one about the wheel.
 
-    :param wheel: what it is called.
+    :param wheel: its name, for findings and errors.
     :param contents: gives a member's content in pieces, by its name.
     :param members: the ELF members to ask about; `context` has all ELF members.
     :param gaps: by member, what the loader does not look at in a dry run (:func:`relink.elf.gaps.find_gaps`): it is read and
-        checked, but takes no room on the disk.
+        checked, but not written to the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
     :param trust: globs of files that the loader gets although the static scan refuses them.
@@ -98,13 +102,13 @@ def verify(
             findings += screened.findings
             asked = [scenarios[member] for member in screened.members]
             answers = stack.enter_context(dry_runs(context.target, asked, sandbox))
-            place = Place(context, sandbox)
+            scratch = ScratchDirectory(context, sandbox)
             for member, scenario in zip(screened.members, asked, strict=True):
                 expected = _expected(context, scenario)
                 bindings = bind(expected, tables) if isinstance(expected, Closure) else None
-                found = next(answers)
-                maps[member] = _shown(found, layout)
-                findings += _judge(context, member, expected, bindings, found, place)
+                answer = next(answers)
+                maps[member] = _without_scratch_path(answer, layout)
+                findings += _compared(context, member, expected, bindings, answer, scratch)
     except (TargetError, OSError) as error:
         if isinstance(error, OSError):
             raise_trouble(error, f"{wheel}: the loader could not be asked")
@@ -113,9 +117,9 @@ def verify(
 
 
 def _expected(context: ResolveContext, scenario: tuple[str, list[str]]) -> Closure | RootRefusedError:
-    """What the simulation says of a dry run: the closure, or that the loader does not load the member.
+    """Simulate a dry run: the closure, or the error that the loader does not load the member.
 
-    :raises TargetError: it is not the member that it does not load.
+    :raises TargetError: the loader does not load another file than a member.
     """
     program, preloads = scenario
     try:
@@ -127,17 +131,18 @@ def _expected(context: ResolveContext, scenario: tuple[str, list[str]]) -> Closu
         return error
 
 
-def _judge(
+def _compared(
     context: ResolveContext,
     member: str,
     expected: Closure | RootRefusedError,
     bindings: Bindings | None,
-    found: LoaderMap,
-    place: Place,
+    answer: LoaderMap,
+    scratch: ScratchDirectory,
 ) -> Iterator[Finding]:
-    refused = _with_path(refusal(found), expected)
+    """Yield how the loader's answer about one member differs from the simulation."""
+    refused = _with_path(refusal(answer), expected)
     if refused is not None:
-        place.check(refused)
+        scratch.check(refused)
     if isinstance(expected, RootRefusedError):
         if refused is not None:
             yield finding("RLK116", member, f"the loader does not load it: {expected.reason}")
@@ -145,31 +150,32 @@ def _judge(
             text = f"predicted: cannot be loaded ({expected.reason}). The loader loads it"
             yield finding("RLK601", member, context.layout.shown(text))
     elif refused is not None and expected.fatal is None:
-        yield finding("RLK116", member, context.layout.shown(_why(context, member, refused)))
+        yield finding("RLK116", member, context.layout.shown(_load_error(context, member, refused)))
     elif bindings is not None:
-        yield from _compare(context, member, expected, found)
-        yield from _compare_symbols(context, member, bindings, found)
-        yield from _complaints(context, member, found)
+        yield from _compare_objects(context, member, expected, answer)
+        yield from _compare_symbols(context, member, bindings, answer)
+        yield from _loader_errors(context, member, answer)
 
 
 def _with_path(refused: LoaderRefusal | None, expected: Closure | RootRefusedError) -> LoaderRefusal | None:
-    """What serves a NEEDED the loader calls by that name when it cannot map it; give it its path."""
+    """Return the refusal with the path of its file: the loader names a file that serves a NEEDED by that soname only."""
     if refused is None or not isinstance(expected, Closure):
         return refused
     paths = {item.name: item.path for item in expected.objects}
     return replace(refused, path=paths.get(refused.path or "", refused.path))
 
 
-def _why(context: ResolveContext, member: str, refused: LoaderRefusal) -> str:
-    """Say what the loader would not load, and how much room it asks for."""
-    if refused.path in (None, context.layout.path_of(member)):
-        return f"the loader does not load it: {refused.reason}{room(context, context.layout.path_of(member))}"
-    path = str(refused.path)
-    return f"the loader does not load {path}, which it needs: {refused.reason}{room(context, path)}"
+def _load_error(context: ResolveContext, member: str, refused: LoaderRefusal) -> str:
+    """Return which file the loader does not load, why, and its size in the address space where that is unusual."""
+    own = context.layout.path_of(member)
+    size = address_space_text(context, refused.path or own)
+    if refused.path in (None, own):
+        return f"the loader does not load it: {refused.reason}{size}"
+    return f"the loader does not load {refused.path}, which it needs: {refused.reason}{size}"
 
 
 def _scenario(context: ResolveContext, member: str) -> tuple[str, list[str]]:
-    """(program, preloads) of the dry run that shows what loading `member` maps."""
+    """Return program and preloads of the dry run that shows what loading `member` maps."""
     path = context.layout.path_of(member)
     if context.images[member].is_executable:
         return path, []
@@ -184,36 +190,41 @@ def _can_be_preloaded(path: str) -> bool:
     return not {" ", ":"} & {*path}
 
 
-def _shown(found: LoaderMap, layout: Layout) -> LoaderMap:
-    """The map without the temporary directory, which is gone when it is read."""
+def _without_scratch_path(answer: LoaderMap, layout: Layout) -> LoaderMap:
+    """Return the map without the temporary directory, which is removed before anybody reads the finding."""
     return replace(
-        found,
-        objects=tuple((layout.shown(name), layout.shown(path)) for name, path in found.objects),
-        problems=tuple(layout.shown(line) for line in found.problems),
+        answer,
+        objects=tuple((layout.shown(name), layout.shown(path)) for name, path in answer.objects),
+        problems=tuple(layout.shown(line) for line in answer.problems),
     )
 
 
-def _compare(context: ResolveContext, member: str, closure: Closure, found: LoaderMap) -> Iterator[Finding]:
+def _compare_objects(
+    context: ResolveContext, member: str, closure: Closure, answer: LoaderMap
+) -> Iterator[Finding]:
+    """Compare the objects that the loader maps, in their order, and the libraries that it does not find."""
     # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
     expected = predicted(closure) if closure.objects[0].image.needed else ()
     expected_missing = tuple(edge.soname for edge in closure.missing)
-    if closure.fatal is not None and found.died:
+    if closure.fatal is not None and answer.died:
         return
-    same = (expected, expected_missing) == (found.objects, found.missing)
-    if same and closure.fatal is None and not found.died:
+    same = (expected, expected_missing) == (answer.objects, answer.missing)
+    if same and closure.fatal is None and not answer.died:
         return
-    wanted = _lines(expected, expected_missing, [closure.fatal] if closure.fatal else [])
-    real = _lines(found.objects, found.missing, found.problems if found.died else [])
-    odd = [line for line in wanted if line not in real] + [line for line in real if line not in wanted]
-    what = f"they differ in {'; '.join(odd)}" if odd else "the order differs"
-    message = f"{what}. Predicted: {'; '.join(wanted)}. The loader: {'; '.join(real)}"
-    others = [line for line in found.problems if line not in real and "undefined symbol" not in line]
+    predicted_lines = _lines(expected, expected_missing, [closure.fatal] if closure.fatal else [])
+    loader_lines = _lines(answer.objects, answer.missing, answer.problems if answer.died else [])
+    differing = [line for line in predicted_lines if line not in loader_lines] + [
+        line for line in loader_lines if line not in predicted_lines
+    ]
+    what = f"they differ in {'; '.join(differing)}" if differing else "the order differs"
+    message = f"{what}. Predicted: {'; '.join(predicted_lines)}. The loader: {'; '.join(loader_lines)}"
+    others = [line for line in answer.problems if line not in loader_lines and "undefined symbol" not in line]
     message += f". It says: {'; '.join(others)}" if others else ""
     yield finding("RLK601", member, context.layout.shown(message))
 
 
 def _symbols(context: ResolveContext) -> dict[str, SymbolTable]:
-    """The symbols of the members as they lie on the disk, by what the simulation knows them as."""
+    """Return the symbols of the members as they are on the disk, by the path of the image in the simulation."""
     tables = {}
     for name, image in context.images.items():
         with map_file(context.files.host(context.layout.path_of(name))) as buffer:
@@ -222,25 +233,25 @@ def _symbols(context: ResolveContext) -> dict[str, SymbolTable]:
 
 
 def _compare_symbols(
-    context: ResolveContext, member: str, bindings: Bindings, found: LoaderMap
+    context: ResolveContext, member: str, bindings: Bindings, answer: LoaderMap
 ) -> Iterator[Finding]:
-    """Compare the symbols that the loader leaves open with those that binding predicts."""
-    if found.died or found.missing:
-        return  # it says nothing of symbols then, or too much
+    """Compare the symbols that the loader does not bind with the predicted ones."""
+    if answer.died or answer.missing:
+        return  # a loader that dies reports no symbols; where a library is missing, it reports all symbols of that library
     outside = [item for item in bindings.explained if item.target is None]
-    predicted_open = {(item.path, item.name, item.version) for item in bindings.unbound}
-    predicted_open |= {(item.path, item.name, item.version) for item in outside}
-    real_open = {
+    predicted_unbound = {(item.path, item.name, item.version) for item in bindings.unbound}
+    predicted_unbound |= {(item.path, item.name, item.version) for item in outside}
+    loader_unbound = {
         (match["path"], match["name"], match["version"])
-        for line in found.problems
+        for line in answer.problems
         if (match := _UNDEFINED.fullmatch(line))
     }
-    if predicted_open == real_open:
+    if predicted_unbound == loader_unbound:
         return
-    only_here = [_symbol(*item) for item in sorted(predicted_open - real_open, key=str)]
-    only_there = [_symbol(*item) for item in sorted(real_open - predicted_open, key=str)]
-    ours, theirs = (join_truncated(names) or "none" for names in (only_here, only_there))
-    message = f"open symbols differ. Predicted only: {ours}. The loader only: {theirs}"
+    predicted_only = [_symbol(*item) for item in sorted(predicted_unbound - loader_unbound, key=str)]
+    loader_only = [_symbol(*item) for item in sorted(loader_unbound - predicted_unbound, key=str)]
+    predicted_text, loader_text = (join_truncated(names) or "none" for names in (predicted_only, loader_only))
+    message = f"open symbols differ. Predicted only: {predicted_text}. The loader only: {loader_text}"
     yield finding("RLK601", member, context.layout.shown(message))
 
 
@@ -249,6 +260,7 @@ def _symbol(path: str, name: str, version: str | None) -> str:
 
 
 def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems: Iterable[str]) -> list[str]:
+    """Return the lines that the loader prints for a map."""
     return [
         *(f"{name} => {path}" for name, path in objects),
         *(f"{name} => not found" for name in missing),
@@ -256,12 +268,12 @@ def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems:
     ]
 
 
-def _complaints(context: ResolveContext, member: str, found: LoaderMap) -> Iterator[Finding]:
-    """What the loader refuses to go on with, besides libraries that it does not find."""
+def _loader_errors(context: ResolveContext, member: str, answer: LoaderMap) -> Iterator[Finding]:
+    """Yield the errors of the loader beside libraries that it does not find."""
     shown = context.layout.shown
-    if found.died:
-        yield finding("RLK105", member, f"the loader dies: {shown('; '.join(found.problems))}")
-    for line in found.problems:
+    if answer.died:
+        yield finding("RLK105", member, f"the loader dies: {shown('; '.join(answer.problems))}")
+    for line in answer.problems:
         if match := _VERSION.search(line):
             message = f"the loader finds no version {match['version']} in {shown(match['supplier'])}"
             yield finding("RLK301", shown(match["requester"]), message)

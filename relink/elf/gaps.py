@@ -147,13 +147,13 @@ def ranges_between(gaps: Iterable[Gap], size: int) -> Iterator[range]:
     yield range(start, size)
 
 
-def release_gaps(memory: mmap.mmap, gaps: Iterable[Gap], keep: Iterable[range] = ()) -> None:
+def release_gaps(memory: mmap.mmap, gaps: Iterable[Gap], kept_ranges: Iterable[range] = ()) -> None:
     """Give the memory of gaps back to the kernel; they read as zeros afterwards (madvise(2), MADV_DONTNEED).
 
     :param memory: private and anonymous.
-    :param keep: ranges in gaps, of whole pages (:func:`pages_in`), that stay readable nevertheless.
+    :param kept_ranges: ranges in gaps, of whole pages (:func:`pages_in`), that remain readable.
     """
-    kept = sorted(keep, key=lambda part: part.start)
+    kept = sorted(kept_ranges, key=lambda part: part.start)
     for gap in gaps:
         at = gap.start
         for part in kept:
@@ -243,11 +243,13 @@ def without_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> bytearray:
     return file
 
 
-def with_gaps(file: Buffer, gaps: Sequence[Gap], original: Buffer, keep: Iterable[range] = ()) -> memoryview:
+def with_gaps(
+    file: Buffer, gaps: Sequence[Gap], original: Buffer, kept_ranges: Iterable[range] = ()
+) -> memoryview:
     """Return an edited short copy with its gaps, whose memory reads as zeros.
 
     :param original: the file before, with or without its gaps.
-    :param keep: ranges inside of gaps that are copied from `original`.
+    :param kept_ranges: ranges inside of gaps that are copied from `original`.
     :raises ElfError: a section with a gap is not where it was, or the headers are damaged.
     """
     whole = sparse(len(file) + sum(map(len, gaps)))
@@ -258,7 +260,7 @@ def with_gaps(file: Buffer, gaps: Sequence[Gap], original: Buffer, keep: Iterabl
         for part in ranges_between(gaps, len(whole)):
             whole[part.start : part.stop] = view[at : at + len(part)]
             at += len(part)
-    for part in keep:
+    for part in kept_ranges:
         whole[part.start : part.stop] = original[part.start : part.stop]
     try:
         _move_headers(whole, _OffsetMap(gaps), to_short=False)

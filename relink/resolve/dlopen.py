@@ -1,4 +1,8 @@
-"""What libraries load by themselves, outside of NEEDED: known by a note, by what is known of the vendor, or by a string."""
+"""What libraries dlopen: known by a note, by the vendor's table, by the package's profile, or by a string in the file.
+
+The note is the dlopen metadata of PT_NOTE (systemd's ELF_NOTE_DLOPEN). Takes closures; gives sonames with their sources, and
+RLK120.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +34,15 @@ class DlopenKnowledge:
 
     context: ResolveContext
     tables: Tables
-    _known: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+    _sources: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
 
     def of(self, item: LoadedObject) -> Mapping[str, str]:
         """Return soname → how it is known that `item` dlopens it."""
-        file = file_of(item)  # not its identity: that of every root is the same
-        found = self._known.get(file)
-        if found is None:
-            found = self._known[file] = self._find(item)
-        return found
+        file = file_of(item)  # the file's identity: that of the object is the same for every root
+        sources = self._sources.get(file)
+        if sources is None:
+            sources = self._sources[file] = self._find(item)
+        return sources
 
     def _find(self, item: LoadedObject) -> dict[str, str]:
         own = item.image.soname or item.name
@@ -55,7 +59,7 @@ class DlopenKnowledge:
         return found | self._of_member(item)
 
     def _of_member(self, item: LoadedObject) -> dict[str, str]:
-        """What the package's profile says of a member of the wheel; a glob that matches nothing there is stands for itself."""
+        """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
         layout, profile = self.context.layout, self.context.profile
         member = next((name for name in self.context.images if layout.path_of(name) == item.path), None)
         found: dict[str, str] = {}
@@ -65,7 +69,7 @@ class DlopenKnowledge:
         return found
 
     def _strings(self, item: LoadedObject) -> tuple[str, ...]:
-        """Names in the read-only data of what a provider has; the wheel's own members are not on the disk."""
+        """Return the library names in the read-only data of a provider's library; members of the wheel are not on the disk."""
         context = self.context
         if not any(provider.holds(item.path) for provider in context.providers):
             return ()
@@ -77,24 +81,24 @@ class DlopenKnowledge:
         return tuple(name for provider in self.context.providers for name in provider.libraries)
 
     def _is_soname(self, name: str) -> bool:
-        """Whether a provider has a library whose soname this is; links for compilers and full version names are not asked for."""
+        """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
         path = self.context.provider_path(name)
         image = self.context.files.open(path).image if path else None
         return image is not None and image.soname == name
 
     def _fits(self, own: str, name: str) -> bool:
-        """Of several versions of one library the caller means its own, where there is one."""
+        """Whether the caller would dlopen this version of a library: of several versions, the one of the caller's own version."""
         if "*" in name:
-            return True  # a glob that matched nothing: its absence is worth telling
+            return True  # a glob that matched nothing: reported as missing
         if not self._is_soname(name):
             return False
-        twin = soname_stem(name) + own[len(soname_stem(own)) :]
-        claimant = (
+        own_version = soname_stem(name) + own[len(soname_stem(own)) :]
+        other_caller = (
             soname_stem(own) + name[len(soname_stem(name)) :]
         )  # another version of the caller, which means this one
-        if name == twin or self.context.provider_path(twin) is not None:
-            return name == twin
-        return self.context.provider_path(claimant) is None
+        if name == own_version or self.context.provider_path(own_version) is not None:
+            return name == own_version
+        return self.context.provider_path(other_caller) is None
 
 
 def profile_of(how: str) -> str | None:
@@ -112,27 +116,27 @@ def with_dlopens(
 def dlopen_findings(
     context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
 ) -> Iterator[Finding]:
-    """One finding a soname that would not be found, with all who load it, how that is known, and the flag that helps."""
-    lost: dict[str, dict[str, str]] = {}
+    """Yield RLK120: one finding a soname that would not be found, with its callers, the sources, and the option that helps."""
+    missing: dict[str, dict[str, str]] = {}
     for closure in closures.values():
         for edge in closure.dlopened:
             if edge.target is None:
                 caller = closure.objects[edge.requester]
-                lost.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
+                missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
                     edge.soname
                 ]
-    for soname, callers in lost.items():
+    for soname, callers in missing.items():
         who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
         names = {profile_of(how) for how in callers.values()}
-        rests = None if None in names else names.pop()
-        there = context.provider_path(soname)
-        if there:
-            message = f"would not be found, although the prefix has {there}; dlopened by {who}"
+        profile = None if None in names else names.pop()
+        path = context.provider_path(soname)
+        if path:
+            message = f"would not be found, although the prefix has {path}; dlopened by {who}"
             remedy = (
                 f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
             )
-            yield finding("RLK120", soname, message, remedy, profile=rests)
+            yield finding("RLK120", soname, message, remedy, profile=profile)
         else:
             message = f"would not be found, and no prefix has it; dlopened by {who}"
             remedy = "Install it where the library that loads it looks, if you use what it is for."
-            yield finding("RLK120", soname, message, remedy, level="info", profile=rests)
+            yield finding("RLK120", soname, message, remedy, level="info", profile=profile)

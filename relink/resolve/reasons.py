@@ -1,4 +1,8 @@
-"""What a person is told about the decisions: one finding a thing, with the reason and the next step."""
+"""The findings about the decisions: one for each cause, with the reason and the next step.
+
+Takes the outcomes of all members. Gives RLK103 to RLK121, RLK2xx, RLK301 and RLK305, and those of
+:mod:`relink.resolve.missing_findings`; :mod:`relink.resolve.proof_findings` has those of the proofs.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from relink.findings.model import RULES, Finding, finding
+from relink.findings.model import Finding, finding
 from relink.loader.binding import Tables, check_versions, unserved_records
-from relink.loader.search import Tried
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
+from relink.resolve.missing_findings import missing_findings
 from relink.resolve.search_path import removed
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library, simulate
-from relink.resolve.substitution import SubstitutionDecision
 from relink.text import join_truncated, pluralize
 
 __all__ = ["reasons"]
@@ -23,13 +26,13 @@ __all__ = ["reasons"]
 def reasons(
     context: ResolveContext, outcomes: Mapping[str, Outcome], unserved: list[str], tables: Tables
 ) -> Iterator[Finding]:
-    """Yield everything that the decisions give reason to say, but for what the proofs say (:mod:`relink.resolve.proof`).
+    """Yield the findings about the decisions, without those of the proofs.
 
     :param outcomes: the decisions about all members.
-    :param unserved: variants that were left as they are.
+    :param unserved: variants that the providers cannot serve, which remain unchanged.
     """
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
-    yield from _missing(context, served)
+    yield from missing_findings(context, served)
     yield from _changed_needed(context, served)
     yield from _variants(context, outcomes, unserved)
     yield from _loaded_before(context, served)
@@ -42,78 +45,8 @@ def reasons(
     yield from _unused_patterns(context, outcomes)
 
 
-def _missing(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """One finding a soname, with all who need it, what was tried and what there is instead."""
-    by_soname: dict[str, list[tuple[str, tuple[Tried, ...], bool]]] = {}
-    substitutions: dict[str, SubstitutionDecision] = {}
-    for outcome in served.values():
-        for issue in outcome.issues:
-            if issue.kind in ("missing", "allowed"):
-                requester = context.layout.shown(issue.requester)
-                by_soname.setdefault(issue.edge.soname, []).append(
-                    (requester, issue.edge.tried, issue.kind == "allowed")
-                )
-                if issue.edge.soname in outcome.substitutions:
-                    substitutions[issue.edge.soname] = outcome.substitutions[issue.edge.soname]
-    told = dict(context.substitutes)
-    for soname, cases in by_soname.items():
-        requesters = list(dict.fromkeys(requester for requester, _, _ in cases))
-        tried = list(dict.fromkeys(context.layout.shown(one.path) for one in cases[0][1]))
-        near = _nearest(context, soname)
-        message = f"needed by {join_truncated(requesters)}; {_near_text(context, near)}"
-        decision = substitutions.get(soname)
-        if decision is not None and decision.wanted:
-            message += f"; {_counts(decision)}"
-        message += (
-            f"; looked in {join_truncated([posixpath.dirname(path) or path for path in tried])}"
-            if tried
-            else ""
-        )
-        if all(allowed for _, _, allowed in cases):
-            yield finding("RLK102", soname, message)
-        elif soname in told:
-            reason = _refused(context, soname, told[soname], decision)
-            yield finding("RLK114", soname, f"--substitute {soname}={told[soname]}: {reason}")
-        else:
-            remedy = _missing_remedy(context, soname, decision)
-            yield finding("RLK101", soname, message, remedy)
-
-
-def _counts(decision: SubstitutionDecision) -> str:
-    if decision.candidate is None:
-        return f"{pluralize(decision.wanted, 'import')} may be its: {join_truncated(list(decision.lacking))}"
-    text = f"{decision.candidate} exports {decision.exported} of {decision.wanted} imports"
-    return f"{text}, not {join_truncated(list(decision.lacking))}" if decision.lacking else text
-
-
-def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
-    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
-    remedy = _remedy_by_verdict(soname, context.vendor.product, decision) or RULES["RLK101"].fix
-    return f"{remedy} {where}" if where else remedy
-
-
-def _remedy_by_verdict(soname: str, product: str, decision: SubstitutionDecision | None) -> str | None:
-    if decision is None or decision.candidate is None or not decision.wanted:
-        return None
-    if decision.lacking:
-        return f"Use a {product} that has {soname}: {decision.candidate} lacks what the wheel imports."
-    return (
-        f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
-        f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."
-    )
-
-
-def _refused(context: ResolveContext, soname: str, new: str, decision: SubstitutionDecision | None) -> str:
-    if context.provider_path(new) is None:
-        return f"no prefix has {new}"
-    if soname_stem(new) != soname_stem(soname):
-        return "the two are different libraries"
-    if decision is not None and decision.lacking:
-        return f"{new} lacks {join_truncated(list(decision.lacking))}"
-    return "no import of the wheel is known to come from it, so nothing is proved"
-
-
 def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK112, RLK113 and RLK121: NEEDED that were replaced, dropped, or added as preloads."""
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
             decision = outcome.substitutions[old]
@@ -132,37 +65,15 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
             )
 
 
-def _nearest(context: ResolveContext, soname: str) -> list[tuple[str, str]]:
-    """(soname, path) of the libraries in the providers that differ in the version only; other names of one file are left out."""
-    found: dict[tuple[object, ...] | None, tuple[str, str]] = {}
-    for provider in context.providers:
-        for name in provider.nearest(soname):
-            path = provider.libraries[name][0]
-            candidate = context.files.open(path)
-            own = candidate.image.soname if candidate.image else None
-            if candidate.identity not in found or name == own:
-                found[candidate.identity] = (name, path)
-    return list(found.values())
-
-
-def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
-    if not context.providers:
-        return "no prefix was given"
-    where = "the prefix" if len(context.providers) == 1 else "the prefixes"
-    has = "has" if len(context.providers) == 1 else "have"
-    if near:
-        return f"{where} {has} {', '.join(name for name, _ in near)}"
-    return f"{where} {has} nothing of that name"
-
-
 def _variants(
     context: ResolveContext, outcomes: Mapping[str, Outcome], unserved: list[str]
 ) -> Iterator[Finding]:
+    """Yield RLK103 for each variant that the providers cannot serve, RLK104 where none of them uses a provider."""
     for member in unserved:
-        lost = dict.fromkeys(
+        unserved_sonames = dict.fromkeys(
             issue.edge.soname for issue in outcomes[member].issues if issue.kind != "shadowed"
         )
-        text = f"left as it is: the prefixes do not serve {join_truncated(list(lost))}"
+        text = f"left as it is: the prefixes do not serve {join_truncated(list(unserved_sonames))}"
         yield finding("RLK103", member, text, profile=context.profile.name)
     variants = [member for member in outcomes if context.profile.is_variant(member)]
     from_providers = [
@@ -178,6 +89,7 @@ def _variants(
 
 
 def _uses_provider(context: ResolveContext, outcome: Outcome) -> bool:
+    """Whether an edge of the closure is served by a provider's own library."""
     machine = context.target.header.machine
     return any(
         context.is_providers(outcome.closure.objects[edge.target].identity, edge.soname)
@@ -188,22 +100,22 @@ def _uses_provider(context: ResolveContext, outcome: Outcome) -> bool:
 
 
 def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """What is found only because the profile says that the package loads it before: one finding a soname."""
+    """Yield RLK115: one finding a soname that is found only since the profile says that the package loads it before."""
     profile = context.profile
     early = {context.layout.path_of(name) for name in profile.preload}
     without = replace(context, profile=replace(profile, preload=()))
     found: dict[tuple[str, str], dict[str, None]] = {}
     for member, outcome in served.items():
         objects, edges = outcome.closure.objects, outcome.closure.edges
-        taken = {
+        preloaded = {
             edge.soname: objects[edge.target].path
             for edge in edges
             if edge.target is not None and objects[edge.target].path in early
         }
-        taken = {} if context.layout.path_of(member) in early else taken
-        lost = simulate(without, member, outcome.image).missing if taken else ()
-        for soname in {edge.soname for edge in lost} & taken.keys():
-            key = (soname, context.layout.shown(taken[soname]))
+        preloaded = {} if context.layout.path_of(member) in early else preloaded
+        missing = simulate(without, member, outcome.image).missing if preloaded else ()
+        for soname in {edge.soname for edge in missing} & preloaded.keys():
+            key = (soname, context.layout.shown(preloaded[soname]))
             found.setdefault(key, {})[context.layout.shown(context.layout.path_of(member))] = None
     for (soname, path), members in found.items():
         text = f"needed by {join_truncated(list(members))}, and there because the package loads {path} before"
@@ -211,6 +123,7 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
 
 
 def _other_issues(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK105, and RLK107, RLK108 and RLK111 for edges that another file serves than the one that should."""
     seen: set[tuple[str, str, str | None]] = set()
     for member, outcome in served.items():
         if outcome.closure.fatal:
@@ -239,6 +152,7 @@ def _other_issues(context: ResolveContext, served: Mapping[str, Outcome]) -> Ite
 
 
 def _skipped_files(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK106: files of a provider that have the name of a needed library and cannot serve it."""
     wanted = {edge.soname for outcome in served.values() for edge in outcome.closure.edges}
     for provider in context.providers:
         for skipped in provider.skipped:
@@ -247,6 +161,7 @@ def _skipped_files(context: ResolveContext, served: Mapping[str, Outcome]) -> It
 
 
 def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK201 to RLK207: what an edit changes beside NEEDED, and why."""
     for member, outcome in served.items():
         if outcome.strategy != "nothing":
             yield from removed(member, outcome.entries, context.profile.name)
@@ -266,15 +181,15 @@ def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]
 
 
 def _versions(context: ResolveContext, served: Mapping[str, Outcome], tables: Tables) -> Iterator[Finding]:
-    """One finding a pair of objects, with all the versions that are missing between them."""
-    lost: dict[tuple[str, str, str], dict[str, None]] = {}
+    """Yield RLK301: one finding a pair of objects, with all the versions that the one needs and the other does not define."""
+    undefined: dict[tuple[str, str, str], dict[str, None]] = {}
     defined: dict[tuple[str, str, str], str] = {}
     for outcome in served.values():
         for missing in check_versions(outcome.closure, tables):
             key = (missing.requester, missing.file, missing.supplier)
-            lost.setdefault(key, {})[missing.version] = None
+            undefined.setdefault(key, {})[missing.version] = None
             defined[key] = max(missing.defined, key=_version_key, default="none of that family")
-    for (requester, file, supplier), versions in lost.items():
+    for (requester, file, supplier), versions in undefined.items():
         shown = context.layout.shown(requester)
         highest = defined[requester, file, supplier]
         message = (
@@ -286,11 +201,12 @@ def _versions(context: ResolveContext, served: Mapping[str, Outcome], tables: Ta
 def _dangling_records(
     context: ResolveContext, served: Mapping[str, Outcome], tables: Tables
 ) -> Iterator[Finding]:
+    """Yield RLK305: version records of libraries that are neither NEEDED nor loaded; ld.so aborts at such a record."""
     seen: dict[tuple[str, str], None] = {}
     for outcome in served.values():
         missing = {edge.soname for edge in outcome.closure.missing}
         for record in unserved_records(outcome.closure, tables):
-            if record.file not in missing:  # what is missing is told as such
+            if record.file not in missing:  # a missing library has a finding of its own
                 seen[context.layout.shown(record.requester), record.file] = None
     for requester, file in seen:
         yield finding(
@@ -299,7 +215,7 @@ def _dangling_records(
 
 
 def _other_loader(context: ResolveContext) -> str | None:
-    """A prefix that carries a loader of its own was built with another C library: name that loader."""
+    """Return a remedy that names the loader of a prefix: a prefix with a loader of its own was built with another C library."""
     soname = posixpath.basename(context.target.interpreter)
     for provider in context.providers:
         for directory in provider.directories:
@@ -310,10 +226,12 @@ def _other_loader(context: ResolveContext) -> str | None:
 
 
 def _version_key(version: str) -> list[int]:
+    """Return the numbers of a version node's name, by which nodes of one family are compared."""
     return [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
 def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK110: libraries from the cache or the default directories that not every Linux has."""
     machine = context.target.header.machine
     found: dict[str, str] = {}
     for outcome in served.values():
@@ -331,6 +249,7 @@ def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> 
 
 
 def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK109: values of options that match no library."""
     sonames = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.edges}
     wanted = {soname for soname, _ in context.substitutes}
     for old in wanted - sonames - {name for outcome in outcomes.values() for name in outcome.original.needed}:

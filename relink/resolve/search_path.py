@@ -1,4 +1,8 @@
-"""What becomes of each entry of a search path: minimal and honest (docs/architecture.md, decision 6)."""
+"""The entries of a search path, classified: which are kept, which are removed, and why (docs/architecture.md, decision 6).
+
+Takes an image and where it will be installed. Gives :class:`SearchPathEntry` and RLK201 to RLK204. Empty entries mean the current
+directory (elf/dl-load.c, fillin_rpath), and so do relative ones.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +29,9 @@ _KEPT = frozenset({"wheel", "sibling", "provider", "serving"})
 
 @dataclass(frozen=True, slots=True)
 class SearchPathEntry:
-    """One entry as written, and what it is.
+    """One entry as written, and its kind.
 
-    ``wheel``: stays inside of the wheel; ``sibling``: another package in site-packages, ``sibling-dropped`` where the profile
+    ``wheel``: leads inside of the wheel; ``sibling``: another package in site-packages, ``sibling-dropped`` where the profile
     says that the prefix replaces it; ``provider``: a directory of a provider; ``serving``: another absolute directory that
     serves an edge which nothing else does; ``vendor``: any other; ``empty`` and ``relative``: found from the current directory.
     """
@@ -37,7 +41,7 @@ class SearchPathEntry:
 
     @property
     def kept(self) -> bool:
-        """Whether it stays."""
+        """Whether the edited search path has it."""
         return self.kind in _KEPT
 
 
@@ -52,7 +56,7 @@ def classify(
     serving: Collection[str],
     profile: Profile,
 ) -> list[SearchPathEntry]:
-    """Say of every entry of an image's search path what it is.
+    """Classify every entry of an image's search path.
 
     :param path: where the image will be installed, for ``$ORIGIN``.
     :param member_directories: the installed directories that members of the wheel lie in.
@@ -100,7 +104,7 @@ def _below(path: str, directory: str) -> bool:
 
 
 def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None = None) -> Iterator[Finding]:
-    """Yield one finding a kind of entry that goes or stays for a reason worth saying.
+    """Yield one finding for each kind of entry that is removed, or kept for a reason that the user should know.
 
     :param profile: the name of the profile that entries to sibling packages were classified by.
     """

@@ -142,7 +142,7 @@ def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path)
         gone = bytearray(original)
         for gap in held.gaps:
             gone[gap.start : gap.stop] = bytes(len(gap))
-        for part in held.stay:
+        for part in held.kept_ranges:
             gone[part.start : part.stop] = original[part.start : part.stop]
         assert held.view == gone
         code = wheel.codes["demo/fat.so"]

@@ -1,0 +1,117 @@
+"""Findings about missing libraries: who needs each, where it was searched, what the providers have instead, and what to do.
+
+Takes the outcomes of the served members. Gives RLK101, RLK102 and RLK114, one finding a soname.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from relink.findings.model import RULES, Finding, finding
+from relink.loader.search import Tried
+from relink.providers.prefix import soname_stem
+from relink.resolve.strategy import Outcome, ResolveContext
+from relink.resolve.substitution import SubstitutionDecision
+from relink.text import join_truncated, pluralize
+
+__all__ = ["missing_findings"]
+
+
+def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
+    by_soname: dict[str, list[tuple[str, tuple[Tried, ...], bool]]] = {}
+    substitutions: dict[str, SubstitutionDecision] = {}
+    for outcome in served.values():
+        for issue in outcome.issues:
+            if issue.kind in ("missing", "allowed"):
+                requester = context.layout.shown(issue.requester)
+                by_soname.setdefault(issue.edge.soname, []).append(
+                    (requester, issue.edge.tried, issue.kind == "allowed")
+                )
+                if issue.edge.soname in outcome.substitutions:
+                    substitutions[issue.edge.soname] = outcome.substitutions[issue.edge.soname]
+    substitutes = dict(context.substitutes)
+    for soname, cases in by_soname.items():
+        requesters = list(dict.fromkeys(requester for requester, _, _ in cases))
+        tried = list(dict.fromkeys(context.layout.shown(one.path) for one in cases[0][1]))
+        near = _nearest(context, soname)
+        message = f"needed by {join_truncated(requesters)}; {_near_text(context, near)}"
+        decision = substitutions.get(soname)
+        if decision is not None and decision.wanted:
+            message += f"; {_counts(decision)}"
+        message += (
+            f"; looked in {join_truncated([posixpath.dirname(path) or path for path in tried])}"
+            if tried
+            else ""
+        )
+        if all(allowed for _, _, allowed in cases):
+            yield finding("RLK102", soname, message)
+        elif soname in substitutes:
+            reason = _refused(context, soname, substitutes[soname], decision)
+            yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
+        else:
+            remedy = _missing_remedy(context, soname, decision)
+            yield finding("RLK101", soname, message, remedy)
+
+
+def _counts(decision: SubstitutionDecision) -> str:
+    """Return how many of the imports the candidate exports, and which it lacks."""
+    if decision.candidate is None:
+        return f"{pluralize(decision.wanted, 'import')} may be its: {join_truncated(list(decision.lacking))}"
+    text = f"{decision.candidate} exports {decision.exported} of {decision.wanted} imports"
+    return f"{text}, not {join_truncated(list(decision.lacking))}" if decision.lacking else text
+
+
+def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
+    """Return what to do about a missing library: the flag that the evidence allows, and where to get the library."""
+    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    remedy = _substitution_remedy(soname, context.vendor.product, decision) or RULES["RLK101"].fix
+    return f"{remedy} {where}" if where else remedy
+
+
+def _substitution_remedy(soname: str, product: str, decision: SubstitutionDecision | None) -> str | None:
+    """Return the remedy that the evidence for a substitute leads to, or None without a candidate."""
+    if decision is None or decision.candidate is None or not decision.wanted:
+        return None
+    if decision.lacking:
+        return f"Use a {product} that has {soname}: {decision.candidate} lacks what the wheel imports."
+    return (
+        f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
+        f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."
+    )
+
+
+def _refused(context: ResolveContext, soname: str, new: str, decision: SubstitutionDecision | None) -> str:
+    """Return why ``--substitute`` is not followed."""
+    if context.provider_path(new) is None:
+        return f"no prefix has {new}"
+    if soname_stem(new) != soname_stem(soname):
+        return "the two are different libraries"
+    if decision is not None and decision.lacking:
+        return f"{new} lacks {join_truncated(list(decision.lacking))}"
+    return "no import of the wheel is known to come from it, so nothing is proved"
+
+
+def _nearest(context: ResolveContext, soname: str) -> list[tuple[str, str]]:
+    """Return soname and path of the providers' libraries that differ in the version only, each file once."""
+    found: dict[tuple[object, ...] | None, tuple[str, str]] = {}
+    for provider in context.providers:
+        for name in provider.nearest(soname):
+            path = provider.libraries[name][0]
+            opened = context.files.open(path)
+            own = opened.image.soname if opened.image else None
+            if opened.identity not in found or name == own:
+                found[opened.identity] = (name, path)
+    return list(found.values())
+
+
+def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
+    """Return which libraries of that stem the providers have."""
+    if not context.providers:
+        return "no prefix was given"
+    where = "the prefix" if len(context.providers) == 1 else "the prefixes"
+    has = "has" if len(context.providers) == 1 else "have"
+    if near:
+        return f"{where} {has} {', '.join(name for name, _ in near)}"
+    return f"{where} {has} nothing of that name"
