@@ -1,13 +1,17 @@
-"""Where the blocks of a deflate stream (RFC 1951) begin, when what it inflates to is known.
+"""The bits at which the blocks of a deflate stream (RFC 1951) begin, where the content of the stream is known.
 
-No inflater reports that. But it stops behind a block that says it is the last, and every block begins with the bit that says so:
-each is inflated alone, with that bit set and the content before it as window. Where it stops is known to a byte. At which bit of
-that byte is found by ending the block there. Where the next one's header seems to be is tried first, and not believed unless it
-inflates: stored bytes, with the padding before them, can be made to look like any header.
+Takes a reader of the compressed bytes and the content. Gives the first block behind, or the last block before, a place in the
+content.
 
-So blocks are walked through, from the beginning of the stream or from near its end, where a header is looked for before anything
-is inflated. That it is one shows when the stream is read: up to there, and from there on
-(:func:`relink.wheel.deflate.stream.inflate_into`).
+No inflater reports where blocks begin. But an inflater stops behind a block whose first bit, BFINAL, is set. So each block is
+inflated alone, with BFINAL set and the content before the block as its window. The byte in which the block ends is then known.
+The bit is found by ending the block at each of the eight bits, and inflating it. The bit at which the next header seems to begin
+is tried first, and is not believed unless the block inflates: stored bytes, with the padding before them, can be made to look
+like a header.
+
+So blocks are walked through, from the beginning of the stream or from a block near its end, whose header is searched before
+anything is inflated. That a block begins there is confirmed when the stream is read: it is inflated up to that bit, and from that
+bit on (:func:`relink.wheel.deflate.stream.inflate_into`).
 """
 
 from __future__ import annotations
@@ -25,9 +29,9 @@ from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
 
 __all__ = ["Blocks", "find_split"]
 
-_AHEAD: Final = 1 << 20
+_AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
 _SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
-_OUTPUT: Final = 1 << 20  # of so much compressed data, mostly
+_OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
 _LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
@@ -35,19 +39,21 @@ _TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the blo
 _SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
 _FAR: Final = 1 << 20  # compressed bytes that are searched in all
 _TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
-# So little of a stream, in which most edits are, is left behind the split: a twelfth, or of a short one up to a third.
+# The part of a stream behind the split, in which most edits are: a twelfth, or up to a third of a short stream (3 MiB).
 _LATE, _LATEST, _BEHIND = 12, 3, 3 << 20
-_BUDGET: Final = 64 << 20
+_BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
-"""What a length of three bits takes of a code's 128 (RFC 1951, 3.2.2)."""
+"""The share of a code of 128 that a code length takes: a code is complete if the shares add up to 128 (RFC 1951, 3.2.2)."""
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _BlockEnd:
     """Where a block ends.
 
-    :ivar start: of the content behind it.
-    :ivar byte: the one in the stream that its last bit is in; `aligned`: that is the last one there.
+    :ivar start: the place in the content behind the block.
+    :ivar byte: the byte of the stream that has the block's last bit.
+    :ivar aligned: the block's last bit is the last bit of that byte.
+    :ivar last: BFINAL was set in the stream.
     """
 
     start: int
@@ -57,12 +63,12 @@ class _End:
 
 
 class Blocks:
-    """The blocks of one stream. Blocks that would take long to find are not found: the stream is unusual, or made for that.
+    """The blocks of one stream. The search ends after a limit of work: a stream that needs more is unusual, or made to cost time.
 
     :param read: reads the stream.
     :param length: of the stream in bytes.
-    :param content: what it inflates to: all of it, from one whose checksum is right.
-    :param split: a block that has been seen to be one (:func:`relink.wheel.deflate.stream.inflate_into`).
+    :param content: all that the stream inflates to, of which the CRC has been compared.
+    :param split: a block that is known to begin there (:func:`relink.wheel.deflate.stream.inflate_into`).
     """
 
     def __init__(
@@ -90,7 +96,7 @@ class Blocks:
         return found
 
     def _walk(self, place: int) -> Iterator[Block]:
-        """Yield blocks one after the other, at last the end, from one that begins at or before `place`."""
+        """Yield blocks one after the other, from one that begins at or before `place`; the stream's end comes last."""
         at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
         while at is not None and at != self._end:
             following = self._next(at)
@@ -103,7 +109,7 @@ class Blocks:
             yield at
 
     def _next(self, at: Block) -> Block | None:
-        """Return what follows on a block: another, or the stream's end; None if that cannot be seen."""
+        """Return the next block, or the stream's end; None if neither can be confirmed."""
         end = self._inflate(at)
         if end is None:
             return None
@@ -114,14 +120,17 @@ class Blocks:
             return 8 * end.byte + 8, end.start
         return self._ended(at, end)
 
-    def _inflate(self, at: Block) -> _End | None:
-        """Inflate one block; None if it does not give what the content is there, or is the last one and the end is elsewhere."""
+    def _inflate(self, at: Block) -> _BlockEnd | None:
+        """Inflate one block; None if it does not give the content at its place, or is the last one before the end."""
         bit, start = at
         byte, place = divmod(bit, 8)
         text = self._read(byte, _SEARCH_READ)
         if not text:
             return None
-        header = int.from_bytes(text[:2], "little") >> place
+        header = (
+            int.from_bytes(text[:2], "little") >> place
+        )  # BFINAL, and two bits of BTYPE (RFC 1951, 3.2.3)
+        # Empty blocks fill the bits before the block, so that every bit of it keeps its place in a byte; `| 1` sets BFINAL.
         number, count = PADDING[place]
         number |= (text[0] >> place | 1) << count
         feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
@@ -145,15 +154,15 @@ class Blocks:
         last = bool(header & 1)
         if last and (byte, stop) != (self._length, len(self._content)):
             return None
-        return _End(stop, byte - 1, header & 0b110 == 0, last)
+        return _BlockEnd(stop, byte - 1, header & 0b110 == 0, last)
 
-    def _ended(self, at: Block, end: _End) -> Block | None:
-        """Return what follows on a block: the bit at which this, ended there, inflates to what it did.
+    def _ended(self, at: Block, end: _BlockEnd) -> Block | None:
+        """Return the next block: it begins at the one bit at which the block, ended there, inflates to the same content.
 
-        Only one of the eight can do that (RFC 1951, 3.2.3). At an earlier one the block goes on with bits of the end that was put
-        there, at a later one bits of the next block come before that end. What remains of its ten bits, or what they become, is
-        never a last block without content. So a block that was made to look as if it ended elsewhere is not misjudged; the guess
-        says only which bit to try first.
+        Only one of the eight bits can do that (RFC 1951, 3.2.3). If the block is ended too early, it takes bits of the empty last
+        block that was put there; if too late, bits of the next block come before the empty one. What remains of the ten bits, or
+        what they become, is never a last block without content. So a block that was made to look as if it ended elsewhere is not
+        mistaken; the guess only decides which bit is tried first.
         """
         first, start = at
         size = end.start - start
@@ -177,13 +186,13 @@ class Blocks:
         return bytes(self._content[max(0, start - WINDOW) : start])
 
     def _is(self, place: int, data: bytes) -> bool:
-        """Whether the content is this at a place."""
+        """Whether the content at a place is `data`."""
         self._inflate_budget -= len(data)
         return bytes(self._content[place : place + len(data)]) == data
 
 
 def find_split(read: RangeReader, length: int) -> int | None:
-    """Return the bit where a block seems to begin, after most of a stream; whether one does is seen by who divides it there.
+    """Return a bit at which a block seems to begin, behind most of a stream. The caller confirms it by dividing the stream there.
 
     :param length: of the stream in bytes.
     """
@@ -204,7 +213,7 @@ def find_split(read: RangeReader, length: int) -> int | None:
 
 
 def _buffered(read: RangeReader, length: int) -> RangeReader:
-    """Read far more than is asked for, since what comes next is asked for soon; nothing behind the end."""
+    """Return a reader that reads ahead, since the following bytes are asked for next; it gives nothing behind the end."""
     start = 0
     text = b""
 
@@ -219,15 +228,17 @@ def _buffered(read: RangeReader, length: int) -> RangeReader:
 
 
 def _guess(read: RangeReader, byte: int) -> int | None:
-    """Return the one bit behind the first of `byte`, or at its end, where the header of a dynamic block could begin.
+    """Return the only bit of a byte at which the header of a dynamic block could begin; None if none or several could be it.
 
-    That is, its numbers are possible, and the code of its code lengths is complete (RFC 1951, 3.2.3 and 3.2.7). None if there is
-    not just one. It may be wrong: other blocks' bits can look like that.
+    The numbers of codes in the header must be possible, and the code of the code lengths complete (RFC 1951, 3.2.3 and 3.2.7).
+    The guess may be wrong: bits of other blocks can look like such a header. The first bit of the byte is not tried, the one
+    behind its end is.
     """
     number = int.from_bytes(read(byte, _HEADER), "little")
     found = None
     for bit in range(8 * byte + 1, 8 * byte + 9):
         number >>= 1
+        # BTYPE 10 (its low bit comes first), HLIT and HDIST below 30, then HCLEN + 4 code lengths of three bits each.
         if number & 0b110 == 0b100 and number >> 3 & 31 <= 29 and number >> 8 & 31 <= 29:
             sizes = range(17, 17 + 3 * ((number >> 13 & 15) + 4), 3)
             if sum(_SHARE[number >> size & 7] for size in sizes) == 128:
@@ -240,36 +251,39 @@ def _guess(read: RangeReader, byte: int) -> int | None:
 def _headers(text: bytes) -> Iterator[int]:
     """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`_guess` does for one byte.
 
-    All bits are looked at at once: each number below has one of them for each bit of the text.
+    All bits are tested together: bit n of each number below stands for a header that begins at bit n of the text. So `bits >> k`
+    has, at each n, the k-th bit of that header, and `&`, `|` and `~` compute with all of them in one operation.
     """
     bits = int.from_bytes(text, "little")
     every = (1 << max(0, 8 * len(text) - 8 * _HEADER)) - 1
-    possible = bits >> 2 & ~(bits >> 1 | bits) & every
+    possible = bits >> 2 & ~(bits >> 1 | bits) & every  # BFINAL 0, BTYPE 10
     for first in (4, 9):  # 30 and 31 are no number of codes
         possible &= ~(bits >> first & bits >> first + 1 & bits >> first + 2 & bits >> first + 3)
-    total = [0] * 8
+    total = [
+        0
+    ] * 8  # of each header the sum of its shares, a number of eight bits, one list item for each binary digit
     for place, counted in enumerate(_counted(bits >> 13, every)):
         one, two, four = (bits >> 17 + 3 * place + more & counted for more in range(3))
-        none, some = counted & ~(one | two), one & ~two
+        neither, only_one = counted & ~(one | two), one & ~two
         # A length of n takes 128 >> n: that bit of the sum.
         shares = [
             one & two & four,
             two & four & ~one,
-            some & four,
-            none & four,
+            only_one & four,
+            neither & four,
             one & two & ~four,
             two & ~(one | four),
-            some & ~four,
+            only_one & ~four,
         ]
-        carry = 0
+        carry = 0  # a ripple-carry adder: full adders from the lowest binary digit up
         for weight, share in enumerate((*shares, 0)):
             was = total[weight]
             total[weight] = was ^ share ^ carry
             carry = was & share | carry & (was ^ share)
         possible &= ~carry  # more than 255
-    possible &= total[7]
-    for less in total[:7]:
-        possible &= ~less
+    possible &= total[7]  # the sum is 128: bit 7 and no other
+    for digit in total[:7]:
+        possible &= ~digit
     while possible:
         lowest = possible & -possible
         yield lowest.bit_length() - 1

@@ -1,6 +1,8 @@
-"""Deflated data reused as it is: blocks of an old stream inside of a new one.
+"""Deflate blocks of an old stream, reused bit by bit inside of a new stream.
 
-A deflate stream (RFC 1951) is a row of blocks, each of which begins at any bit and refers to at most 32 KiB of content before it.
+Takes ranges in which the content is unchanged. Gives :class:`Span`, and by :class:`Joiner` the new stream with its pieces.
+
+A deflate stream (RFC 1951) is a sequence of blocks. Each begins at any bit and refers to at most 32 KiB of content before it.
 Where a range of content is unchanged, its blocks can be copied into another stream, if the same 32 KiB of content come before.
 """
 
@@ -20,7 +22,7 @@ from relink.wheel.deflate.inflate import WINDOW, Block, crc_before
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
 LEAST: Final = 1 << 20
-"""Bytes: a smaller range is deflated anew, which takes no time."""
+"""Bytes: a smaller range is deflated anew, which takes milliseconds."""
 
 # The output of a deflater depends on how its input is divided, so it is always divided at multiples of this.
 _BLOCK: Final = 1 << 20
@@ -60,7 +62,7 @@ class Span:
 class Piece:
     """Bytes of a joined stream that are whole blocks: those of a span, or new ones.
 
-    :ivar length: of the stream; `size`: of the content that it stands for.
+    :ivar length: bytes of the stream; `size`: bytes of the content that they inflate to.
     :ivar crc: CRC-32 of that content.
     """
 
@@ -97,7 +99,7 @@ def find_spans(
 
 
 def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:
-    """Give the largest span its CRC, computed from that of all the content and those of what is around it."""
+    """Set the CRC of the largest span, computed from the CRC of all content and those of the parts before and behind it."""
     largest = max(spans, key=lambda span: span.stop - span.start, default=None)
     for span in spans:
         if span is not largest:
@@ -105,7 +107,7 @@ def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[
             continue
         before, behind = isal_zlib.crc32(content[: span.start]), isal_zlib.crc32(content[span.stop :])
         until = crc_before(crc, behind, len(content) - span.stop)
-        # Of a and b joined it is that of a, shifted by b's length, xor that of b: so that of b can be had back.
+        # crc(a + b) is crc(a), shifted by the length of b, xor crc(b). So combining crc(a) with crc(a + b) gives crc(b).
         yield replace(span, crc=isal_zlib.crc32_combine(before, until, span.stop - span.start))
 
 
@@ -124,7 +126,7 @@ class Joiner:
         self._spans = [*spans]
         self._deflater = deflater()
         self._position = 0
-        self._reused: Span | None = None  # what the next content lies in
+        self._reused: Span | None = None  # the span that the next content belongs to
         self._waiting = bytearray()  # new content that is not a whole block
         self._pieces: list[Piece] = []
         self._length = self._size = self._crc = 0  # of the piece that is being made
@@ -161,6 +163,7 @@ class Joiner:
         return tuple(self._pieces)
 
     def _deflate(self, part: BytesLike, *, whole: bool) -> None:
+        """Deflate new content; parts are collected until the block is `whole`, since the division changes the output."""
         if whole and not self._waiting:
             self._put(self._deflater.compress(part))
             return
@@ -170,6 +173,7 @@ class Joiner:
             self._waiting = bytearray()
 
     def _reuse(self, span: Span) -> None:
+        """End the new blocks at a byte, write the blocks of a span, and begin with a compressor that has no window."""
         if span.start:
             self._put(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
             self._end_piece()
@@ -178,10 +182,12 @@ class Joiner:
             self._put(data)
 
     def _end_piece(self, span: Span | None = None) -> None:
+        """Record the piece that has been written, and begin with another."""
         crc = self._crc if span is None or span.crc is None else span.crc
         self._pieces.append(Piece(self._length, self._size, crc, span))
         self._length = self._size = self._crc = 0
 
     def _put(self, data: BytesLike) -> None:
+        """Write compressed bytes, and count them for the piece that is being made."""
         self._write(data)
         self._length += len(data)

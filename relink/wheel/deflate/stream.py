@@ -24,7 +24,7 @@ __all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
 CHUNK: Final = 1 << 20
 _COMPRESSED_CHUNK: Final = 1 << 14
 COMPRESSED_READ: Final = 1 << 20  # bytes of the archive that are read at a time
-_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header with nothing but the necessary (RFC 1952, 2.3)
+_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header without optional fields (RFC 1952, 2.3)
 PROGRESS_STEP: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
 
 
@@ -108,14 +108,15 @@ def inflate_into(
 ) -> int | None:
     """Inflate a member to its place in memory while other threads run Python.
 
-    zlib-ng does that for gzip files alone (RFC 1952), so it is given one. These are rows of streams, each with its CRC and its
-    size modulo 4 GiB behind it. A member made to be taken for such a row gives itself away: the last size has to be that of all,
-    so what comes before must be empty.
+    zlib-ng does that for gzip files alone (RFC 1952), so the stream is given to it as a gzip file. Such a file may have several
+    streams, each followed by its CRC and its size modulo 4 GiB. A member that imitates several streams is refused: the last size
+    has to be that of all content, so the streams before the last must be empty.
 
     :param into: as long as the member's content.
     :param on_progress: called with how many bytes more have been inflated, each time.
     :param split: a bit of the stream at which a block may begin: it is inflated up to there, and from there on. That one begins
-        there is seen by another one, put in its place (:func:`relink.wheel.deflate.inflate.random_block`).
+        there is confirmed by a block of random bytes that is put in its place
+        (:func:`relink.wheel.deflate.inflate.random_block`).
     :returns: the bytes of content before the split, or all; None if no block begins there, or the directory claims other content.
         Reading the member by :func:`content` then says what is wrong, if anything is.
     """
