@@ -99,7 +99,7 @@ class Contents:
         self._closing.set()
         self._worker.shutdown(cancel_futures=True)
         self.archive.close()
-        self.loaded.clear()  # their memory goes back now, not when the garbage collector finds a cycle
+        self.loaded.clear()  # releases their memory now, not when the garbage collector finds a cycle
 
     @property
     def closing(self) -> bool:
@@ -251,7 +251,7 @@ class Contents:
 
 
 def _slices(view: memoryview) -> Iterator[memoryview]:
-    """Yield a view piece by piece; the memory of a piece goes back to the system once the next one is asked for."""
+    """Yield a view piece by piece; the memory of a piece is released once the next piece is asked for."""
     memory = view.obj
     for start in range(0, len(view), _SLICE):
         yield view[start : start + _SLICE]
@@ -260,7 +260,7 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
 
 
 def _joined(gaps: Sequence[Gap]) -> list[range]:
-    """Join gaps that lie close together: less is deflated again where an edit does not touch what lies between."""
+    """Join gaps that lie close together: where an edit does not touch the bytes between them, less is deflated again."""
     found: list[range] = []
     for gap in gaps:
         if found and gap.start - found[-1].stop <= _JOINED:

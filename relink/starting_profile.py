@@ -153,8 +153,8 @@ def _leaving(images: Iterable[Image]) -> list[str]:
 
     found = []
     for _, group in groupby(leaving, beginning):
-        alike = list(group)
-        found += [f"{_common(alike[0], alike[-1])}*"] if len(alike) > 1 else alike
+        similar = list(group)
+        found += [f"{_common(similar[0], similar[-1])}*"] if len(similar) > 1 else similar
     return found[:_SHOWN]
 
 

@@ -64,5 +64,5 @@ def _machine_error(number: int, subject: str) -> MachineError:
     if number in _LIMITS:
         soft, _ = resource.getrlimit(_LIMITS[number])
         limit = "" if soft == resource.RLIM_INFINITY else f" (its limit is {soft})"
-    said = f"{os.strerror(number)}: {_NEXT[number].format(limit=limit)}"
-    return MachineError(f"{subject}: {said}" if subject else said)
+    message = f"{os.strerror(number)}: {_NEXT[number].format(limit=limit)}"
+    return MachineError(f"{subject}: {message}" if subject else message)

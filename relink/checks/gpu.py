@@ -1,7 +1,7 @@
-"""Whether what a plan leads to runs on a GPU: the wheel's device code, that of the ROCm libraries it reaches, and the runtime.
+"""Whether the result of a plan runs on a GPU: the wheel's device code, that of the ROCm libraries it reaches, and the runtime.
 
-Only libraries that the plan reaches are read, so this costs a fraction of a second. The formats and
-the rules of matching are in :mod:`relink.gpu`.
+Takes device code, file plans and providers. Gives :class:`GpuPlan`: the report's ``isa`` object and findings. Only libraries that
+the plan reaches are read, which costs a fraction of a second. The formats and the rules of matching are in :mod:`relink.gpu`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def reached_libraries(
 
 
 def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
-    """Return (soname, path) of the providers' libraries that come by dlopen, as far as it is known who loads what."""
+    """Return (soname, path) of the providers' libraries that are dlopened in the closures, as far as their callers are known."""
     context = draft.context
     found: dict[str, str] = {}
     for file in draft.files:
@@ -133,15 +133,15 @@ def runtime_capability(providers: Sequence[Provider], hip: str = _HIP, sysroot: 
         return find_runtime([])
     first, *others = serving
     directories = [directory for provider in (first, *others) for directory in provider.directories]
-    holding = first.find(hip)
-    if holding:  # comgr and the HSA runtime in the same directory were built with this HIP runtime
-        directories.insert(0, posixpath.dirname(holding))
-    shown = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
-    found = find_runtime(shown, hip=hip, prefix=host_path(first.path, sysroot))
-    if found.rocm:
-        return found
+    path = first.find(hip)
+    if path:  # comgr and the HSA runtime in the same directory were built with this HIP runtime
+        directories.insert(0, posixpath.dirname(path))
+    host_directories = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
+    capability = find_runtime(host_directories, hip=hip, prefix=host_path(first.path, sysroot))
+    if capability.rocm:
+        return capability
     release = release_of(first, sysroot)
-    return replace(found, rocm=release.release) if release else found
+    return replace(capability, rocm=release.release) if release else capability
 
 
 def plan_gpus(
@@ -197,12 +197,12 @@ def _unreached(
     providers: Sequence[Provider], reached: Sequence[Library], sysroot: str
 ) -> tuple[Library, ...]:
     """Return the optional libraries of the providers that nothing reaches as far as relink sees (hipBLASLt, aotriton)."""
-    have = {library.coverage.role for library in reached}
+    reached_roles = {library.coverage.role for library in reached}
     found: dict[object, tuple[str, str]] = {}
     for provider in providers:
         for name, paths in provider.libraries.items():
             role = table().library(name)
-            if role is not None and role.optional and role not in have and ".so." in name:
+            if role is not None and role.optional and role not in reached_roles and ".so." in name:
                 found.setdefault(role, (name, paths[0]))
     return read_libraries(found.values(), sysroot)
 
@@ -256,21 +256,21 @@ def _requirements(
     runtime: Capability,
     gpus: Sequence[Wanted],
 ) -> tuple[Row, ...]:
-    """Return one row a capability, with the files that ask for it, the strongest demand of all; then one a GPU."""
+    """Return one row a capability, with the files that require it and the strongest of their requirements; then one a GPU."""
     targets = [gpu.target for gpu in gpus]
     codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
     rows: dict[str, Row] = {}
     for path, code in codes_by_path.items():
         needs = replace(needs_of([code], targets), gpus=())
-        for found in check(needs, runtime):
-            known = rows.get(found.what)
-            if known is None or _rank(found) > _rank(known.requirement):
-                rows[found.what] = Row(found, (path,))
-            elif _rank(found) == _rank(known.requirement):
-                rows[found.what] = replace(known, files=(*known.files, path))
+        for requirement in check(needs, runtime):
+            row = rows.get(requirement.what)
+            if row is None or _rank(requirement) > _rank(row.requirement):
+                rows[requirement.what] = Row(requirement, (path,))
+            elif _rank(requirement) == _rank(row.requirement):
+                rows[requirement.what] = replace(row, files=(*row.files, path))
     for gpu in gpus:
-        (row,) = check(DeviceCodeNeeds(gpus=(gpu.target.processor,)), runtime)
-        rows[row.what] = Row(row, (), gpu)
+        (processor,) = check(DeviceCodeNeeds(gpus=(gpu.target.processor,)), runtime)
+        rows[processor.what] = Row(processor, (), gpu)
         if compiling := _compiling(codes, libraries, gpu.target):
             what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"
             has = gpu.target.processor in runtime.jit
@@ -280,8 +280,9 @@ def _requirements(
     return tuple(rows.values())
 
 
-def _rank(row: Requirement) -> tuple[int, str]:
-    return (("ok", "unknown", "no").index(row.verdict), row.needed)
+def _rank(requirement: Requirement) -> tuple[int, str]:
+    """Return a key that is highest for a requirement that is not met, and among equals for the highest need."""
+    return (("ok", "unknown", "no").index(requirement.verdict), requirement.needed)
 
 
 def _compiling(
@@ -293,10 +294,11 @@ def _compiling(
     return tuple(
         item.path
         for item in every
-        if item.level(target).state == "jit" and (isinstance(item, FileCoverage) or _always(item))
+        if item.level(target).state == "jit"
+        and (isinstance(item, FileCoverage) or _compiles_everything(item))
     )
 
 
-def _always(item: Coverage) -> bool:
-    """rocFFT compiles only what its cache lacks; MIOpen and MIGraphX compile everything."""
+def _compiles_everything(item: Coverage) -> bool:
+    """Whether a library compiles all its kernels: MIOpen and MIGraphX do, rocFFT compiles only what its cache lacks."""
     return isinstance(item, LibraryCoverage) and item.role is not None and item.role.missing == "jit"

@@ -1,6 +1,6 @@
 """`relink doctor`: whether this machine, with the ROCm on it, can run GPU code.
 
-Takes the facts that :mod:`relink.gpu.device` collects and what each prefix holds; gives findings.
+Takes the facts that :mod:`relink.gpu.device` collects, and the libraries of each prefix. Gives :class:`Diagnosis`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PrefixHealth:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that `relink doctor` found out."""
+    """The machine, the prefixes and the findings of `relink doctor`."""
 
     machine: Doctor
     prefixes: tuple[PrefixHealth, ...]
@@ -104,6 +104,7 @@ def diagnose(
 
 
 def _health(provider: Provider) -> PrefixHealth:
+    """Read the libraries of a prefix, each file once, and group them by the HIP runtime that they need."""
     unique: dict[str, tuple[str, str]] = {}
     for name, paths in provider.libraries.items():
         for path in paths:
@@ -112,10 +113,10 @@ def _health(provider: Provider) -> PrefixHealth:
     for library in read_libraries(unique.values()):
         hip = hip_runtime_of(library.code.path)
         by_hip.setdefault(hip, []).append(library.coverage)
-    free = by_hip.pop("", [])
-    groups = {hip: [*by_hip[hip], *free] for hip in newest_first(by_hip)}
-    if not groups and free:
-        groups = {"": free}
+    without_hip = by_hip.pop("", [])  # libraries that name no HIP runtime belong to each group
+    groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
+    if not groups and without_hip:
+        groups = {"": without_hip}
     release = release_of(provider)
     return PrefixHealth(
         provider.path,
@@ -130,6 +131,7 @@ def _health(provider: Provider) -> PrefixHealth:
 
 
 def _machine(machine: Doctor) -> Iterator[Finding]:
+    """Yield RLK421 and RLK422: GPUs, and the device nodes that a process must open to use them."""
     if not machine.devices.gpus:
         reason = "; ".join(machine.devices.problems) or "KFD lists only processors"
         yield finding("RLK421", "GPU", reason)
@@ -149,14 +151,16 @@ def _machine(machine: Doctor) -> Iterator[Finding]:
 
 
 def _environment(machine: Doctor) -> Iterator[Finding]:
+    """Yield RLK423: variables that change what ROCm loads or which GPUs it sees."""
     for name, value in machine.environment:
-        known = next((key for key in _EFFECTS if name == key or name.startswith(f"{key}_")), name)
-        effect = _EFFECTS.get(known, "changes what ROCm loads")
-        level: Level = "info" if known in _HARMLESS else "warning"
+        variable = next((key for key in _EFFECTS if name == key or name.startswith(f"{key}_")), name)
+        effect = _EFFECTS.get(variable, "changes what ROCm loads")
+        level: Level = "info" if variable in _HARMLESS else "warning"
         yield finding("RLK423", name, f"is set to {value!r}: {effect}", level=level)
 
 
 def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
+    """Yield RLK409, RLK424 to RLK426 and RLK508: what a prefix lacks, by itself and for the GPUs of the machine."""
     if prefix.release is None:
         yield finding("RLK508", prefix.path, "nothing in it says which ROCm release it is")
     for problem in prefix.runtime.problems:
@@ -188,11 +192,9 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
     """Report the libraries that lack code for a GPU that others have it for, the smallest groups of libraries first."""
     for library in group.libraries:
         if library.role is not None and library.role.optional:
-            lost = [p for p in group.together.targets if not library.level(TargetId(p)).usable]
-            if lost:
-                message = (
-                    f"{display_name(library)} has no kernels for {join_with_and(lost)}, which the others have"
-                )
+            lacking = [p for p in group.together.targets if not library.level(TargetId(p)).usable]
+            if lacking:
+                message = f"{display_name(library)} has no kernels for {join_with_and(lacking)}, which the others have"
                 yield finding("RLK409", prefix.path, message, level="info")
     groups: dict[tuple[str, ...], list[str]] = {}
     names = {library.path: display_name(library) for library in group.libraries}
@@ -202,18 +204,18 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
         return
     common = join_with_and(group.together.targets) or "nothing"
     parts = [
-        f"{join_with_and(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {join_with_and(lost)}"
-        for by, lost in sorted(groups.items(), key=lambda item: len(item[0]))
+        f"{join_with_and(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {join_with_and(processors)}"
+        for by, processors in sorted(groups.items(), key=lambda item: len(item[0]))
     ]
     owner = f"the libraries of {group.hip}" if group.hip else "the libraries"
     yield finding("RLK425", prefix.path, f"{owner} have {common} in common; {'; '.join(parts)}")
 
 
-def to_json(found: Diagnosis) -> dict[str, Any]:
+def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the diagnosis as JSON data (``relink.doctor/1``)."""
     return {
         "schema": "relink.doctor/1",
-        **found.machine.to_json(),
+        **diagnosis.machine.to_json(),
         "prefixes": [
             {
                 "path": prefix.path,
@@ -229,7 +231,7 @@ def to_json(found: Diagnosis) -> dict[str, Any]:
                     for group in prefix.runtime_groups
                 ],
             }
-            for prefix in found.prefixes
+            for prefix in diagnosis.prefixes
         ],
-        "findings": plain(found.findings),
+        "findings": plain(diagnosis.findings),
     }

@@ -1,6 +1,6 @@
 """The plan that a difference is compared with: one that the user saved, or one that is made again from the old wheel.
 
-The plan inside of the new wheel was written by whoever made that wheel. It explains the difference, and says what they want.
+The plan inside of the new wheel is the maker's own statement: it explains the difference as the maker wants it explained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plan as it lies in the wheel: without what is true of the maker's machine alone.
+"""The plan inside of the output wheel: without the facts that hold on the machine of its maker only.
 
 What stays is about the result: the target's loader and its directories, the providers, search paths, and the libraries that were
 found. A report (``relink WHEEL --json``) keeps everything.

@@ -69,7 +69,7 @@ class WrittenWheel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _OutputMember:
     """One member of the output: either `source` is copied, or `new` is written."""
 
     header: MemberHeader
@@ -88,7 +88,7 @@ def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
     return member
 
 
-def _moment(archive: WheelArchive, epoch: int | None) -> DosTime:
+def _new_time(archive: WheelArchive, epoch: int | None) -> DosTime:
     """Return the time of new members: `epoch` in UTC, clipped to what ZIP can express, or that of the input's RECORD."""
     if epoch is None:
         return archive.members[f"{archive.dist_info}/RECORD"].date_time
@@ -134,15 +134,17 @@ def _own_files(archive: WheelArchive, name: WheelName) -> dict[str, bytes]:
     return files
 
 
-def _jobs(archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], moment: DosTime) -> list[_Job]:
+def _output_members(
+    archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], new_time: DosTime
+) -> list[_OutputMember]:
     """Return what is written, in order, without RECORD; the members in `dropped` are left out."""
     own = _own_files(archive, changes.name)
     added = {
-        path: _Job(
+        path: _OutputMember(
             MemberHeader(
                 path,
                 method_of(addition),
-                moment,
+                new_time,
                 (stat.S_IFREG | stat.S_IMODE(addition.mode)) << 16,
                 _UNIX,
             ),
@@ -150,7 +152,7 @@ def _jobs(archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], mo
         )
         for path, addition in changes.additions.items()
     }
-    jobs: list[_Job] = []
+    members_out: list[_OutputMember] = []
     record = f"{archive.dist_info}/RECORD"
     for path, member in archive.members.items():
         if path in changes.removals or path in dropped or path == record:
@@ -158,21 +160,23 @@ def _jobs(archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], mo
         target = output_path(archive, changes.name, path)
         # A member that an earlier run added keeps its position.
         if addition := added.pop(target, None):
-            jobs.append(addition)
+            members_out.append(addition)
             continue
         header = _header(member, target)
         if path in own:
-            jobs.append(_Job(replace(header, date_time=moment, method=z.DEFLATED), new=Addition(own[path])))
+            members_out.append(
+                _OutputMember(replace(header, date_time=new_time, method=z.DEFLATED), new=Addition(own[path]))
+            )
         elif path in changes.replacements:
-            header = replace(header, date_time=moment, method=z.DEFLATED)
-            jobs.append(_Job(header, new=changes.replacements[path]))
+            header = replace(header, date_time=new_time, method=z.DEFLATED)
+            members_out.append(_OutputMember(header, new=changes.replacements[path]))
         else:
-            jobs.append(_Job(header, source=member))
-    jobs += added.values()
-    issues = collisions(job.header.name for job in jobs)
+            members_out.append(_OutputMember(header, source=member))
+    members_out += added.values()
+    issues = collisions(item.header.name for item in members_out)
     if issues:
         raise UsageError(f"{archive.path.name} cannot be written like this", issues)
-    return jobs
+    return members_out
 
 
 def _header(member: Member, target: str) -> MemberHeader:
@@ -218,9 +222,9 @@ def write_wheel(
     name = changes.name
     _check_arguments(archive, changes)
     dropped = signatures(archive.dist_info, archive.members)
-    moment = _moment(archive, options.epoch)
-    planned = _jobs(archive, changes, {*dropped}, moment)
-    copied = [job.source.name for job in planned if job.source and not job.source.is_directory]
+    new_time = _new_time(archive, options.epoch)
+    planned = _output_members(archive, changes, {*dropped}, new_time)
+    copied = [item.source.name for item in planned if item.source and not item.source.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
     rows = {} if options.verify else _vendor_rows(archive, copied, vendor)
     unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
@@ -231,26 +235,26 @@ def write_wheel(
         writer = ZipWriter(file, options.level)
         # Entered after the file, also where it is the caller's: its tasks read the file, so they end before it is closed.
         packing = stack.enter_context(packing or Packing(options))
-        reading = ReadBack(file.fileno(), packing.pool, on_progress)
+        readback = ReadBack(file.fileno(), packing.pool, on_progress)
         # The pool takes tasks in this order. Deflating comes first: the loop below waits for it.
         # The largest first: it takes longest.
-        later = _begin(packing, sorted((job for job in planned if job.new), key=_size, reverse=True))
+        waiting = _begin(packing, sorted((item for item in planned if item.new), key=_size, reverse=True))
         verification = start_verification(archive, unknown, packing.pool)
-        for job in planned:
-            if job.source:
-                writer.copy(job.header, job.source, archive.raw(job.source.name))
-                on_progress(job.source.size)
-            elif job.new:
-                packed = packing.take(job.header.name)
+        for item in planned:
+            if item.source:
+                writer.copy(item.header, item.source, archive.raw(item.source.name))
+                on_progress(item.source.size)
+            elif item.new:
+                packed = packing.take(item.header.name)
                 if packed:
-                    writer.add_packed(job.header, packed)
+                    writer.add_packed(item.header, packed)
                     packed = replace(packed, parts=())
                 else:
-                    packed = writer.add(job.header, job.new.content, job.new.size, spans_of(job.new))
-                    later.remove(job)
-                later = _begin(packing, later)
+                    packed = writer.add(item.header, item.new.content, item.new.size, spans_of(item.new))
+                    waiting.remove(item)
+                waiting = _begin(packing, waiting)
                 file.flush()
-                reading.begin(writer.members[-1], packed)
+                readback.begin(writer.members[-1], packed)
         # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
@@ -258,14 +262,14 @@ def write_wheel(
         os.fdatasync(
             file.fileno()
         )  # the disk works while the pool computes; the fsync at the end then has little to do
-        new = reading.entries()
+        new = readback.entries()
         rows |= verified(verification)
         lines = tuple(
-            replace(rows[job.source.name], path=job.header.name) if job.source else new[job.header.name]
-            for job in planned
-            if not (job.source and job.source.is_directory)
+            replace(rows[item.source.name], path=item.header.name) if item.source else new[item.header.name]
+            for item in planned
+            if not (item.source and item.source.is_directory)
         )
-        _write_record(archive, writer, name, lines, moment)
+        _write_record(archive, writer, name, lines, new_time)
         size = writer.finish()
         file.flush()
         hashing.result()
@@ -273,13 +277,13 @@ def write_wheel(
     return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
 
 
-def _begin(packing: Packing, later: Sequence[_Job]) -> list[_Job]:
+def _begin(packing: Packing, waiting: Sequence[_OutputMember]) -> list[_OutputMember]:
     """Begin with as many members as memory allows, in order; return the others."""
-    return [job for job in later if job.new and not packing.begin(job.header.name, job.new)]
+    return [item for item in waiting if item.new and not packing.begin(item.header.name, item.new)]
 
 
-def _size(job: _Job) -> int:
-    return content_size(job.new.content, job.new.size) if job.new else 0
+def _size(item: _OutputMember) -> int:
+    return content_size(item.new.content, item.new.size) if item.new else 0
 
 
 @contextlib.contextmanager
@@ -298,7 +302,11 @@ def _os_errors_of(target: Path) -> Iterator[None]:
 
 
 def _write_record(
-    archive: WheelArchive, writer: ZipWriter, name: WheelName, rows: tuple[RecordEntry, ...], moment: DosTime
+    archive: WheelArchive,
+    writer: ZipWriter,
+    name: WheelName,
+    rows: tuple[RecordEntry, ...],
+    new_time: DosTime,
 ) -> None:
     """Write RECORD as the last member. It is copied if it does not change, so that rewriting gives the same bytes."""
     path = f"{archive.dist_info}/RECORD"
@@ -309,7 +317,7 @@ def _write_record(
     if data == archive.read(path):
         writer.copy(header, member, archive.raw(path))
     else:
-        writer.add(replace(header, date_time=moment, method=z.DEFLATED), data)
+        writer.add(replace(header, date_time=new_time, method=z.DEFLATED), data)
 
 
 def _hash(digest: hashlib._Hash, file: int, part: range) -> None:
