@@ -154,15 +154,15 @@ def inflate_into(
         if split is not None:
             stream = filter(None, copy_bits(raw, 0, split, joined_bits([block, LAST_BLOCK])))
         stream = dense(stream, lambda: gzip.tell())  # noqa: PLW0108 - there is no reader yet
-        file = MemberStream(chain([_GZIP], stream, end()), member.name)
-        gzip = _gzip_reader(file)
-        position = 0
-        while position < size and (more := gzip.readinto(into[position : position + PROGRESS_STEP])):
-            position += more
-            on_progress(more)
-        # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
-        if gzip.readinto(bytearray(1)):
-            return None
+        with MemberStream(chain([_GZIP], stream, end()), member.name) as file:
+            gzip = _gzip_reader(file)
+            position = 0
+            while position < size and (more := gzip.readinto(into[position : position + PROGRESS_STEP])):
+                position += more
+                on_progress(more)
+            # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
+            if gzip.readinto(bytearray(1)):
+                return None
     # The last one is for a gzip header without end.
     except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
         return None
@@ -200,6 +200,12 @@ class MemberStream(io.RawIOBase):
     def readable(self) -> bool:
         """Yes."""
         return True
+
+    def close(self) -> None:
+        """Release what the content comes from: it may hold a reader of this file that the garbage collector cannot see into."""
+        self._chunks = iter(())
+        self._rest = memoryview(b"")
+        super().close()
 
     def _fill(self) -> bool:
         """Have something in ``_rest``, unless the content is at its end."""

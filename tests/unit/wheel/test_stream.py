@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 import zlib
 from dataclasses import replace
 
@@ -184,3 +186,20 @@ def test_the_crc_of_what_comes_before_much(length: int) -> None:
     assert crc_before(zlib.crc32(last, zlib.crc32(b"first")), zlib.crc32(last), length) == zlib.crc32(
         b"first"
     )
+
+
+class Content(bytearray):
+    """A place in memory that can be watched."""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_place_is_not_kept(damaged: bool) -> None:
+    raw = deflate(CONTENT, 6)
+    claimed = member(raw, CONTENT)
+    into = Content(len(CONTENT))
+    watched = weakref.ref(into)
+    given = replace(claimed, crc=claimed.crc ^ 1) if damaged else claimed
+    assert (inflate_into(reader(raw), given, memoryview(into)) is None) == damaged
+    del into
+    gc.collect()
+    assert watched() is None
