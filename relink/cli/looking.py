@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
+from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, print_results
 from relink.cli.options import (
     LINK,
     AllowMissing,
@@ -31,6 +32,7 @@ from relink.errors import RelinkError, UsageError
 def inspect(
     wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="Wheels to look at.")],
     limit: LimitOptions = [],
+    output_format: OutputFormatOption = None,
     as_json: Json = False,
 ) -> None:
     """Say what a wheel is: its ELF files, what they need, their search paths, versions and tags.
@@ -38,10 +40,12 @@ def inspect(
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
     from relink import queries
-    from relink.cli.terminal import print_json, say, show
+    from relink.cli.terminal import say, show
     from relink.report import inspection
+    from relink.report.formats import Outcome
     from relink.wheel.limits import parse_limits
 
+    chosen = chosen_format(output_format, as_json)
     limits = parse_limits(limit)
     found, failures = [], []
     for wheel in wheels:
@@ -49,11 +53,14 @@ def inspect(
             found.append(queries.inspect(wheel, limits))
         except RelinkError as error:
             failures.append(error)
-    if as_json:
-        print_json([inspection.to_json(item) for item in found], several=len(wheels) > 1)
-    else:
+    if chosen is OutputFormat.text:
         for item in found:
             show(*inspection.to_text(item))
+    else:
+        outcomes = [
+            Outcome(item.path, item.sha256, item.findings, inspection.to_json(item)) for item in found
+        ]
+        print_results(chosen, outcomes, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)
     if failures:
@@ -98,6 +105,7 @@ def diff(
         typer.Option(metavar="LABEL", help="NEW was made with this --local-version.", rich_help_panel=LINK),
     ] = None,
     limit: LimitOptions = [],
+    output_format: OutputFormatOption = None,
     as_json: Json = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every difference, however many.")] = False,
 ) -> None:
@@ -108,13 +116,16 @@ def diff(
     Exit code 0 if there is nothing but what the plan says, or no difference; 1 if there are differences that no plan explains.
     Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl --prefix /opt/rocm-6.2.2
     """
-    from relink.cli.terminal import print_json, show
+    from relink.cli.terminal import show
     from relink.comparison import diff as compare
     from relink.comparison.reference import plan_again, plan_of_file
     from relink.options import Options
     from relink.report import diff_text
+    from relink.report.diff_findings import diff_findings
+    from relink.report.formats import Outcome
     from relink.wheel.limits import parse_limits
 
+    chosen = chosen_format(output_format, as_json)
     limits = parse_limits(limit)
     planned_again = bool(prefix or nix_closure)
     if plan is not None and planned_again:
@@ -138,10 +149,11 @@ def diff(
         )
         reference = plan_again(old, options)
     found = compare(old, new, limits, reference)
-    if as_json:
-        print_json([diff_text.to_json(found)])
-    else:
+    if chosen is OutputFormat.text:
         show(*diff_text.to_text(found, verbose=verbose))
+    else:
+        outcome = Outcome(found.new.path, found.new.sha256, diff_findings(found), diff_text.to_json(found))
+        print_results(chosen, [outcome])
     if not found.ok:
         raise typer.Exit(1)
 

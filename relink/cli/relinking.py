@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
+from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, print_results
 from relink.cli.options import (
     GPUS,
     OUTPUT,
@@ -43,6 +44,7 @@ from relink.cli.pages import file_for, page_for, write_page
 from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
+    from relink.report.formats import Outcome
     from relink.report.model import Report
 
 
@@ -148,6 +150,7 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    output_format: OutputFormatOption = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -160,6 +163,8 @@ def run(
     from relink.options import Options
     from relink.wheel.limits import parse_limits
 
+    chosen = chosen_format(output_format, as_json)
+    text = chosen is OutputFormat.text
     options = Options(
         prefixes=tuple(prefix),
         nix_closures=tuple(nix_closure),
@@ -192,8 +197,7 @@ def run(
         sandbox=sandbox.value,
         command=("relink", *sys.argv[1:]),
     )
-    from relink.cli.terminal import print_json, print_report, progress, say, show
-    from relink.report.model import to_json
+    from relink.cli.terminal import print_report, progress, say, show
 
     pages = [page_for(html, wheels, wheel) for wheel in wheels]
     statements = [file_for("--statement", statement, wheels, wheel, ".intoto.json") for wheel in wheels]
@@ -201,34 +205,42 @@ def run(
     failures: list[RelinkError] = []
     for wheel, page, place in zip(wheels, pages, statements, strict=True):
         try:
-            with progress(quiet or as_json) as (on_stage, on_bytes):
+            with progress(quiet or not text) as (on_stage, on_bytes):
                 report = relink(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue
         reports.append(report)
-        if not as_json:
+        if text:
             with _collected(failures):
                 print_report(report, verbose=verbose, quiet=quiet)
         if page is not None:
             with _collected(failures):
                 write_page(report, page)
-                if not (as_json or quiet):
+                if text and not quiet:
                     show(f"report: {page}")
         if place is not None and report.output is not None:
             from relink.statement import make_statement, write_statement
 
             with _collected(failures):
                 write_statement(make_statement(report, options), place)
-                if not (as_json or quiet):
+                if text and not quiet:
                     show(f"statement: {place}")
-    if as_json:
+    if not text:
         with _collected(failures):
-            print_json([to_json(report) for report in reports], several=len(wheels) > 1)
+            outcomes = [_outcome(report) for report in reports]
+            print_results(chosen, outcomes, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)
     if failures or not all(report.ok for report in reports):
         raise typer.Exit(2 if failures else 1)
+
+
+def _outcome(report: Report) -> Outcome:
+    from relink.report.formats import Outcome
+    from relink.report.model import to_json
+
+    return Outcome(report.wheel.path, report.wheel.sha256, report.findings, to_json(report))
 
 
 @contextmanager
@@ -256,6 +268,7 @@ def verify(
             help="First compare with what `relink WHEEL --statement FILE` wrote; its signature is not looked at.",
         ),
     ] = None,
+    output_format: OutputFormatOption = None,
     as_json: Json = False,
 ) -> None:
     """Ask the real loader what it makes of every ELF file of a wheel, in a dry run and in a sandbox.
@@ -266,13 +279,16 @@ def verify(
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
     from relink import queries
-    from relink.cli.terminal import print_json, show
+    from relink.cli.terminal import show
     from relink.findings.model import has_errors
     from relink.options import Options
     from relink.plans.model import plain
+    from relink.report.formats import Outcome
     from relink.report.text import findings_text, verification_text
     from relink.statement import check_statement
 
+    chosen = chosen_format(output_format, as_json)
+    text = chosen is OutputFormat.text
     options = Options(
         python=python,
         interpreter=interpreter,
@@ -283,19 +299,21 @@ def verify(
     )
     differing = check_statement(statement, wheel) if statement is not None else []
     if differing:  # a wheel that is not the statement's is not given to the loader
-        if as_json:
-            facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
-            print_json([{"schema": "relink.verification/1", **facts}])
-        else:
+        if text:
             show(*findings_text(differing, verbose=True))
+        else:
+            facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
+            document = {"schema": "relink.verification/1", **facts}
+            print_results(chosen, [Outcome(str(wheel), None, tuple(differing), document)])
         raise typer.Exit(1)
     result = queries.verify_wheel(wheel, options)
-    if statement is not None and not as_json:
+    if statement is not None and text:
         show(f"{statement}: agrees with the wheel; its signature was not looked at")
-    if as_json:
-        print_json([{"schema": "relink.verification/1", **plain(result)}])
-    else:
+    if text:
         show(*verification_text(result.maps, result.findings))
+    else:
+        document = {"schema": "relink.verification/1", **plain(result)}
+        print_results(chosen, [Outcome(str(wheel), None, result.findings, document)])
     if has_errors(result.findings):
         raise typer.Exit(1)
 

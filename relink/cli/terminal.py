@@ -20,7 +20,7 @@ from relink.report.lines import show as show_on
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["console", "print_json", "print_report", "progress", "say", "show"]
+__all__ = ["console", "print_json", "print_report", "progress", "say", "show", "write"]
 
 _STAGES = ("target", "read", "plan", "edit", "write", "verify", "publish")
 
@@ -94,8 +94,16 @@ def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> Non
     """Print one document for one wheel, a list where `several` wheels were named; nothing where the only one failed."""
     if not several and not documents:
         return
+    write(json.dumps(documents if several else documents[0], indent=2) + "\n")
+
+
+def write(text: str) -> None:
+    """Write text for programs on standard output as it stands; what it is made of has been escaped already.
+
+    :raises OutputError: it cannot be written.
+    """
     with _output():
-        sys.stdout.write(json.dumps(documents if several else documents[0], indent=2) + "\n")
+        sys.stdout.write(text)
         sys.stdout.flush()
 
 

@@ -1,0 +1,49 @@
+"""Findings as workflow commands of GitHub Actions, which shows them as annotations of the run.
+
+https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions has the commands; what is escaped and how is in
+``command.ts`` of GitHub's own toolkit. Every line begins with a command of ours: no name out of a wheel can begin one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relink.findings.model import RULES
+from relink.report.formats.results import Results
+from relink.text import escaped
+
+__all__ = ["github"]
+
+_COMMANDS = {"error": "error", "warning": "warning"}
+# The percent sign first: it begins the other escapes.
+_DATA = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
+_PROPERTY = (*_DATA, (":", "%3A"), (",", "%2C"))
+
+
+def github(results: Results) -> str:
+    """Return a command for each error and each warning, errors first: GitHub shows the first ten of a level in a step.
+
+    Infos are left out, as they are in text.
+    """
+    lines = [_command("error", "relink", escaped(message)) for message in results.failures]
+    for level, command in _COMMANDS.items():
+        for outcome in results.outcomes:
+            name = os.path.basename(outcome.path)
+            lines += [
+                _command(
+                    command,
+                    f"{found.code} {RULES[found.code].title}",
+                    f"{escaped(f'{name}: {found.subject}: {found.message}')}\n{escaped(found.remedy)}",
+                )
+                for found in outcome.findings
+                if found.level == level
+            ]
+    return "".join(lines)
+
+
+def _command(name: str, title: str, message: str) -> str:
+    for character, code in _PROPERTY:
+        title = title.replace(character, code)
+    for character, code in _DATA:
+        message = message.replace(character, code)
+    return f"::{name} title={title}::{message}\n"
