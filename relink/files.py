@@ -30,6 +30,7 @@ __all__ = [
     "read_bytes",
     "read_start",
     "read_text",
+    "read_with_status",
 ]
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -101,6 +102,19 @@ def read_text(path: StrPath, limit: int, *, errors: str = "strict", root: str = 
     :raises UnicodeDecodeError: it is not UTF-8, and `errors` is strict.
     """
     return read_bytes(path, limit, root=root).decode("utf-8", errors)
+
+
+def read_with_status(path: StrPath, limit: int) -> tuple[bytes, os.stat_result]:
+    """Return the content of a regular file, and the status of the very file that was read: whose it is, and who may write it.
+
+    :raises OSError: as :func:`read_bytes`.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        status = os.fstat(file.fileno())
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise _too_large(path, limit)
+    return data, status
 
 
 def file_sha256(path: StrPath, limit: int) -> str:

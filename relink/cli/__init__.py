@@ -5,7 +5,17 @@ A command imports what it alone needs: `relink isa` of one file is as fast as re
 
 # In the order of `relink --help`.
 # isort: off
-from relink.cli import relinking, looking, reporting, packaging, profile, helping
+from relink.cli import relinking, looking, reporting, packaging, profile, helping, configuring
 from relink.cli.application import app, main
 
-__all__ = ["app", "helping", "looking", "main", "packaging", "profile", "relinking", "reporting"]
+__all__ = [
+    "app",
+    "configuring",
+    "helping",
+    "looking",
+    "main",
+    "packaging",
+    "profile",
+    "relinking",
+    "reporting",
+]

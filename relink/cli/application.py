@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from relink import __version__
+from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.errors import MachineError, RelinkError
 from relink.system_errors import raise_trouble
@@ -46,6 +47,7 @@ class _WithDefault(TyperGroup):
             for parameter in self.get_params(ctx)
             for name in (*parameter.opts, *parameter.secondary_opts)
         }
+        ctx.meta[WORDS] = tuple(args)
         if args and args[0] not in own | set(self.commands):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
@@ -90,12 +92,13 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 (its callback prints it)
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    pass
+    apply_settings(context)
 
 
 def main(arguments: list[str] | None = None) -> None:

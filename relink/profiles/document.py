@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +15,17 @@ from relink.errors import UsageError
 from relink.files import read_text
 from relink.profiles.lines import line_of, lines_of
 from relink.profiles.nesting import too_deep
-from relink.profiles.schema import problems
+from relink.profiles.schema import Problem, problems
 from relink.system_errors import raise_trouble
 
-__all__ = ["DOCUMENT_LIMIT", "load_schema", "profile_directory", "read_document"]
+__all__ = [
+    "DOCUMENT_LIMIT",
+    "check_document",
+    "load_schema",
+    "parse_document",
+    "profile_directory",
+    "read_document",
+]
 
 DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
@@ -53,10 +61,20 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
         raise UsageError(f"{path}: the {what} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error})") from error
+    data = parse_document(text, path, what)
+    check_document(problems(data, load_schema(schema)), text, path, what)
+    return data
+
+
+def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
+    """Parse TOML that others wrote.
+
+    :raises UsageError: it is not TOML, or is nested too deep; names FILE:LINE.
+    """
     if deep := too_deep(text):
         raise UsageError(f"{path}:{deep[0]}: the {what} is nested too deep ({deep[1]})")
     try:
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at = _AT.search(message)
@@ -64,7 +82,15 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
         raise UsageError(f"{path}:{line}: not TOML: {_AT.sub('', message)}") from error
     except ValueError as error:  # an integer of more digits than Python makes a number of
         raise UsageError(f"{path}: the {what} cannot be read ({error}); write a smaller number") from error
-    found = list(islice(problems(data, load_schema(schema)), _MAX_ISSUES))
+
+
+def check_document(wrong: Iterable[Problem], text: str, path: Path, what: str) -> None:
+    """Raise an error that has each problem of a document with its line.
+
+    :param text: the document, in which the problems' places are.
+    :raises UsageError: there is a problem.
+    """
+    found = list(islice(wrong, _MAX_ISSUES))
     if found:
         lines = lines_of(text)
         numbered = sorted((line_of(lines, item.path), item.where, item.message) for item in found)
@@ -73,4 +99,3 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
             for line, where, text in numbered
         ]
         raise UsageError(f"{path}: not a {what} that this relink understands", issues)
-    return data

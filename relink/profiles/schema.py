@@ -22,6 +22,7 @@ _TYPES: Mapping[str, tuple[type, str]] = {
     "object": (dict, "a table"),
     "array": (list, "a list"),
     "string": (str, "a string"),
+    "boolean": (bool, "true or false"),
 }
 _KNOWN = frozenset(
     {"$schema", "$id", "$defs", "$ref", "title", "description", "type", "const", "pattern", "required"}

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 import relink
-from relink.files import file_sha256, map_file, open_regular, read_bytes, read_start, read_text
+from relink.files import (
+    file_sha256,
+    map_file,
+    open_regular,
+    read_bytes,
+    read_start,
+    read_text,
+    read_with_status,
+)
 
 PACKAGE = Path(relink.__file__).parent
 
@@ -40,6 +48,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "read_bytes": lambda path: read_bytes(path, 10),
     "read_start": lambda path: read_start(path, 10),
     "read_text": lambda path: read_text(path, 10),
+    "read_with_status": lambda path: read_with_status(path, 10),
     "map_file": mapped,
 }
 
@@ -214,6 +223,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("elf/patchelf.py", "path.read_bytes"): OWN,
     ("elf/patchelf.py", "path.write_bytes"): OWN,
     ("plans/model.py", "saved.load"): NO_FILE,
+    ("settings.py", "read_text"): SHIPPED,
     ("pipeline.py", "staging.copy"): NO_FILE,
     ("staging.py", "shutil.copyfile"): "the wheel, which is open as a regular file; copyfile refuses a FIFO",
     ("nix/emit.py", "shutil.copyfile"): "shipped data; copyfile refuses a FIFO",

@@ -1,0 +1,50 @@
+"""`relink config`: which settings hold here, and where each comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from relink.cli.application import app
+from relink.cli.options import Json
+
+
+@app.command()
+def config(as_json: Json = False) -> None:
+    """Print the settings that hold in this directory, and the file and line, variable or default that each comes from.
+
+    Settings are in relink.toml, or in [tool.relink] of pyproject.toml, here or in a directory above; options win over them.
+    Example: relink config
+    """
+    from relink.cli.terminal import print_json, say, show
+    from relink.report.lines import Grid, Line
+    from relink.rocm.installation import default_prefixes
+    from relink.settings import find_settings, load_schema
+
+    found = find_settings(Path(os.path.curdir), os.environ)
+    rows: dict[str, dict[str, Any]] = {}
+    for key in load_schema()["properties"]:
+        if key in found.values:
+            rows[key] = {"value": found.values[key], "source": f"{found.path}:{found.lines[key]}"}
+        elif key == "prefix" and (prefixes := list(default_prefixes(os.environ))):
+            rows[key] = {
+                "value": prefixes,
+                "source": "ROCM_PATH" if os.environ.get("ROCM_PATH") else "default",
+            }
+        else:
+            rows[key] = {"value": None, "source": "not set"}
+    if as_json:
+        path = str(found.path) if found.path else None
+        print_json([{"schema": "relink.settings/1", "file": path, "settings": rows}])
+        return
+    for sentence in found.passed_over:
+        say(sentence)
+    table = Grid(show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for key, row in rows.items():
+        value = "" if row["value"] is None else json.dumps(row["value"], ensure_ascii=False)
+        table.add_row(key, value, Line(row["source"], style="dim"))
+    show(table)
