@@ -17,7 +17,9 @@
 
 buildPythonApplication {
   pname = "rocm-relink";
-  version = "0.1.0";
+  version = builtins.head (
+    builtins.elemAt (builtins.split "__version__ = \"([^\"]+)\"" (builtins.readFile ../relink/__init__.py)) 1
+  );
   pyproject = true;
 
   src = lib.cleanSource ../.;

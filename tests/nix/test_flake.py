@@ -24,6 +24,8 @@ def flake(tmp_path: Path) -> Path:
     for name in ("flake.nix", "default.nix"):
         shutil.copyfile(ROOT / name, directory / name)
     shutil.copytree(ROOT / "nix", directory / "nix")
+    (directory / "relink").mkdir()
+    shutil.copyfile(ROOT / "relink/__init__.py", directory / "relink/__init__.py")  # has the version
     return directory
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import relink
 from tests.support.built import ROOT, Built, build, own_python_first, skip_without_index
 from tests.support.works import Works
 
@@ -117,7 +118,7 @@ def test_the_metadata_is_complete(built: Built) -> None:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
     assert metadata["Name"] == "rocm-relink"
-    assert metadata["Version"] == "0.1.0"
+    assert metadata["Version"] == relink.__version__
     assert metadata["License-Expression"] == "MIT"
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
@@ -137,8 +138,53 @@ def test_the_metadata_is_complete(built: Built) -> None:
     assert done.stdout.count("PASSED") == 2
 
 
+@pytest.mark.slow(reason="a wheel is built for metadata that the release alone has")
+def test_a_release_has_the_urls_of_its_repository(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    environment = os.environ | {"RELINK_REPOSITORY": "https://localhost/them/relink/"}
+    subprocess.run(command, capture_output=True, check=True, env=environment)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    assert metadata.get_all("Project-URL") == [
+        "Repository, https://localhost/them/relink",
+        "Documentation, https://localhost/them/relink/blob/main/docs/index.md",
+        "Changelog, https://localhost/them/relink/blob/main/CHANGELOG.md",
+        "Issues, https://localhost/them/relink/issues",
+    ]
+
+
+def test_it_is_installed_under_both_names(installed: Path, tmp_path: Path) -> None:
+    """The distribution's own name is what uvx and pipx run; another package is called relink there."""
+    environment = own_python_first() | {"PATH": os.defpath}
+    command = [str(installed / "rocm-relink"), "rules", "RLK101"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == _relink(installed, tmp_path, "rules", "RLK101")
+
+
+def test_uvx_runs_the_wheel(built: Built, tmp_path: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    environment = own_python_first() | {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_NO_CONFIG": "1"}
+    command = [str(uv), "tool", "run", "--from", str(built.wheel), "rocm-relink", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        skip_without_index(done.stderr)
+        pytest.fail(done.stderr[-2000:])
+    assert done.stdout == f"relink {relink.__version__}\n"
+
+
 def test_the_installed_wheel_works_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:
-    assert _relink(installed, tmp_path, "--version") == "relink 0.1.0\n"
+    assert _relink(installed, tmp_path, "--version") == f"relink {relink.__version__}\n"
     assert "RLK101" in _relink(installed, tmp_path, "rules")
     assert "RLK101" in _relink(installed, tmp_path, "rules", "RLK101")
     assert "relink demo" in _relink(installed, tmp_path, "demo", "--help")
