@@ -21,7 +21,8 @@ class Options:
 
     Sequences of strings may be lists.
 
-    :ivar prefixes: the providers, in order of preference; $ROCM_PATH or /opt/rocm where none is given.
+    :ivar prefixes: the providers, in order of preference; the one ROCm of this machine where none is given ($ROCM_PATH, /opt,
+        ld.so.cache, /usr).
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.checks.gpu import dlopened_libraries, plan_gpus
@@ -28,7 +28,8 @@ from relink.resolve.strategy import ResolveContext
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, dlopens_of, same_abi
-from relink.rocm.installation import RocmRelease, default_prefixes, release_of
+from relink.rocm.installation import RocmRelease, release_of
+from relink.rocm.places import choose_place, prefix_of_libraries
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
@@ -66,17 +67,18 @@ class PreparedPlan:
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else the usual ones.
+    """Open the prefixes that were named, or else the one ROCm that there is.
 
-    :raises UsageError: there is none.
+    :raises UsageError: none was named, and there is none or more than one.
     """
-    prefixes = options.prefixes
-    if not prefixes and not options.nix_closures:
-        prefixes = default_prefixes(os.environ)
-    if not prefixes and not options.nix_closures:
-        raise UsageError("no ROCm: name one by --prefix DIR, or set ROCM_PATH (there is no /opt/rocm here)")
-    closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
-    found = (*(open_place(prefix, target) for prefix in prefixes), *closures)
+    if options.prefixes or options.nix_closures:
+        prefixes = (open_place(prefix_of_libraries(path, target), target) for path in options.prefixes)
+        closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
+        found = (*prefixes, *closures)
+    else:
+        place = choose_place(target, os.environ, own=not (options.interpreter or options.sysroot))
+        opened = open_place(prefix_of_libraries(place.path, target), target)
+        found = (replace(opened, found_by=place.found_by),)
     return (*found, *compiler_runtime_of(found, target))
 
 
@@ -169,6 +171,7 @@ def plan_wheel(
                 provider.path,
                 release.release if release else None,
                 release.evidence if release else None,
+                provider.found_by,
             )
             for provider, release in zip(providers, releases, strict=True)
         ),

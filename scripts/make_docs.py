@@ -29,7 +29,7 @@ EXIT_CODES = {
     "128 + N": "Ended by signal N, 130 by Ctrl-C. No unfinished file is left behind.",
 }
 ENVIRONMENT = {
-    "ROCM_PATH": "The prefix where no `--prefix` is given, before /opt/rocm.",
+    "ROCM_PATH": "The prefix where no `--prefix` is given. Without it the one ROCm in /opt, ld.so.cache and /usr is taken.",
     "RELINK_SETTINGS": "A file of settings to take in place of the one that is found here or above, whoever it belongs to; "
     "`none` takes none.",
     "SOURCE_DATE_EPOCH": "The time of the files that relink adds to a wheel, in seconds since 1970, and of no file a later one. "

@@ -36,7 +36,8 @@ from relink.files import map_file
 from relink.loader.target import Target, find_target
 from relink.providers.prefix import open_prefix
 from relink.report.lines import Grid, Line
-from relink.rocm.installation import default_prefixes, release_of
+from relink.rocm.installation import release_of
+from relink.rocm.places import find_places
 from relink.wheel.archive import WheelArchive
 
 _HERE = Path(__file__).resolve().parent
@@ -121,7 +122,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--wheel", type=Path, metavar="PATH", help=f"{DISTRIBUTION} for this Python, instead of a download"
     )
     parser.add_argument(
-        "--prefix", metavar="DIR", help="a ROCm; without it $ROCM_PATH, /opt/rocm, or a stand-in"
+        "--prefix", metavar="DIR", help="a ROCm; without it one of this machine, or a stand-in"
     )
     parser.add_argument("--work", type=Path, metavar="DIR", help="where to work and leave the results")
     return parser.parse_args(arguments)
@@ -251,7 +252,8 @@ def _find_rocm(vendor: Vendor, target: Target, work: Path, named: str | None) ->
     """Return a prefix that has what the wheel needs: one of this machine, or a stand-in."""
     sonames = standin.foreign_sonames(vendor.images)
     _say(f"It needs {', '.join(sonames)}, and looks in {vendor.images[PROVIDER].search_path}")
-    for prefix in (named,) if named else default_prefixes(os.environ):
+    places = (place.path for place in find_places(target, os.environ))
+    for prefix in (named,) if named else places:
         try:
             provider = open_prefix(prefix, target)
         except RelinkError as error:

@@ -27,7 +27,8 @@ from relink.gpu.survey import hip_runtime_of, newest_first
 from relink.loader.target import find_target
 from relink.plans.model import plain
 from relink.providers.prefix import Provider, open_prefix
-from relink.rocm.installation import default_prefixes, release_of
+from relink.rocm.installation import release_of
+from relink.rocm.places import find_places, prefix_of_libraries
 from relink.text import join_with_and
 
 __all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
@@ -85,18 +86,20 @@ def diagnose(
 ) -> Diagnosis:
     """Look at the machine below `root`, the environment (this process's unless given) and each prefix.
 
-    Without `prefixes` the defaults are used: $ROCM_PATH, /opt/rocm. That there is none is a finding.
+    Without `prefixes` every ROCm of this machine is looked at: $ROCM_PATH, or what lies in /opt, ld.so.cache and /usr. That there
+    is none is a finding.
 
     :raises ProviderError: a prefix that was named cannot be used.
     """
     environment = os.environ if environment is None else environment
     machine = doctor(root, environment)
-    named = tuple(prefixes) or default_prefixes(environment)
-    target = find_target() if named else None
-    health = tuple(_health(open_prefix(path, target)) for path in named if target is not None)
+    target = find_target()
+    named = [prefix_of_libraries(path, target) for path in prefixes]
+    named = named or [place.path for place in find_places(target, environment)]
+    health = tuple(_health(open_prefix(path, target)) for path in named)
     findings = [*_machine(machine), *_environment(machine)]
     if not health:
-        message = "no ROCm was found: no --prefix, no $ROCM_PATH, no /opt/rocm"
+        message = "no ROCm was found: no --prefix, no $ROCM_PATH, none in /opt, ld.so.cache and /usr"
         findings.append(finding("RLK424", "ROCm", message))
     for prefix in health:
         findings += _prefix(prefix, machine)

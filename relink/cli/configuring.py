@@ -19,8 +19,9 @@ def config(as_json: Json = False) -> None:
     Example: relink config
     """
     from relink.cli.terminal import print_json, say, show
+    from relink.loader.target import find_target
     from relink.report.lines import Grid, Line
-    from relink.rocm.installation import default_prefixes
+    from relink.rocm.places import find_places
     from relink.settings import find_settings, load_schema
 
     found = find_settings(Path(os.path.curdir), os.environ)
@@ -28,11 +29,8 @@ def config(as_json: Json = False) -> None:
     for key in load_schema()["properties"]:
         if key in found.values:
             rows[key] = {"value": found.values[key], "source": f"{found.path}:{found.lines[key]}"}
-        elif key == "prefix" and (prefixes := list(default_prefixes(os.environ))):
-            rows[key] = {
-                "value": prefixes,
-                "source": "ROCM_PATH" if os.environ.get("ROCM_PATH") else "default",
-            }
+        elif key == "prefix" and len(places := find_places(find_target(), os.environ)) == 1:
+            rows[key] = {"value": [places[0].path], "source": places[0].found_by}
         else:
             rows[key] = {"value": None, "source": "not set"}
     if as_json:

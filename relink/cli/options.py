@@ -54,7 +54,7 @@ Prefixes = Annotated[
     typer.Option(
         "--prefix",
         metavar="DIR",
-        help="A ROCm to link to; repeatable. Default: $ROCM_PATH, /opt/rocm.",
+        help="A ROCm to link to; repeatable. Default: $ROCM_PATH, or the one in /opt, ld.so.cache or /usr.",
         rich_help_panel=LINK,
     ),
 ]

@@ -84,7 +84,11 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
         ending = () if report.ok else (text.summary_text(report),)
         show(*text.findings_text(errors, verbose=False), *ending)
         return
-    parts = [*text.plan_text(report, verbose=verbose), *text.findings_text(report.findings, verbose=verbose)]
+    parts = [
+        *text.found_text(report),
+        *text.plan_text(report, verbose=verbose),
+        *text.findings_text(report.findings, verbose=verbose),
+    ]
     roots = [] if verbose else [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
     show(*parts, *notes, text.summary_text(report))

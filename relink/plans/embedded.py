@@ -24,13 +24,16 @@ _SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})  # these say nothing
 
 
 def embedded(plan: Plan) -> Plan:
-    """Return the plan for the wheel: no path of a Python, and no directory that stands for the root.
+    """Return the plan for the wheel: no path of a Python, no directory that stands for the root, and not how a prefix was found.
 
     Edits stay as they are to the byte.
     """
     target, python = plan.target, plan.target.python
     plan = replace(
-        plan, target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"), basis=None
+        plan,
+        target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"),
+        providers=tuple(replace(provider, found_by=None) for provider in plan.providers),
+        basis=None,
     )
     base = posixpath.dirname(posixpath.dirname(python)) if python else ""
     if base in _SHARED:

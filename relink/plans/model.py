@@ -85,12 +85,16 @@ class TargetFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """One provider, with the ROCm release it was found to be and what says so."""
+    """One provider, with the ROCm release it was found to be and what says so.
+
+    :ivar found_by: where it was found, if the user did not name it.
+    """
 
     kind: str
     path: str
     rocm_version: str | None
     evidence: str | None = None
+    found_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,8 @@ def plain(value: Any) -> Any:
         value = FileRecord.of(value)
     if isinstance(value, Finding):
         return _finding(value)
+    if isinstance(value, ProviderFacts) and value.found_by is None:
+        return {name: item for name, item in dataclasses.asdict(value).items() if name != "found_by"}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple | list):

@@ -18,7 +18,7 @@ from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.system_errors import raise_trouble
 
-__all__ = ["MOST_ENTRIES", "Provider", "Skipped", "open_prefix", "soname_stem"]
+__all__ = ["MOST_ENTRIES", "Provider", "Skipped", "main_directories", "open_prefix", "soname_stem"]
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
@@ -27,6 +27,7 @@ MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
 _ET_DYN = 3
+_UNUSABLE = {":": "separates two directories there", "$": "begins a token such as $ORIGIN there"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Provider:
     :ivar directories: where libraries lie, the prefix's own library directories first, then one level below them.
     :ivar libraries: file name → paths, in the order of `directories`.
     :ivar skipped: what has a library's name and cannot be loaded by the target.
+    :ivar found_by: where it was found, if the user did not name it.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class Provider:
     directories: tuple[str, ...]
     libraries: Mapping[str, tuple[str, ...]]
     skipped: tuple[Skipped, ...] = ()
+    found_by: str | None = None
 
     def find(self, soname: str) -> str | None:
         """Return the path of the first library of that file name."""
@@ -175,21 +178,34 @@ def _library_header(host: str, shown: str) -> Header:
     return read_header(head, shown)
 
 
+def main_directories(machine: int) -> tuple[str, ...]:
+    """Return where a prefix has its libraries, relative to it; "" is the prefix itself.
+
+    :param machine: e_machine of the target.
+    """
+    return ("", "lib", "lib64", *(f"lib/{name}" for name in _TRIPLETS.get(machine, ())))
+
+
 def open_prefix(path: str, target: Target) -> Provider:
     """Read what `path` provides to `target`: DIR, DIR/lib, DIR/lib64, DIR/lib/<triplet> and one level below these.
 
     The path is kept as given (made absolute), since a link such as /opt/rocm is what a user may want written.
     With a sysroot it may be given as seen from outside or from inside.
 
-    :raises ProviderError: there is no such directory, no shared library for the target in it, or more in it than
-        :data:`MOST_ENTRIES`.
+    :raises ProviderError: no search path can hold it, there is no such directory, no shared library for the target in it, or
+        more in it than :data:`MOST_ENTRIES`.
     """
     shown = _inside(posixpath.abspath(path), target.sysroot)
+    for character, meaning in _UNUSABLE.items():
+        if character in shown:
+            raise ProviderError(
+                f"--prefix {path}: no search path can hold this directory, because {character!r} {meaning}; "
+                f"make a symbolic link to it whose path has no {character!r}, and pass that"
+            )
     if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
     scan = _Scan(target, shown)
-    mains = ["", "lib", "lib64", *(f"lib/{name}" for name in _TRIPLETS.get(target.header.machine, ()))]
-    below = [child for main in mains for child in scan.directory(main)]
+    below = [child for main in main_directories(target.header.machine) for child in scan.directory(main)]
     if scan.closed:
         raise ProviderError(
             f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
@@ -197,6 +213,11 @@ def open_prefix(path: str, target: Target) -> Provider:
     for child in below:
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
+    if not scan.libraries and _has_libraries(posixpath.join(shown, "usr"), target):
+        raise ProviderError(
+            f"--prefix {path}: no shared library in it or in its lib/, but in its usr/: "
+            f"pass --prefix {posixpath.join(path, 'usr')}"
+        )
     if not scan.libraries:
         raise ProviderError(
             f"--prefix {path}: no shared library for {machine_name(target.header.machine)} in it or in its lib/; "
@@ -211,6 +232,13 @@ def open_prefix(path: str, target: Target) -> Provider:
         libraries=libraries,
         skipped=tuple(scan.skipped),
     )
+
+
+def _has_libraries(prefix: str, target: Target) -> bool:
+    scan = _Scan(target, prefix)
+    for main in main_directories(target.header.machine):
+        scan.directory(main)
+    return bool(scan.libraries)
 
 
 def _is_directory(sysroot: str, path: str) -> bool:

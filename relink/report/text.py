@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
 
 __all__ = [
     "findings_text",
+    "found_text",
     "plan_text",
     "rule_text",
     "rules_table",
@@ -24,6 +25,18 @@ __all__ = [
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ORDER = {"error": 0, "warning": 1, "info": 2}
+
+
+def found_text(report: Report) -> list[Line]:
+    """Which ROCm was taken, where the user named none: what is printed first."""
+    return [
+        Line(
+            f"no --prefix: {provider.path} is taken (ROCm {provider.rocm_version or 'of an unknown release'}, "
+            f"found by {provider.found_by})"
+        )
+        for provider in report.providers
+        if provider.found_by is not None
+    ]
 
 
 def plan_text(report: Report, *, verbose: bool) -> list[Line]:

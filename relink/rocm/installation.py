@@ -1,4 +1,4 @@
-"""An installation of ROCm: where one lies by default, and which release a provider holds.
+"""An installation of ROCm: which release a provider holds.
 
 Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`RocmRelease`, or None. No document of AMD's says where a
 release is recorded, and packages differ, so several files are read, the most exact first.
@@ -19,7 +19,7 @@ from relink.providers.nix_store import NIX_STORE, version_in_store_path
 from relink.providers.prefix import Provider
 from relink.system_errors import raise_trouble
 
-__all__ = ["RocmRelease", "default_prefixes", "release_of"]
+__all__ = ["RocmRelease", "release_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,6 @@ class RocmRelease:
     def major(self) -> int:
         """The number by which the sonames of ROCm differ."""
         return int(self.release.split(".", 1)[0])
-
-
-def default_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where to look when no ``--prefix`` was given: $ROCM_PATH, else /opt/rocm where there is one, else nothing."""
-    if environment.get("ROCM_PATH"):
-        return (environment["ROCM_PATH"],)
-    return ("/opt/rocm",) if os.path.isdir("/opt/rocm") else ()
 
 
 def release_of(provider: Provider, sysroot: str = "/") -> RocmRelease | None:

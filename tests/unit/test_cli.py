@@ -180,7 +180,7 @@ def test_words_that_make_no_command(run: Run, words: list[str]) -> None:
 
 
 def test_no_rocm_at_all(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.planning.default_prefixes", lambda _: ())
+    monkeypatch.setattr("relink.rocm.places.find_places", lambda *_: ())
     code, _, err = run(works.small(tmp_path))
     assert code == 2
     assert "no ROCm: name one by --prefix DIR" in err

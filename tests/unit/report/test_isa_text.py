@@ -208,7 +208,7 @@ def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> Non
 
 
 def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.checks.machine.default_prefixes", lambda _: ())
+    monkeypatch.setattr("relink.checks.machine.find_places", lambda *_: ())
     found = diagnose([], str(tmp_path), {})
     assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK422", "RLK424"}
     text = "\n".join(line.plain for line in doctor_text(found))

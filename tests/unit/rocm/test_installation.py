@@ -1,4 +1,4 @@
-"""rocm.installation: where ROCm lies by default, and what says which release a prefix holds."""
+"""rocm.installation: what says which release a prefix holds."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from relink.rocm.installation import default_prefixes, release_of
+from relink.rocm.installation import release_of
 from tests.unit.providers.test_prefix import HIP, library, opened
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     return tmp_path.resolve()
-
-
-def test_default_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = True
-    monkeypatch.setattr(os.path, "isdir", lambda path: there and path == "/opt/rocm")
-    assert default_prefixes({"ROCM_PATH": "/somewhere"}) == ("/somewhere",)
-    assert default_prefixes({"ROCM_PATH": ""}) == ("/opt/rocm",)
-    assert default_prefixes({}) == ("/opt/rocm",)
-    there = False
-    assert default_prefixes({}) == ()
 
 
 Evidence = Callable[[Path], object]
