@@ -5,14 +5,17 @@ Target and providers, read the wheel, plan; a dry run or a refusal ends here; ed
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from relink.checks.tags import tag_findings
 from relink.contents import Contents
 from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.findings.model import Finding, has_errors, select
 from relink.gpu.wanted import wanted_gpus
+from relink.loader.python import active_python
 from relink.loader.target import find_target
 from relink.nix.roots import register_roots
 from relink.options import Options, trusted
@@ -53,6 +56,10 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
     with clock.stage("read"):
         wheel = read_wheel(contents, target, clock.on_bytes)
     with clock.stage("plan"):
+        archive = contents.archive
+        named = bool(options.python or active_python(os.environ))
+        tags = tag_findings(archive.name, archive.path.name, target, named=named)
+        wheel = replace(wheel, findings=(*wheel.findings, *tags))
         return wheel, plan_wheel(wheel, target, providers, options, gpus)
 
 

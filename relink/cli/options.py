@@ -70,7 +70,9 @@ Closures = Annotated[
 Python = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH", help="The Python that will load the result. Default: this one.", rich_help_panel=RUN
+        metavar="PATH",
+        help="The Python that will load the result. Default: the active environment's, or this one.",
+        rich_help_panel=RUN,
     ),
 ]
 Interpreter = Annotated[

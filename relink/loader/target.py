@@ -11,14 +11,14 @@ import posixpath
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relink.elf.image import Header, read_header
 from relink.errors import ElfError, RelinkError, TargetError
 from relink.files import map_file, read_bytes, read_start
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.files import resolve_inside
-from relink.sandbox import child_environment
+from relink.loader.python import PythonFacts, active_python, ask_python
 from relink.system_errors import raise_trouble
 
 __all__ = ["GLIBC_SONAMES", "Target", "find_target"]
@@ -66,6 +66,7 @@ class Target:
         $ORIGIN from it (newer ones do, as the kernel does).
     :ivar passes_over_files: whether a relative entry that is a file is passed over (newer loaders) or ends the search of its
         list (open_path and ENOTDIR; glibc 2.36 does that).
+    :ivar python_facts: what that Python says of itself; None where it was not asked, since it is of another root directory.
     """
 
     interpreter: str
@@ -81,6 +82,7 @@ class Target:
     python: str | None
     canonical_program: bool = False
     passes_over_files: bool = True
+    python_facts: PythonFacts | None = None
 
     @property
     def hwcaps(self) -> tuple[str, ...]:
@@ -108,8 +110,8 @@ def find_target(
 ) -> Target:
     """Describe the loader that will run the result.
 
-    :param python: a Python whose loader it is; by default the one that runs relink,
-        unless `interpreter` or `sysroot` is given.
+    :param python: a Python whose loader it is; by default that of the active virtual environment ($VIRTUAL_ENV), or else the one
+        that runs relink, unless `interpreter` or `sysroot` is given.
     :param interpreter: the loader's own path, for a C library that lies elsewhere.
     :param sysroot: a directory that is ``/`` to the target; the other paths are as seen inside.
     :raises TargetError: there is no such loader, it is not glibc's, or it cannot be run here to be asked.
@@ -117,10 +119,15 @@ def find_target(
     root = posixpath.abspath(sysroot) if sysroot else "/"
     if root != "/" and not os.path.isdir(root):
         raise TargetError(f"--sysroot {sysroot}: no such directory; name the root of an unpacked system")
+    named_by, facts = "--python", None
     if interpreter is None and python is None and root == "/":
-        python = sys.executable
-    if python is not None:
-        python = _python_file(python, root)
+        active = active_python(os.environ)
+        named_by, python = ("VIRTUAL_ENV:", active) if active else (named_by, sys.executable)
+    if python is not None and root == "/":
+        facts = ask_python(python, named_by)
+        python = facts.file
+    elif python is not None:  # a Python of another root directory is not run
+        python = _file_inside(python, root)
     if interpreter is None:
         interpreter = _interpreter_of(python, root)
     interpreter = _inside(interpreter, root)
@@ -130,7 +137,7 @@ def find_target(
         raise TargetError(
             f"{python} and {interpreter} are for different machines; name a loader and a Python that match"
         )
-    return _ask(interpreter, host, root, header, python)
+    return replace(_ask(interpreter, host, root, header, python), python_facts=facts)
 
 
 def _inside(path: str, root: str) -> str:
@@ -141,35 +148,10 @@ def _inside(path: str, root: str) -> str:
     return absolute
 
 
-def _python_file(python: str, root: str) -> str:
-    if root != "/":
-        inside = _inside(python, root)
-        real = os.path.realpath(resolve_inside(root, inside))
-        return "/" + os.path.relpath(real, os.path.realpath(root)) if os.path.exists(real) else inside
-    try:
-        ask = "import os; print(os.readlink('/proc/self/exe'))"
-        run = subprocess.run(
-            [python, "-I", "-S", "-c", ask],  # -I: nothing of the current directory is imported
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except OSError as error:
-        raise_trouble(error, f"--python {python}: cannot be run")
-        raise TargetError(
-            f"--python {python}: cannot be run ({error.strerror}); name a Python interpreter"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise TargetError(
-            f"--python {python}: gave no answer in {_TIMEOUT} s; name a Python interpreter"
-        ) from error
-    if run.returncode != 0 or not run.stdout.strip():
-        raise TargetError(
-            f"--python {python}: is not a working Python ({run.stderr.strip()[:200] or 'no output'}); name another"
-        )
-    return run.stdout.strip()
+def _file_inside(python: str, root: str) -> str:
+    inside = _inside(python, root)
+    real = os.path.realpath(resolve_inside(root, inside))
+    return "/" + os.path.relpath(real, os.path.realpath(root)) if os.path.exists(real) else inside
 
 
 def _interpreter_of(python: str | None, root: str) -> str:

@@ -20,6 +20,8 @@ ANY_PYTHON: Final = "$PYTHON"
 """Stands for the path of the Python that the plan was made for."""
 BASE_PREFIX: Final = "$BASE_PREFIX"
 """Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
+_OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
+"""Findings about the Python that the plan was made for."""
 _SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})  # these say nothing of the maker
 
 
@@ -33,6 +35,7 @@ def embedded(plan: Plan) -> Plan:
         plan,
         target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"),
         providers=tuple(replace(provider, found_by=None) for provider in plan.providers),
+        findings=tuple(found for found in plan.findings if found.code not in _OF_THE_PYTHON),
         basis=None,
     )
     base = posixpath.dirname(posixpath.dirname(python)) if python else ""

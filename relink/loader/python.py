@@ -1,0 +1,108 @@
+"""What a Python says of itself: which file it is, and what decides which wheels it installs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relink.errors import TargetError
+from relink.sandbox import child_environment
+from relink.system_errors import raise_trouble
+
+__all__ = ["PythonFacts", "active_python", "ask_python"]
+
+_TIMEOUT = 30  # seconds; it answers in 20 ms
+# In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there.
+_QUESTION = """
+import json, os, sys, sysconfig
+print(json.dumps({
+    "file": os.readlink("/proc/self/exe"),
+    "implementation": sys.implementation.name,
+    "version": sys.version_info[:2],
+    "debug": hasattr(sys, "gettotalrefcount"),
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "soabi": sysconfig.get_config_var("SOABI") or "",
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFacts:
+    """One Python interpreter.
+
+    :ivar file: the executable file, symbolic links resolved; that of a virtual environment is the one it was made with.
+    :ivar implementation: ``cpython``, ``pypy``.
+    :ivar version: major and minor.
+    :ivar soabi: sysconfig's SOABI: what stands between the name and ``.so`` of an extension module.
+    """
+
+    file: str
+    implementation: str
+    version: tuple[int, int]
+    debug: bool = False
+    free_threaded: bool = False
+    soabi: str = ""
+
+    @property
+    def shown(self) -> str:
+        """``Python 3.12``, or ``pypy 3.10``."""
+        name = "Python" if self.implementation == "cpython" else self.implementation
+        return f"{name} {self.version[0]}.{self.version[1]}{'t' if self.free_threaded else ''}"
+
+
+def active_python(environment: Mapping[str, str]) -> str | None:
+    """Return the Python of the virtual environment that is active ($VIRTUAL_ENV), or None."""
+    directory = environment.get("VIRTUAL_ENV")
+    return os.path.join(directory, "bin", "python") if directory else None
+
+
+def ask_python(python: str, named_by: str = "--python") -> PythonFacts:
+    """Run a Python, without anything of its site-packages or of the current directory, and return what it says.
+
+    :param python: its path, or a name on PATH.
+    :param named_by: what the user named it by, for messages.
+    :raises TargetError: it cannot be run, or is none.
+    """
+    shown = f"{named_by} {python}"
+    try:
+        run = subprocess.run(
+            [python, "-I", "-S", "-c", _QUESTION],  # -I: nothing of the current directory is imported
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except OSError as error:
+        raise_trouble(error, f"{shown}: cannot be run")
+        raise TargetError(
+            f"{shown}: cannot be run ({error.strerror}); name a Python interpreter by --python"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise TargetError(
+            f"{shown}: gave no answer in {_TIMEOUT} s; name a Python interpreter by --python"
+        ) from error
+    facts = _facts(run.stdout) if run.returncode == 0 else None
+    if facts is None:
+        reason = run.stderr.strip()[:200] or "what it prints is not what was asked for"
+        raise TargetError(f"{shown}: is not a working Python ({reason}); name another by --python")
+    return facts
+
+
+def _facts(answer: str) -> PythonFacts | None:
+    try:
+        said = json.loads(answer)
+        return PythonFacts(
+            file=str(said["file"]),
+            implementation=str(said["implementation"]),
+            version=(int(said["version"][0]), int(said["version"][1])),
+            debug=bool(said["debug"]),
+            free_threaded=bool(said["free_threaded"]),
+            soabi=str(said["soabi"]),
+        )
+    except (ValueError, LookupError, TypeError):
+        return None
