@@ -12,7 +12,7 @@ from relink.cli.options import SHOWN
 from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
-    from relink.report.formats import Outcome
+    from relink.report.formats import WheelResult
 
 __all__ = ["OutputFormat", "OutputFormatOption", "chosen_format", "print_results"]
 
@@ -50,7 +50,7 @@ def chosen_format(output_format: OutputFormat | None, as_json: bool) -> OutputFo
 
 def print_results(
     chosen: OutputFormat,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[WheelResult],
     failures: Sequence[RelinkError] = (),
     *,
     several: bool = False,

@@ -42,7 +42,7 @@ def inspect(
     from relink import queries
     from relink.cli.terminal import say, show
     from relink.report import inspection
-    from relink.report.formats import Outcome
+    from relink.report.formats import WheelResult
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
@@ -58,7 +58,7 @@ def inspect(
             show(*inspection.to_text(item))
     else:
         outcomes = [
-            Outcome(item.path, item.sha256, item.findings, inspection.to_json(item)) for item in found
+            WheelResult(item.path, item.sha256, item.findings, inspection.to_json(item)) for item in found
         ]
         print_results(chosen, outcomes, failures, several=len(wheels) > 1)
     for failure in failures:
@@ -122,7 +122,7 @@ def diff(
     from relink.options import Options
     from relink.report import diff_text
     from relink.report.diff_findings import diff_findings
-    from relink.report.formats import Outcome
+    from relink.report.formats import WheelResult
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
@@ -152,7 +152,9 @@ def diff(
     if chosen is OutputFormat.text:
         show(*diff_text.to_text(found, verbose=verbose))
     else:
-        outcome = Outcome(found.new.path, found.new.sha256, diff_findings(found), diff_text.to_json(found))
+        outcome = WheelResult(
+            found.new.path, found.new.sha256, diff_findings(found), diff_text.to_json(found)
+        )
         print_results(chosen, [outcome])
     if not found.ok:
         raise typer.Exit(1)

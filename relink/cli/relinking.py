@@ -44,7 +44,7 @@ from relink.cli.pages import file_for, page_for, write_page
 from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
-    from relink.report.formats import Outcome
+    from relink.report.formats import WheelResult
     from relink.report.model import Report
 
 
@@ -236,11 +236,11 @@ def run(
         raise typer.Exit(2 if failures else 1)
 
 
-def _outcome(report: Report) -> Outcome:
-    from relink.report.formats import Outcome
+def _outcome(report: Report) -> WheelResult:
+    from relink.report.formats import WheelResult
     from relink.report.model import to_json
 
-    return Outcome(report.wheel.path, report.wheel.sha256, report.findings, to_json(report))
+    return WheelResult(report.wheel.path, report.wheel.sha256, report.findings, to_json(report))
 
 
 @contextmanager
@@ -283,7 +283,7 @@ def verify(
     from relink.findings.model import has_errors
     from relink.options import Options
     from relink.plans.model import plain
-    from relink.report.formats import Outcome
+    from relink.report.formats import WheelResult
     from relink.report.text import findings_text, verification_text
     from relink.statement import check_statement
 
@@ -304,7 +304,7 @@ def verify(
         else:
             facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
             document = {"schema": "relink.verification/1", **facts}
-            print_results(chosen, [Outcome(str(wheel), None, tuple(differing), document)])
+            print_results(chosen, [WheelResult(str(wheel), None, tuple(differing), document)])
         raise typer.Exit(1)
     result = queries.verify_wheel(wheel, options)
     if statement is not None and text:
@@ -313,7 +313,7 @@ def verify(
         show(*verification_text(result.maps, result.findings))
     else:
         document = {"schema": "relink.verification/1", **plain(result)}
-        print_results(chosen, [Outcome(str(wheel), None, result.findings, document)])
+        print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
     if has_errors(result.findings):
         raise typer.Exit(1)
 

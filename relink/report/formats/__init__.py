@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from relink.report.formats.github import github
-from relink.report.formats.results import Outcome, Results
+from relink.report.formats.results import Results, WheelResult
 from relink.report.formats.sarif import sarif
 
-__all__ = ["FORMATS", "Format", "Outcome", "Results"]
+__all__ = ["FORMATS", "Format", "Results", "WheelResult"]
 
 Format: TypeAlias = Callable[[Results], str]
 """What a command found, to all that goes to standard output, with its last line feed; empty where nothing goes there."""

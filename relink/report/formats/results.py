@@ -8,11 +8,11 @@ from typing import Any
 
 from relink.findings.model import Finding
 
-__all__ = ["Outcome", "Results"]
+__all__ = ["Results", "WheelResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WheelResult:
     """What a command found about one wheel.
 
     :ivar path: the wheel, as it was named.
@@ -34,6 +34,6 @@ class Results:
     :ivar several: more than one wheel was named.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[WheelResult, ...]
     failures: tuple[str, ...] = ()
     several: bool = False

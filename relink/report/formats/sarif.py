@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from relink import __version__
 from relink.findings.model import RULES, Finding, Rule
-from relink.report.formats.results import Outcome, Results
+from relink.report.formats.results import Results, WheelResult
 from relink.text import escaped
 
 __all__ = ["SCHEMA_URI", "sarif"]
@@ -60,7 +60,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(found: Finding, outcome: Outcome, index: int) -> dict[str, Any]:
+def _result(found: Finding, outcome: WheelResult, index: int) -> dict[str, Any]:
     return {
         "ruleId": found.code,
         "ruleIndex": _INDEX[found.code],
@@ -83,14 +83,14 @@ def _plain(text: str) -> str:
     return escaped(text).replace("](", "] (")
 
 
-def _fingerprint(found: Finding, outcome: Outcome) -> str:
+def _fingerprint(found: Finding, outcome: WheelResult) -> str:
     """Return what the same finding has in the next release of the wheel, too: code, distribution and subjects (3.27.17)."""
     distribution = os.path.basename(outcome.path).partition("-")[0]
     parts = json.dumps([found.code, distribution, *found.subjects])  # surrogates are escaped
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def _artifact(outcome: Outcome) -> dict[str, Any]:
+def _artifact(outcome: WheelResult) -> dict[str, Any]:
     artifact: dict[str, Any] = {"location": {"uri": _uri(outcome.path)}}
     if outcome.sha256 is not None:
         artifact["hashes"] = {"sha-256": outcome.sha256}

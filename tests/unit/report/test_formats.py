@@ -18,7 +18,7 @@ import pytest
 
 from relink.cli.formats import OutputFormat
 from relink.findings.model import RULES, Finding
-from relink.report.formats import FORMATS, Outcome, Results
+from relink.report.formats import FORMATS, Results, WheelResult
 from tests.support.command import Run
 from tests.support.wheels import changed
 from tests.support.works import OUTPUT, Works
@@ -63,7 +63,7 @@ def _undone(value: str, *more: str) -> str:
 
 
 def results(*findings: Finding, path: str = "dist/demo-1.0-py3-none-any.whl") -> Results:
-    return Results((Outcome(path, "0" * 64, findings, {"schema": "x"}),))
+    return Results((WheelResult(path, "0" * 64, findings, {"schema": "x"}),))
 
 
 def test_the_option_offers_every_format() -> None:
