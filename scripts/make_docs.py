@@ -32,7 +32,8 @@ ENVIRONMENT = {
     "ROCM_PATH": "The prefix where no `--prefix` is given. Without it the one ROCm in /opt, ld.so.cache and /usr is taken.",
     "RELINK_SETTINGS": "A file of settings to take in place of the one that is found here or above, whoever it belongs to; "
     "`none` takes none.",
-    "VIRTUAL_ENV": "The active virtual environment: its Python is the target where no `--python`, `--interpreter` or `--sysroot` is given.",
+    "VIRTUAL_ENV": "The active virtual environment: its Python is the target where no `--python`, `--interpreter` or "
+    "`--sysroot` is given.",
     "SOURCE_DATE_EPOCH": "The time of the files that relink adds to a wheel, in seconds since 1970, and of no file a later one. "
     "Without it they have the time of the input's METADATA.",
     "HSA_OVERRIDE_GFX_VERSION": "Taken into account by `--gpu auto` and `relink doctor`.",
