@@ -130,13 +130,18 @@ def extract(
 
 
 def _directory(sysroot: str) -> str:
-    """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others."""
+    """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others.
+
+    Not one with a line feed in its path: the loader's answer has a line for each library.
+    """
     usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
     places = (
         [tempfile.gettempdir(), *usual[:-1]]
         if sysroot == "/"
         else [resolve_inside(sysroot, at) for at in usual]
     )
+    if sysroot == "/":
+        places = [place for place in places if "\n" not in os.path.realpath(place)]
     places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
     return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
 

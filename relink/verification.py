@@ -24,7 +24,7 @@ from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_runs, refusal
 from relink.loader.files import Files
 from relink.loader.loading import RootRefusedError, trace
-from relink.loader.search import Environment
+from relink.loader.search import Environment, token_in, why_not_searched
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
@@ -97,7 +97,9 @@ def verify(
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
             symbols = _symbols(context)
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
-            scenarios = {member: _scenario(context, member) for member in members}
+            findings += _never_opened(context, members)
+            never = {found.subject for found in findings}
+            scenarios = {member: _scenario(context, member) for member in members if member not in never}
             screened = screen(context, scenarios, trust)
             findings += screened.findings
             asked = [scenarios[member] for member in screened.members]
@@ -185,9 +187,18 @@ def _scenario(context: ResolveContext, member: str) -> tuple[str, list[str]]:
     return path, [libc] if libc and _can_be_preloaded(libc) else []
 
 
+def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[Finding]:
+    """Members that no dlopen(3) gets, so that no import does: the temporary directory would hide it."""
+    installed = Layout(python=context.layout.python)
+    for member in members:
+        if not context.images[member].is_executable and (token := token_in(installed.path_of(member))):
+            message = f"the loader does not load it: its path has {token}, which dlopen replaces"
+            yield finding("RLK116", member, message)
+
+
 def _can_be_preloaded(path: str) -> bool:
-    """LD_PRELOAD is a list with spaces and colons between the paths; nothing quotes them (ld.so(8))."""
-    return not {" ", ":"} & {*path}
+    """LD_PRELOAD is a list with spaces and colons between the paths, and $LIB is replaced in it; nothing is quoted (ld.so(8))."""
+    return " " not in path and why_not_searched(path) is None
 
 
 def _without_scratch_path(answer: LoaderMap, layout: Layout) -> LoaderMap:

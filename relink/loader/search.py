@@ -137,6 +137,30 @@ def expand(entry: str, *, origin: str | None, target: Target) -> str | None:
     return None if missing else expanded
 
 
+def why_not_searched(directory: str) -> str | None:
+    """Return what of a directory's path keeps it from being an entry of a search path; None where nothing does.
+
+    A line feed is none of the loader's business, but its answer has a line for each library.
+    """
+    if ":" in directory:
+        return "a colon, at which the loader divides a search path"
+    if "\n" in directory:
+        return "a line feed, which divides the loader's answer"
+    if token := token_in(directory):
+        return f"{token}, which the loader replaces in a search path"
+    return None
+
+
+def token_in(path: str) -> str | None:
+    """Return the first dynamic string token of a path.
+
+    The loader replaces it in search paths, LD_PRELOAD and the name that dlopen(3) is given, but not in a program's name
+    (glibc elf/dl-load.c, _dl_map_object).
+    """
+    found = _TOKEN.search(path)
+    return found[0] if found else None
+
+
 def split_path(search_path: str, *, origin: str | None, target: Target) -> list[tuple[str, str]]:
     """Split an RPATH or RUNPATH into (entry as written, directory), in order, duplicates left out (fillin_rpath).
 

@@ -15,6 +15,7 @@ from relink.elf.image import Header, machine_name, read_header
 from relink.errors import ElfError, ProviderError
 from relink.files import read_start
 from relink.loader.files import resolve_inside
+from relink.loader.search import why_not_searched
 from relink.loader.target import Target
 from relink.system_errors import raise_trouble
 
@@ -27,7 +28,6 @@ MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
 _ET_DYN = 3
-_UNUSABLE = {":": "separates two directories there", "$": "begins a token such as $ORIGIN there"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,11 @@ def open_prefix(path: str, target: Target) -> Provider:
         more in it than :data:`MOST_ENTRIES`.
     """
     shown = _inside(posixpath.abspath(path), target.sysroot)
-    for character, meaning in _UNUSABLE.items():
-        if character in shown:
-            raise ProviderError(
-                f"--prefix {path}: no search path can hold this directory, because {character!r} {meaning}; "
-                f"make a symbolic link to it whose path has no {character!r}, and pass that"
-            )
+    if reason := why_not_searched(shown):
+        raise ProviderError(
+            f"--prefix {path}: no search path can hold this directory: its path has {reason}; "
+            "pass another path, such as that of a symbolic link to it"
+        )
     if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
     scan = _Scan(target, shown)
@@ -211,6 +210,9 @@ def open_prefix(path: str, target: Target) -> Provider:
             f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
         )
     for child in below:
+        if reason := why_not_searched(child):
+            scan.skipped.append(Skipped(posixpath.join(shown, child), f"its path has {reason}"))
+            continue
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
     if not scan.libraries and _has_libraries(posixpath.join(shown, "usr"), target):
