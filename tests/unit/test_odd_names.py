@@ -18,6 +18,7 @@ from relink.loader.target import find_target
 from relink.options import Options
 from relink.providers.prefix import open_prefix
 from relink.queries import verify_wheel
+from tests.support.cc import shared
 from tests.support.elf_builder import Library
 from tests.support.works import OUTPUT, Works, installed
 
@@ -42,10 +43,21 @@ def same_as_usual(works: Works, tmp_path: Path, output: Path) -> bool:
 
 @pytest.mark.parametrize("name", ALL)
 def test_in_tmpdir(works: Works, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member needs another, so the loader names a path in there."""
     odd = tmp_path / name
     odd.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(odd))
-    report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
+    inner = shared(tmp_path / "src" / "libinner.so.1", "int inner(void){return 1;}")
+    source = "extern int inner(void), hip(void); int g(void){return inner() + hip();}"
+    flags = ["-Wl,--enable-new-dtags,-rpath,/opt/rocm-0.0.0/lib:$ORIGIN"]
+    outer = shared(
+        tmp_path / "src" / "outer.so",
+        source,
+        needed=[inner, works.prefix / "lib" / "libhip.so.7"],
+        flags=flags,
+    )
+    vendor = works.wheel(tmp_path, {"demo/libinner.so.1": inner, "demo/outer.so": outer})
+    report = relink(vendor, works.options(tmp_path / "out"))
     assert report.ok, report.findings
     assert verify_wheel(tmp_path / "out" / OUTPUT, Options()).findings == ()
     assert [*odd.iterdir()] == []
