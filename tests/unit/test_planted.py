@@ -143,7 +143,7 @@ def test_a_directory_that_others_may_write_to(
 
 @pytest.mark.parametrize("kind", [kind for kind in PLANTED if kind != "a link to a directory"])
 def test_at_the_names_of_other_files(works: Works, run: Run, tmp_path: Path, victim: Path, kind: str) -> None:
-    """The page and the statement. By a link to a directory the user names the directory: a file of the wheel's name goes there."""
+    """The page and the statement. A link to a directory names the directory, into which a file of the wheel's name goes."""
     vendor = works.small(tmp_path)
     places = [tmp_path / name for name in ("page.html", "statement.json")]
     for place in places:
