@@ -199,7 +199,7 @@ def open_prefix(path: str, target: Target) -> Provider:
     if reason := why_not_searched(shown):
         raise ProviderError(
             f"--prefix {path}: no search path can hold this directory: its path has {reason}; "
-            "pass another path, such as that of a symbolic link to it"
+            "pass another path to it, such as a symbolic link to it"
         )
     if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")

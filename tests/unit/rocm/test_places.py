@@ -153,11 +153,11 @@ def test_a_root_directory_is_not_a_prefix(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("character", [":", "$"])
-def test_a_path_that_no_search_path_can_hold(tmp_path: Path, character: str) -> None:
+@pytest.mark.parametrize("part", [":", "$LIB", "${ORIGIN}"])
+def test_a_path_that_no_search_path_can_hold(tmp_path: Path, part: str) -> None:
     """It is told before anything else, whether the directory is there or not."""
     with pytest.raises(ProviderError, match="no search path can hold this directory"):
-        opened(tmp_path / f"a{character}b")
+        opened(tmp_path / f"a{part}" / "b")
 
 
 # The command line
