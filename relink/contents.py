@@ -30,14 +30,18 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.zipformat import DEFLATED
 
-__all__ = ["Contents", "LoadedMember"]
+__all__ = [
+    "Contents",
+    "LoadedMember",
+    "joined_gaps",
+]
 
 Chunk: TypeAlias = bytes | memoryview
 
-_READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
-_REUSE: Final = 8 << 20  # bytes: deflating a smaller member anew takes no time
+READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
+REUSE: Final = 8 << 20  # bytes: deflating a smaller member anew takes no time
 _JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
-_SHARE: Final = 8  # all other members together may take an eighth of the memory of the largest one
+SHARE: Final = 8  # all other members together may take an eighth of the memory of the largest one
 _CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
 # Bytes: few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
 _SLICE: Final = 8 << 20
@@ -123,7 +127,7 @@ class Contents:
     def _read_ahead(self) -> None:
         """Begin to inflate the largest member, if it takes most of the time and is an ELF file; then to hash the archive."""
         first, *others = sorted(self.archive.members.values(), key=lambda member: member.size, reverse=True)
-        enough = max(_READ_AHEAD, _SHARE * others[0].size if others else 0)
+        enough = max(READ_AHEAD, SHARE * others[0].size if others else 0)
         if first.size >= enough and is_elf(self.archive.prefix(first.name, 4)):
             self._reading[first.name] = self._worker.submit(self._read, first.name, self._check_open)
             self._worker.submit(self.archive.sha256, self._check_open)
@@ -176,7 +180,7 @@ class Contents:
         # Few members wait for their memory to be released: together they take a part of what the largest takes.
         self._unreleased = [(size, one) for size, one in self._unreleased if not one.done()]
         self._unreleased.append((len(content), search))
-        if sum(size for size, _ in self._unreleased) > self._largest // _SHARE:
+        if sum(size for size, _ in self._unreleased) > self._largest // SHARE:
             wait(one for _, one in self._unreleased)
 
     def _find_spans(
@@ -184,7 +188,7 @@ class Contents:
     ) -> Future[tuple[Span, ...]] | None:
         """Begin to search the spans of a member whose deflated bytes may be reused; None for one that is not worth it."""
         member = self.archive.member(name)
-        if member.method != DEFLATED or member.size < _REUSE:
+        if member.method != DEFLATED or member.size < REUSE:
             return None
         self._finding_spans[name] = self._worker.submit(
             find_spans,
@@ -192,7 +196,7 @@ class Contents:
             member.compressed_size,
             content,
             member.crc,
-            _joined(gaps),
+            joined_gaps(gaps),
             self.archive.split(name),
         )
         return self._finding_spans[name]
@@ -224,7 +228,7 @@ class Contents:
         chunks: Iterator[Chunk]
         if loaded and loaded.whole:
             chunks = _slices(loaded.view)
-        elif self.archive.member(name).size <= self._largest // _SHARE:
+        elif self.archive.member(name).size <= self._largest // SHARE:
             chunks = _slices(self.archive.read_into(name))
         else:
             chunks = self._ahead(self.archive.chunks(name))
@@ -259,7 +263,7 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
             memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 
-def _joined(gaps: Sequence[Gap]) -> list[range]:
+def joined_gaps(gaps: Sequence[Gap]) -> list[range]:
     """Join gaps that lie close together: where an edit does not touch the bytes between them, less is deflated again."""
     found: list[range] = []
     for gap in gaps:

@@ -31,7 +31,7 @@ from relink.wheel.record import verify_member
 
 __all__ = ["EditedFile", "UneditedFile", "edit_files"]
 
-_REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
+REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _edited(
         after = apply_edit(path, file.edit, image, content, sandbox)
     finally:
         content.release()
-    if image.size >= _REPORTED_FROM:
+    if image.size >= REPORTED_FROM:
         found.append(finding("RLK510", file.path, f"patchelf was given all of it: {reason}"))
     with path.open("rb") as written:
         return Edited(after, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)), found

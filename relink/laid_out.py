@@ -30,7 +30,7 @@ from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
 
-__all__ = ["ScratchDirectory", "address_space_text", "extract", "laid_out", "why_not_laid_out"]
+__all__ = ["ScratchDirectory", "address_space_text", "extract", "laid_out", "temporary_place", "why_not_laid_out"]
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
 _NOT_MAPPED = (
@@ -99,7 +99,7 @@ def laid_out(context: ResolveContext) -> Iterator[Layout]:
     :raises OSError: the directory cannot be made.
     """
     sysroot = context.target.sysroot
-    with working_directory(Path(_directory(sysroot))) as directory:
+    with working_directory(Path(temporary_place(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
         yield Layout(root, context.layout.python)
@@ -129,7 +129,7 @@ def extract(
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
 
 
-def _directory(sysroot: str) -> str:
+def temporary_place(sysroot: str) -> str:
     """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others.
 
     Not one with a line feed in its path: the loader's answer has a line for each library.

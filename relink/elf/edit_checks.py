@@ -12,7 +12,11 @@ from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
 from relink.elf.symbol_reader import read_version_needs
 
-__all__ = ["MOVABLE", "check_edit"]
+__all__ = [
+    "MOVABLE",
+    "check_edit",
+    "equal_bytes",
+]
 
 _PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY = (
     0,
@@ -103,7 +107,7 @@ def _check_other_entries(
             now is None or now.name != table.name
         ):  # the address of an empty table has no meaning
             place = file_offset(after.segments, other)
-            if place is None or not _equal(original, table.offset, edited, place, table.file_size, gaps):
+            if place is None or not equal_bytes(original, table.offset, edited, place, table.file_size, gaps):
                 yield f"entry {tag:#x} of the dynamic section does not lead to {table.name} any more"
 
 
@@ -210,11 +214,11 @@ def _check_sections(
             # it carries section indices, which are renumbered
             if _symbols(original, section, before) != _symbols(edited, now, after):
                 yield "the dynamic symbol table changed"
-        elif not _equal(original, section.offset, edited, now.offset, section.file_size, gaps):
+        elif not equal_bytes(original, section.offset, edited, now.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"
 
 
-def _equal(
+def equal_bytes(
     left: Buffer, left_at: int, right: Buffer, right_at: int, size: int, gaps: Sequence[range]
 ) -> bool:
     """Whether two ranges have the same bytes; with a gap in one of them only if both are at the same offset."""
@@ -263,7 +267,7 @@ def _check_fatbin_pointers(
         old, new = file_offset(before.segments, bundle), file_offset(after.segments, bundle)
         if old is None:
             continue  # not a pointer into the file (a kpack reference, for example); the comparison of sections covers it
-        if new is None or not _equal(original, old, edited, new, 64, gaps):
+        if new is None or not equal_bytes(original, old, edited, new, 64, gaps):
             yield f"the device code wrapper at {wrapper:#x} does not point to its bundle any more"
 
 

@@ -42,9 +42,9 @@ Gap: TypeAlias = range
 
 _UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
 _PAGE: Final = mmap.PAGESIZE
-_MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks than it saves
+MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks than it saves
 _MAX_GAPS: Final = 64  # the largest are chosen
-_MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
+MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
 _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOC = 1, 2, 3, 8, 2
 _PT_LOAD = 1
 _ET_DYN = 3
@@ -79,7 +79,7 @@ def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
         if section.offset + section.file_size <= image.size and _is_free(gap, boundaries):
             gaps.append(gap)
     gaps = sorted(sorted(gaps, key=len)[-_MAX_GAPS:], key=lambda gap: gap.start)
-    if any(left.stop >= right.start for left, right in pairwise(gaps)) or sum(map(len, gaps)) < _MIN_TOTAL:
+    if any(left.stop >= right.start for left, right in pairwise(gaps)) or sum(map(len, gaps)) < MIN_TOTAL:
         return ()
     return tuple(gaps)
 
@@ -111,7 +111,7 @@ def _unit(image: Image) -> int | None:
     if (header.elf_class, header.little_endian, header.kind) != (64, True, _ET_DYN):
         return None
     unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == _PT_LOAD), 0)
-    return None if unit & (unit - 1) or unit > _MAX_ALIGN else unit
+    return None if unit & (unit - 1) or unit > MAX_ALIGN else unit
 
 
 def _is_free(gap: Gap, boundaries: Sequence[int]) -> bool:

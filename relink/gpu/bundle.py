@@ -15,8 +15,8 @@ from typing import NamedTuple
 from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
 from relink.gpu import compressed
-from relink.gpu._data import table
 from relink.gpu.code_object import CodeObject, parse_code_object
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import HIP_KINDS, SPIRV, CodeTarget, TargetId, parse_bundle_id
 
 __all__ = ["ALIGN", "RAW_MAGIC", "Budget", "Bundle", "BundleEntry", "id_problems", "parse_bundle", "walk"]

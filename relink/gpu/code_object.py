@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from relink.elf.image import HEADER_SIZE
-from relink.gpu._data import table
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId
 
 __all__ = ["CodeObject", "parse_code_object"]

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relink.gpu._data import LibraryRole, table
 from relink.gpu.bundle import Bundle
 from relink.gpu.device_code import DeviceCode, read_file, resolve_kpack
+from relink.gpu.isa_table import LibraryRole, table
 from relink.gpu.side_files import SideFiles, side_files_of
 from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, configurations, match, sort_key
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from relink.files import read_start
-from relink.gpu._data import table
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId
 
 __all__ = [

@@ -15,7 +15,7 @@ from relink.gpu.code_object import CodeObject, parse_code_object
 
 __all__ = ["code_object_entry", "scan"]
 
-_SEARCH_STEP = 8 << 20
+SEARCH_STEP = 8 << 20
 _OVERLAP = 64  # bytes; more than the longest magic, so that none is lost between two steps
 _MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")
 _ALLOC, _EXEC, _PROGBITS = 2, 4, 1  # SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS
@@ -58,14 +58,14 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
     found: list[Bundle] = []
     position = start
     while position < end:
-        data = bytes(source.read_at(position, min(_SEARCH_STEP + _OVERLAP, end - position)))
+        data = bytes(source.read_at(position, min(SEARCH_STEP + _OVERLAP, end - position)))
         if not data:
             break
         hits = sorted(
             place
             for magic in _MAGICS
-            for place in _all(data, magic, min(len(data), _SEARCH_STEP))
-            if place < _SEARCH_STEP
+            for place in _all(data, magic, min(len(data), SEARCH_STEP))
+            if place < SEARCH_STEP
         )
         done = position
         for hit in hits:
@@ -76,7 +76,7 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
             if bundle is not None:
                 found.append(bundle)
                 done = place + max(bundle.size, 1)
-        position = max(position + _SEARCH_STEP, done)
+        position = max(position + SEARCH_STEP, done)
     return found
 
 

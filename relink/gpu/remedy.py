@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from relink.gpu._data import table
 from relink.gpu.coverage import Coverage, LibraryCoverage
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId, sort_key
 
 __all__ = ["Remedy", "remedies"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from relink.gpu._data import table
 from relink.gpu.device_code import DeviceCode
+from relink.gpu.isa_table import table
 from relink.gpu.runtime import Capability
 from relink.gpu.target_id import SPIRV, TargetId, match
 

@@ -15,8 +15,8 @@ from typing import Any
 from relink.elf.host import HostElf, parse_host_elf, strings_at, version_definitions
 from relink.elf.source import ByteSource, FileSource
 from relink.files import read_start
-from relink.gpu._data import table
 from relink.gpu.device_code import read_file
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import sort_key
 from relink.system_errors import raise_trouble
 

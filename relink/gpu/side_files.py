@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.errors import UsageError
-from relink.gpu._data import table
 from relink.gpu.device_code import read_file
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import CodeTarget, TargetId, match, parse_target_id, sort_key
 from relink.system_errors import raise_trouble
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from relink.errors import UsageError
-from relink.gpu._data import table
+from relink.gpu.isa_table import table
 
 __all__ = [
     "HIP_KINDS",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from relink.errors import UsageError
-from relink.gpu._data import table
 from relink.gpu.device import find_gpus
+from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId, processor_for
 
 __all__ = ["Wanted", "wanted_gpus"]

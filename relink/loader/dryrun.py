@@ -20,9 +20,17 @@ from relink.loader.target import Target
 from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system_errors import raise_trouble
 
-__all__ = ["LoaderMap", "LoaderRefusal", "dry_run", "dry_runs", "refusal"]
+__all__ = [
+    "LoaderMap",
+    "LoaderRefusal",
+    "dry_run",
+    "dry_runs",
+    "read_answer",
+    "refusal",
+    "start_loader",
+]
 
-_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
+TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
 _DIED = "error while loading shared libraries: "
@@ -102,7 +110,7 @@ def dry_runs(
     running: deque[subprocess.Popen[str]] = deque()
 
     def ask() -> None:
-        running.extend(_started(target, box, *program) for program in islice(left, 1))
+        running.extend(start_loader(target, box, *program) for program in islice(left, 1))
 
     def answers() -> Iterator[LoaderMap]:
         while running:
@@ -120,9 +128,14 @@ def dry_runs(
             stop(process)
 
 
-def _started(
+def start_loader(
     target: Target, sandbox: Sandbox, program: str, preloads: Iterable[str]
 ) -> subprocess.Popen[str]:
+    """Start the loader for a dry run of one program; :func:`read_answer` reads what it prints.
+
+    :raises TargetError: it cannot be started.
+    :raises MachineError: for lack of memory, open files or processes.
+    """
     asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
     preload = ":".join(preloads)
     if preload:
@@ -134,7 +147,7 @@ def _started(
         return sandbox.start(
             [target.interpreter, program],
             asked,
-            Limits(seconds=_TIMEOUT),
+            Limits(seconds=TIMEOUT),
             root=target.sysroot if target.sysroot != "/" else None,
             native=target.header.machine == _MACHINES.get(os.uname().machine)
             and target.header.elf_class == 64,
@@ -150,10 +163,10 @@ def _not_asked(target: Target, error: OSError) -> TargetError:
 
 def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) -> LoaderMap:
     try:
-        output, errors = process.communicate(timeout=_TIMEOUT)
+        output, errors = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         stop(process)
-        return _dead(f"the loader did not end within {_TIMEOUT} s and was stopped")
+        return _dead(f"the loader did not end within {TIMEOUT} s and was stopped")
     except OSError as error:
         raise _not_asked(target, error) from error
     said = errors.strip()
@@ -167,14 +180,15 @@ def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) ->
         return _dead(f"killed by signal {-status}", *said.splitlines())
     if status not in (0, 1, 127):
         return _dead(f"the loader ended with {status}", *said.splitlines())
-    return _parse(output, errors, target)
+    return read_answer(output, errors, target)
 
 
 def _dead(*problems: str) -> LoaderMap:
     return LoaderMap((), (), problems, died=True)
 
 
-def _parse(output: str, errors: str, target: Target) -> LoaderMap:
+def read_answer(output: str, errors: str, target: Target) -> LoaderMap:
+    """Return what a loader that ended by itself printed to standard output (rtld.c) and to standard error."""
     objects: list[tuple[str, str]] = []
     missing: list[str] = []
     problems = [line.strip() for line in errors.splitlines() if line.strip()]

@@ -144,7 +144,7 @@ class Files:
                     return OpenedFile(path, ("member", member.path), member)
         found = self._seen.get(where)
         if found is None:
-            found = self._seen[where] = self._open(where)
+            found = self._seen[where] = self.open_new(where)
         return found if where == path else dataclasses.replace(found, path=path)
 
     def is_directory(self, path: str) -> bool:
@@ -220,7 +220,8 @@ class Files:
             self._directories[path] = found
         return found
 
-    def _open(self, path: str) -> OpenedFile:
+    def open_new(self, path: str) -> OpenedFile:
+        """Open and read a file as the loader would, whatever was found at the path before."""
         head = None
         try:
             host = self.host(path)

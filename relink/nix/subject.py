@@ -22,7 +22,14 @@ from relink.resolve.members import reached
 from relink.rocm.facts import rocm_facts
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Attributes", "Subject", "hip_major", "package_of", "place"]
+__all__ = [
+    "Attributes",
+    "Subject",
+    "hip_major",
+    "literal",
+    "package_of",
+    "place",
+]
 
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
 _INTERPRETER_SYMBOLS = ("Py*", "_Py*")
@@ -128,7 +135,7 @@ def package_of(
         coverage=tuple(_coverage(subject, served)),
         undefined=(
             *_INTERPRETER_SYMBOLS,
-            *sorted(_literal(name) for name in _open_symbols(subject)),
+            *sorted(literal(name) for name in _open_symbols(subject)),
             *subject.assume_symbols,
         ),
         missing=subject.allow_missing,
@@ -164,6 +171,6 @@ def _open_symbols(subject: Subject) -> set[str]:
     return found
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """A symbol's name as a glob that matches nothing else: a hostile one must not switch the dry run off."""
     return re.sub(r"([*?\[\]\\])", r"\\\1", name)

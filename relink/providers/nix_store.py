@@ -34,6 +34,7 @@ __all__ = [
     "open_place",
     "package_name",
     "store_directory",
+    "store_directory_by_nix",
     "store_path",
     "version_in_store_path",
 ]
@@ -54,11 +55,12 @@ _RUNTIME = "libstdc++.so.6"
 def store_directory() -> str | None:
     """Return the store's directory: $NIX_STORE_DIR, or what Nix says; None where neither knows."""
     given = os.environ.get("NIX_STORE_DIR")
-    return os.path.realpath(given) if given else _store_directory_by_nix()
+    return os.path.realpath(given) if given else store_directory_by_nix()
 
 
 @functools.cache
-def _store_directory_by_nix() -> str | None:
+def store_directory_by_nix() -> str | None:
+    """Return the store's directory as Nix on this machine says it; None without Nix, or if it does not answer."""
     command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
     try:
         run = _run(command)

@@ -18,7 +18,12 @@ import auditwheel
 from relink.elf.image import machine_name
 from relink.errors import RelinkError
 
-__all__ = ["is_platform_library", "manylinux_tag", "satisfies_tag"]
+__all__ = [
+    "is_platform_library",
+    "manylinux_tag",
+    "read_policies",
+    "satisfies_tag",
+]
 
 
 _ARCHITECTURES = {3: "i686", 62: "x86_64", 183: "aarch64"}
@@ -39,7 +44,7 @@ class _Policy:
 
 
 @functools.cache
-def _policies(machine: int) -> tuple[_Policy, ...]:
+def read_policies(machine: int) -> tuple[_Policy, ...]:
     """auditwheel's tables for an e_machine, the oldest platform first; nothing where relink knows of none."""
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
@@ -66,7 +71,7 @@ def _policies(machine: int) -> tuple[_Policy, ...]:
 
 @functools.cache
 def _whitelist(machine: int) -> frozenset[str]:
-    return frozenset().union(*(policy.libraries for policy in _policies(machine)))
+    return frozenset().union(*(policy.libraries for policy in read_policies(machine)))
 
 
 def is_platform_library(soname: str, machine: int) -> bool:
@@ -84,7 +89,7 @@ def manylinux_tag(versions: Iterable[str], machine: int) -> str:
     (``hip_4.2``) say nothing about the platform.
     """
     needed = [(version.partition("_")[0], version) for version in frozenset(versions)]
-    for policy in _policies(machine):  # the last one, linux, has no families
+    for policy in read_policies(machine):  # the last one, linux, has no families
         if all(version in policy.versions.get(family, (version,)) for family, version in needed):
             return policy.names[0]
     return f"linux_{machine_name(machine)}"
@@ -95,7 +100,7 @@ def satisfies_tag(claimed: str, found: str, machine: int) -> bool:
 
     Tags that auditwheel does not know (``linux_x86_64``) promise nothing.
     """
-    priorities = {name: policy.priority for policy in _policies(machine) for name in policy.names}
+    priorities = {name: policy.priority for policy in read_policies(machine) for name in policy.names}
     if claimed not in priorities or found not in priorities:
         return True
     return priorities[found] >= priorities[claimed]

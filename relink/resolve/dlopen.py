@@ -49,7 +49,7 @@ class DlopenKnowledge:
         if own in GLIBC_SONAMES:
             return {}
         found = {note.sonames[0]: "note" for note in item.image.dlopen_notes if note.sonames}
-        strings = [name for name in self._strings(item) if self._is_soname(name)]
+        strings = [name for name in self.strings_of(item) if self._is_soname(name)]
         found |= {name: "string" for name in strings if name not in found}
         stems = {soname_stem(name) for name in found}
         vendor = self.context.vendor
@@ -68,7 +68,7 @@ class DlopenKnowledge:
             found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
         return found
 
-    def _strings(self, item: LoadedObject) -> tuple[str, ...]:
+    def strings_of(self, item: LoadedObject) -> tuple[str, ...]:
         """Return the library names in the read-only data of a provider's library; members of the wheel are not on the disk."""
         context = self.context
         if not any(provider.holds(item.path) for provider in context.providers):

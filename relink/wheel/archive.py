@@ -38,7 +38,7 @@ __all__ = ["WheelArchive"]
 
 _REQUIRED = ("METADATA", "WHEEL", "RECORD")
 _READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
-_SPLIT_FROM = 8 << 20  # bytes of a member; walking through all blocks of a smaller one takes no time
+SPLIT_FROM = 8 << 20  # bytes of a member; walking through all blocks of a smaller one takes no time
 
 
 class WheelArchive:
@@ -228,7 +228,7 @@ class WheelArchive:
 
     def _find_split(self, name: str) -> int | None:
         member = self.member(name)
-        if member.method != DEFLATED or member.size < _SPLIT_FROM:
+        if member.method != DEFLATED or member.size < SPLIT_FROM:
             return None
         return find_split(self.raw_reader(name), member.compressed_size)
 

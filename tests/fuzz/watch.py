@@ -62,7 +62,7 @@ def remember(scratch: Path) -> Iterator[None]:
     seen: dict[str, OpenedFile] = {}
     tables: dict[tuple[object, ...], SymbolTable] = {}
     dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
-    open_anew, table_anew, strings_anew = Files._open, Tables.of, DlopenKnowledge._strings
+    open_anew, table_anew, strings_anew = Files.open_new, Tables.of, DlopenKnowledge.strings_of
 
     def known(path: str) -> bool:
         return path.startswith("/") and not path.startswith(f"{scratch}/")
@@ -90,8 +90,8 @@ def remember(scratch: Path) -> Iterator[None]:
             dlopened[key] = strings_anew(self, item)
         return dlopened[key]
 
-    Files._open, Tables.of, DlopenKnowledge._strings = open_once, table_once, strings_once  # type: ignore[method-assign]
+    Files.open_new, Tables.of, DlopenKnowledge.strings_of = open_once, table_once, strings_once  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Files._open, Tables.of, DlopenKnowledge._strings = open_anew, table_anew, strings_anew  # type: ignore[method-assign]
+        Files.open_new, Tables.of, DlopenKnowledge.strings_of = open_anew, table_anew, strings_anew  # type: ignore[method-assign]

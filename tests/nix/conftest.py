@@ -144,9 +144,9 @@ def in_store(nix: Nix, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nix]:
     """The same store for relink in this process."""
     for name, value in nix.environment.items():
         monkeypatch.setenv(name, value)
-    nix_store._store_directory_by_nix.cache_clear()
+    nix_store.store_directory_by_nix.cache_clear()
     yield nix
-    nix_store._store_directory_by_nix.cache_clear()
+    nix_store.store_directory_by_nix.cache_clear()
 
 
 @pytest.fixture(scope="session")

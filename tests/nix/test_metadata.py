@@ -12,7 +12,7 @@ from packaging.metadata import parse_email
 
 from relink.nix.metadata import about, dependencies, imports, source
 from relink.nix.model import About, Index
-from relink.nix.subject import _literal
+from relink.nix.subject import literal
 from relink.wheel.archive import WheelArchive
 from tests.nix.conftest import ROOT
 from tests.support.amount import amount
@@ -121,6 +121,6 @@ def test_a_symbol_is_no_glob(name: str, other: str) -> None:
     """A wheel whose symbol is called * must not switch the dry run off."""
     ask = 'for one in "$1" "$3"; do relinkMatches "$one" "$2" && echo yes || echo no; done'
     script = f"source {ROOT}/nix/relink.sh; {ask}"
-    command = ["bash", "-euc", script, "-", name, _literal(name), other]
+    command = ["bash", "-euc", script, "-", name, literal(name), other]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["yes", "yes" if name == other else "no"]

@@ -73,7 +73,7 @@ def test_the_store_is_asked_for(in_store: Nix, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "/nowhere")
     from relink.providers import nix_store  # noqa: PLC0415
 
-    nix_store._store_directory_by_nix.cache_clear()
+    nix_store.store_directory_by_nix.cache_clear()
     assert store_directory() is None
     assert store_path(f"{item}/lib") is None
 

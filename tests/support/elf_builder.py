@@ -310,7 +310,7 @@ class _Versions:
     """The three version sections (Drepper, "How to write shared libraries", and the LSB's "Symbol Versioning")."""
 
     def __init__(self, library: Library, exports: Sequence[Export], strings: _Strings) -> None:
-        self._library, self._exports, self._strings = library, exports, strings
+        self._library, self._exports, self.strings_of = library, exports, strings
         own = (symbol.version for symbol in exports if symbol.version)
         self.defined = list(dict.fromkeys((*library.versions, *own)))
         self.wanted: dict[str, list[str]] = {}
@@ -348,20 +348,20 @@ class _Versions:
         for position, (flags, index, name) in enumerate(rows):
             step = 28 if position + 1 < len(rows) else 0
             packed += struct.pack("<HHHHIII", 1, flags, index, 1, sysv_hash(name), 20, step)
-            packed += struct.pack("<II", self._strings.add(name), 0)
+            packed += struct.pack("<II", self.strings_of.add(name), 0)
         return packed
 
     def needs(self) -> bytes:
         packed = b""
         for position, (file, listed) in enumerate(self.wanted.items()):
             step = 16 + 16 * len(listed) if position + 1 < len(self.wanted) else 0
-            packed += struct.pack("<HHIII", 1, len(listed), self._strings.add(file), 16, step)
+            packed += struct.pack("<HHIII", 1, len(listed), self.strings_of.add(file), 16, step)
             for place, version in enumerate(listed):
                 flags = 2 if (file, version) in self._library.weak_versions else 0
                 number = self._wanted_number[file, version]
                 after = 16 if place + 1 < len(listed) else 0
                 packed += struct.pack(
-                    "<IHHII", sysv_hash(version), flags, number, self._strings.add(version), after
+                    "<IHHII", sysv_hash(version), flags, number, self.strings_of.add(version), after
                 )
         return packed
 

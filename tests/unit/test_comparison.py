@@ -387,7 +387,7 @@ def test_both_contents_are_whole_whatever_pieces_they_come_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They share the pages that are the same, and a piece may end in the middle of one that is not."""
-    monkeypatch.setattr("relink.wheel.deflate.stream._COMPRESSED_CHUNK", 5000)
+    monkeypatch.setattr("relink.wheel.deflate.stream.COMPRESSED_CHUNK", 5000)
     before = random.Random(1).randbytes(300_000) * 5
     after = bytearray(before)
     for at in range(100, len(after), 50_001):

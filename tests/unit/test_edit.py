@@ -39,7 +39,7 @@ def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     """Deflated anew, as so little is, or taken over, as more would be."""
     size: int = request.param
     monkeypatch.setattr(splice, "LEAST", size)
-    monkeypatch.setattr(ahead, "_REUSE", 1 << 20)
+    monkeypatch.setattr(ahead, "REUSE", 1 << 20)
     return size
 
 
@@ -168,7 +168,7 @@ def test_where_that_fails_the_whole_file_is_edited(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "RLK510" not in [found.code for found in relink(vendor, works.options(tmp_path / "a")).findings]
-    monkeypatch.setattr(apply, "_REPORTED_FROM", SIZE)
+    monkeypatch.setattr(apply, "REPORTED_FROM", SIZE)
     report = relink(vendor, works.options(tmp_path / "b"))
     (found,) = (found for found in report.findings if found.code == "RLK510")
     assert (found.level, found.subject) == ("info", "demo/fat.so")
@@ -181,7 +181,7 @@ def test_two_large_members(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """The smaller of which is inflated a second time when it is written: bit by bit, or at once if it is far smaller."""
-    monkeypatch.setattr(ahead, "_SHARE", share)
+    monkeypatch.setattr(ahead, "SHARE", share)
     real, reading = WheelArchive.read_into, Mock()
 
     def read_into(archive: WheelArchive, name: str, *told: Any, **how: Any) -> memoryview:
@@ -232,8 +232,8 @@ def test_a_stream_is_divided_for_an_output_alone(
 ) -> None:
     """Nobody else asks where its blocks are; with and without, the same ones are taken over."""
     relink(vendor, works.options(tmp_path / "expected"))
-    monkeypatch.setattr(ahead, "_READ_AHEAD", worth)
-    monkeypatch.setattr("relink.wheel.archive._SPLIT_FROM", 1 << 20)
+    monkeypatch.setattr(ahead, "READ_AHEAD", worth)
+    monkeypatch.setattr("relink.wheel.archive.SPLIT_FROM", 1 << 20)
     finding = Mock(wraps=find_split)
     monkeypatch.setattr("relink.wheel.archive.find_split", finding)
     relink(vendor, works.options(tmp_path / "out", dry_run=True))
@@ -268,7 +268,7 @@ def test_content_that_changed_in_a_stretch_is_deflated_anew(
 ) -> None:
     """Blocks are looked for across small gaps between gaps, where an edit may change something after all."""
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    monkeypatch.setattr(ahead, "_joined", lambda gaps: [range(gaps[-1].stop)])
+    monkeypatch.setattr(ahead, "joined_gaps", lambda gaps: [range(gaps[-1].stop)])
     assert relink(vendor, works.options(tmp_path / "out")).ok
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))

@@ -157,7 +157,7 @@ def put(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         f'#!/bin/sh\n[ "$1" = --version ] && echo patchelf 0.19.1 && exit\nfor file; do :; done\n{script}\n'
     )
     path.chmod(0o755)
-    monkeypatch.setattr(patchelf, "_locate", lambda: str(path))
+    monkeypatch.setattr(patchelf, "locate_patchelf", lambda: str(path))
 
 
 def failed(report: Report) -> str:
@@ -189,7 +189,7 @@ def test_patchelf_goes_astray(
     works: Works, vendor: Path, tmp_path: Path, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "bin", monkeypatch, script)
-    monkeypatch.setattr(patchelf, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(patchelf, "TIMEOUT", 0.5)
     assert said in failed(relink(vendor, works.options(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
@@ -201,8 +201,8 @@ def test_patchelf_does_not_say_its_version(
     path = tmp_path / "patchelf"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr(patchelf, "_locate", lambda: str(path))
-    monkeypatch.setattr(patchelf, "_VERSION_TIMEOUT", 0.5)
+    monkeypatch.setattr(patchelf, "locate_patchelf", lambda: str(path))
+    monkeypatch.setattr(patchelf, "VERSION_TIMEOUT", 0.5)
     began = time.monotonic()
     with pytest.raises(PatchelfError, match="does not say its version"):
         relink(vendor, works.options(tmp_path / "out"))
@@ -220,10 +220,10 @@ def test_patience_goes_by_the_size_of_the_file(
     wheel = works.wheel(tmp_path, {"demo/a.so": large})
     real = patchelf.find_patchelf().path
     put(tmp_path / "bin", monkeypatch, f'sleep 1; exec {real} "$@"')
-    monkeypatch.setattr(patchelf, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(patchelf, "TIMEOUT", 0.5)
     said = failed(relink(wheel, works.options(tmp_path / "out")))
     assert re.search(r"did not end within 0\.5\d* s and was stopped", said)
-    monkeypatch.setattr(patchelf, "_BYTES_A_SECOND", 1 << 16)
+    monkeypatch.setattr(patchelf, "BYTES_A_SECOND", 1 << 16)
     assert relink(wheel, works.options(tmp_path / "out")).output is not None
 
 

@@ -231,7 +231,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("providers/platform.py", "path.read_text"): "auditwheel's own table",
     ("profiles/document.py", "read_text"): SHIPPED,
     ("findings/model.py", "read_text"): SHIPPED,
-    ("gpu/_data.py", "path.read_text"): SHIPPED,
+    ("gpu/isa_table.py", "path.read_text"): SHIPPED,
     ("report/html/page.py", "read_text"): SHIPPED,
     ("comparison/container.py", "zipfile.ZipFile"): "a wheel that is open",
     ("wheel/archive.py", "os.fdopen"): "a descriptor that is open",

@@ -32,7 +32,7 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "noexec,size=16m", "tmpfs", str(place)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a file system cannot be mounted here")
-    monkeypatch.setattr(laid_out, "_directory", lambda _: str(place))
+    monkeypatch.setattr(laid_out, "temporary_place", lambda _: str(place))
     yield place
     assert os.listdir(place) == []
     subprocess.run(["umount", str(place)], check=True)
@@ -88,4 +88,4 @@ def test_too_little_address_space_is_no_fact_about_the_wheel(works: Works, tmp_p
 
 def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert laid_out._directory("/") == str(tmp_path)
+    assert laid_out.temporary_place("/") == str(tmp_path)

@@ -413,7 +413,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
 @pytest.mark.parametrize(
     "place",
     [
-        "relink.loader.dryrun._parse",
+        "relink.loader.dryrun.read_answer",
         "relink.edit.apply_edit",
         "relink.wheel.writer.ReadBack.entries",
         "relink.verification.extract",

@@ -133,7 +133,7 @@ def test_statically_linked_programs_are_left_alone(works: Works, tmp_path: Path)
 
 def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up for this member alone."""
-    started = dryrun._started
+    started = dryrun.start_loader
     calls: list[str] = []
 
     def slow(*arguments: object) -> subprocess.Popen[str]:
@@ -148,8 +148,8 @@ def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest
             )
         return started(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dryrun, "_started", slow)
-    monkeypatch.setattr(dryrun, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(dryrun, "start_loader", slow)
+    monkeypatch.setattr(dryrun, "TIMEOUT", 0.5)
     files: dict[str, bytes | Path] = {"demo/a.so": works.library, "demo/b.so": works.library}
     report = relink(works.wheel(tmp_path, files), works.options(tmp_path / "out"))
     assert len(calls) == 2

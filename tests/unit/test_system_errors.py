@@ -140,7 +140,7 @@ def test_the_loaders_own_answer(works: Works, tmp_path: Path, monkeypatch: pytes
         words = ["sh", "-c", f"echo '{said}' >&2; exit 127"]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    monkeypatch.setattr("relink.loader.dryrun._started", started)
+    monkeypatch.setattr("relink.loader.dryrun.start_loader", started)
     with pytest.raises(MachineError, match="Too many open files: this process may not open more files"):
         relink(works.small(tmp_path), works.options(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -277,7 +277,7 @@ def test_another_order_is_a_difference(works: Works, tmp_path: Path) -> None:
 
 def test_a_death_that_was_not_foreseen(relinked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     death = LoaderMap((), (), ("killed by signal 11",), died=True)
-    monkeypatch.setattr("relink.loader.dryrun._parse", lambda *_: death)
+    monkeypatch.setattr("relink.loader.dryrun.read_answer", lambda *_: death)
     found = _verified(relinked, pretend={}).findings
     assert {(item.code, item.level) for item in found} == {("RLK116", "error")}
     assert found[0].message == "the loader does not load it: killed by signal 11"
@@ -343,7 +343,7 @@ def test_not_verified_is_an_error_and_nothing_is_written(
     def refuse(*_: object) -> LoaderMap:
         raise TargetError("no")
 
-    monkeypatch.setattr("relink.loader.dryrun._parse", refuse)
+    monkeypatch.setattr("relink.loader.dryrun.read_answer", refuse)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
     assert not report.ok
     assert only(report.findings, "RLK602").message == "no"
@@ -365,7 +365,7 @@ def loader(monkeypatch: pytest.MonkeyPatch, unconfined: None) -> Callable[[str],
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
             )
 
-        monkeypatch.setattr("relink.loader.dryrun._started", started)
+        monkeypatch.setattr("relink.loader.dryrun.start_loader", started)
         return find_target()
 
     return make
@@ -382,7 +382,7 @@ def test_a_loader_that_answers_strangely(loader: Callable[[str], Target]) -> Non
 
 
 def test_a_loader_that_does_not_end(loader: Callable[[str], Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.loader.dryrun._TIMEOUT", 0.2)
+    monkeypatch.setattr("relink.loader.dryrun.TIMEOUT", 0.2)
     found = dry_run(loader("exec sleep 99"), "/program")
     assert (found.died, found.problems) == (True, ("the loader did not end within 0.2 s and was stopped",))
 

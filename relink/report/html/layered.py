@@ -11,7 +11,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Box", "GraphLayout", "Route", "lay_out", "passing", "reduced"]
+__all__ = [
+    "Box",
+    "GraphLayout",
+    "Route",
+    "crossings",
+    "lay_out",
+    "passing",
+    "reduced",
+    "rising",
+]
 
 _SWEEPS = 12  # of ordering and of alignment; more changes nothing that can be seen on graphs of 200 nodes
 _THIN = 8.0  # height of the place that a passing edge takes
@@ -202,7 +211,7 @@ def _ordered(
     layers: list[list[int]], before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
 ) -> list[list[int]]:
     """Order each layer by the barycentres of its nodes' neighbours, to and fro, and keep the best order seen."""
-    best, fewest = [list(layer) for layer in layers], _crossings(layers, after)
+    best, fewest = [list(layer) for layer in layers], crossings(layers, after)
     for sweep in range(_SWEEPS):
         if not fewest:
             break
@@ -219,13 +228,13 @@ def _ordered(
                 for position, node in enumerate(layers[number])
             }
             layers[number] = sorted(layers[number], key=centre.__getitem__)
-        found = _crossings(layers, after)
+        found = crossings(layers, after)
         if found < fewest:
             best, fewest = [list(layer) for layer in layers], found
     return best
 
 
-def _crossings(layers: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> int:
+def crossings(layers: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> int:
     """Count the pairs of edges that cross: inversions, layer by layer, with a Fenwick tree."""
     total = 0
     for left, right in itertools.pairwise(layers):
@@ -277,12 +286,12 @@ def _aligned(
                 wanted.append(sum(middles[other] for other in beside) / len(beside) - offset)
                 weights.append(4.0 if node >= count else 1.0)  # a place of a passing edge
                 offsets.append(offset)
-            for node, place, distance in zip(layer, _rising(wanted, weights), offsets, strict=True):
+            for node, place, distance in zip(layer, rising(wanted, weights), offsets, strict=True):
                 middles[node] = place + distance
     return middles
 
 
-def _rising(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
+def rising(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Return the numbers nearest to `wanted` (least squares) that never fall: pool adjacent violators."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, length
     for value, weight in zip(wanted, weights, strict=True):

@@ -27,21 +27,26 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
 
-__all__ = ["Blocks", "find_split"]
+__all__ = [
+    "Blocks",
+    "find_headers",
+    "find_split",
+    "guess_start",
+]
 
-_AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
+AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
 _SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
-_LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
+LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the block has fewer
-_SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
-_FAR: Final = 1 << 20  # compressed bytes that are searched in all
-_TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
+SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
+FAR: Final = 1 << 20  # compressed bytes that are searched in all
+TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
 # The part of a stream behind the split, in which most edits are: a twelfth, or up to a third of a short stream (3 MiB).
-_LATE, _LATEST, _BEHIND = 12, 3, 3 << 20
-_BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
+LATE, LATEST, BEHIND = 12, 3, 3 << 20
+BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """The share of a code of 128 that a code length takes: a code is complete if the shares add up to 128 (RFC 1951, 3.2.2)."""
 
@@ -80,22 +85,22 @@ class Blocks:
         self._end: Block = (8 * length, len(content))
         self._split = split or (0, 0)
         self._known: Block = (0, 0)
-        self._inflate_budget = 4 * len(content) + _BUDGET  # bytes that may be inflated in all
+        self._inflate_budget = 4 * len(content) + BUDGET  # bytes that may be inflated in all
 
     def after(self, place: int) -> Block | None:
         """Return the first block that begins at or behind a place in the content, or the stream's end if none does."""
-        return next((block for block in self._walk(place) if block[1] >= place), None)
+        return next((block for block in self.walk(place) if block[1] >= place), None)
 
     def before(self, place: int) -> Block | None:
         """Return the last block that begins at or before a place in the content."""
         found = None
-        for block in self._walk(place):
+        for block in self.walk(place):
             if block[1] > place or block == self._end:
                 break
             found = block
         return found
 
-    def _walk(self, place: int) -> Iterator[Block]:
+    def walk(self, place: int) -> Iterator[Block]:
         """Yield blocks one after the other, from one that begins at or before `place`; the stream's end comes last."""
         at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
         while at is not None and at != self._end:
@@ -118,7 +123,7 @@ class Blocks:
             return self._end
         if end.aligned:  # a stored block, which ends where a byte does
             return 8 * end.byte + 8, end.start
-        return self._ended(at, end)
+        return self.ended_at(at, end)
 
     def _inflate(self, at: Block) -> _BlockEnd | None:
         """Inflate one block; None if it does not give the content at its place, or is the last one before the end."""
@@ -143,7 +148,7 @@ class Blocks:
             except InflateError:
                 return None
             for data in parts:
-                if stop + len(data) > start + _LARGEST or not self._is(stop, data):
+                if stop + len(data) > start + LARGEST or not self._is(stop, data):
                     return None
                 stop += len(data)
             if not (text and self._inflate_budget > 0):
@@ -156,7 +161,7 @@ class Blocks:
             return None
         return _BlockEnd(stop, byte - 1, header & 0b110 == 0, last)
 
-    def _ended(self, at: Block, end: _BlockEnd) -> Block | None:
+    def ended_at(self, at: Block, end: _BlockEnd) -> Block | None:
         """Return the next block: it begins at the one bit at which the block, ended there, inflates to the same content.
 
         Only one of the eight bits can do that (RFC 1951, 3.2.3). If the block is ended too early, it takes bits of the empty last
@@ -166,7 +171,7 @@ class Blocks:
         """
         first, start = at
         size = end.start - start
-        guess = _guess(self._read, end.byte)
+        guess = guess_start(self._read, end.byte)
         bits = range(8 * end.byte + 1, 8 * end.byte + 9)
         for bit in sorted(bits, key=lambda bit: bit != guess):
             if self._inflate_budget <= 0:
@@ -196,10 +201,10 @@ def find_split(read: RangeReader, length: int) -> int | None:
 
     :param length: of the stream in bytes.
     """
-    begin = length - max(length // _LATE, min(length // _LATEST, _BEHIND))
-    tries = _TRIES
-    for at in range(begin, min(length, begin + _FAR), _SEARCHED):
-        for header in _headers(read(at, min(_SEARCHED + _HEADER, length - at))):
+    begin = length - max(length // LATE, min(length // LATEST, BEHIND))
+    tries = TRIES
+    for at in range(begin, min(length, begin + FAR), SEARCHED):
+        for header in find_headers(read(at, min(SEARCHED + _HEADER, length - at))):
             bit = 8 * at + header
             inflater = zlib_ng.decompressobj(-15, bytes(WINDOW))
             with suppress(InflateError):
@@ -221,13 +226,13 @@ def _buffered(read: RangeReader, length: int) -> RangeReader:
         nonlocal start, text
         size = min(size, length - at)
         if not start <= at <= at + size <= start + len(text):
-            start, text = at, read(at, min(max(size, _AHEAD), length - at))
+            start, text = at, read(at, min(max(size, AHEAD), length - at))
         return text[at - start : at - start + size]
 
     return get
 
 
-def _guess(read: RangeReader, byte: int) -> int | None:
+def guess_start(read: RangeReader, byte: int) -> int | None:
     """Return the only bit of a byte at which the header of a dynamic block could begin; None if none or several could be it.
 
     The numbers of codes in the header must be possible, and the code of the code lengths complete (RFC 1951, 3.2.3 and 3.2.7).
@@ -248,8 +253,8 @@ def _guess(read: RangeReader, byte: int) -> int | None:
     return found
 
 
-def _headers(text: bytes) -> Iterator[int]:
-    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`_guess` does for one byte.
+def find_headers(text: bytes) -> Iterator[int]:
+    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`guess_start` for one byte.
 
     All bits are tested together: bit n of each number below stands for a header that begins at bit n of the text. So `bits >> k`
     has, at each n, the k-th bit of that header, and `&`, `|` and `~` compute with all of them in one operation.

@@ -22,7 +22,7 @@ __all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
-_COMPRESSED_CHUNK: Final = 1 << 14
+COMPRESSED_CHUNK: Final = 1 << 14
 COMPRESSED_READ: Final = 1 << 20  # bytes of the archive that are read at a time
 _GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header without optional fields (RFC 1952, 2.3)
 PROGRESS_STEP: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
@@ -45,7 +45,7 @@ def _inflated(read: RangeReader, member: Member) -> Iterator[bytes]:
     """
     inflater = zlib_ng.decompressobj(-15)
     left = member.size
-    source = dense(raw_content(read, member, _COMPRESSED_CHUNK), lambda: member.size - left)
+    source = dense(raw_content(read, member, COMPRESSED_CHUNK), lambda: member.size - left)
     pending = b""
     exhausted = False
     while not inflater.eof:

@@ -186,7 +186,7 @@ def test_zeros_in_place_of_a_cut_are_no_evidence() -> None:
     """Both files read as zeros there: the same offset is the same payload, another one is not."""
     file = bytes(100)
     gaps = (range(10, 20), range(40, 50))
-    equal = edit_checks._equal
+    equal = edit_checks.equal_bytes
     assert equal(file, 5, file, 5, 90, gaps)
     assert equal(file, 20, file, 50, 20, gaps)
     assert not equal(file, 21, file, 50, 20, gaps)
@@ -251,7 +251,7 @@ def test_a_patchelf_that_moves_the_payload_is_refused(
     data = file.read_bytes()
     before = read_image(data, file.name)
     monkeypatch.setattr(
-        "relink.elf.patchelf._patch", lambda path, *_: path.write_bytes(b"\x7fELF" + bytes(100))
+        "relink.elf.patchelf.call_patchelf", lambda path, *_: path.write_bytes(b"\x7fELF" + bytes(100))
     )
     with pytest.raises(PatchelfError, match="does not hold up"):
         edit_without_gaps(tmp_path / "x", EDITS[0], before, data, find_gaps(data, before))
@@ -278,7 +278,7 @@ def test_other_kinds_of_files(file: Path, change: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("align", [(1 << 16) + 1, 1 << 18])
 def test_alignments_that_nothing_can_follow(file: Path, align: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaps_module, "_MAX_ALIGN", 1 << 17)
+    monkeypatch.setattr(gaps_module, "MAX_ALIGN", 1 << 17)
     data = file.read_bytes()
     image = read_image(data, "x")
     segments = (*image.segments, replace(image.segments[0], type=1, align=align))
@@ -318,7 +318,7 @@ def test_sections_of_names_that_patchelf_knows_stay(file: Path, monkeypatch: pyt
 
 
 def test_what_does_not_pay_is_not_cut(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaps_module, "_MIN_TOTAL", SIZE)
+    monkeypatch.setattr(gaps_module, "MIN_TOTAL", SIZE)
     data = file.read_bytes()
     assert find_gaps(data, read_image(data, "x")) == ()
 

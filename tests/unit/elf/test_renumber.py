@@ -159,7 +159,7 @@ def test_a_patchelf_that_numbers_in_another_way_gets_the_whole_file(
         small[symbols(memoryview(small)).offset + 6] ^= 1
         path.write_bytes(small)
 
-    monkeypatch.setattr("relink.elf.patchelf._patch", patch)
+    monkeypatch.setattr("relink.elf.patchelf.call_patchelf", patch)
     with pytest.raises(PatchelfError) as caught:
         edit_without_gaps(tmp_path / "x", ElfEdit(), before, data, gaps)
     assert caught.value.issues == ("the sections of symbols were not renumbered by their names",)

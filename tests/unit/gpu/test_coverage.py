@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu._data import table
 from relink.gpu.coverage import FileCoverage, LibraryCoverage, coverage_of
 from relink.gpu.device_code import read_device_code
 from relink.gpu.intersection import intersect, isa_block
+from relink.gpu.isa_table import table
 from relink.gpu.remedy import remedies
 from relink.gpu.side_files import SideFiles, SideTarget
 from relink.gpu.target_id import TargetId, parse_target_id

@@ -230,7 +230,7 @@ def test_a_bundle_elsewhere_that_is_in_doubt_is_none() -> None:
 
 
 def test_code_across_the_pieces_of_the_search_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.gpu.embedded._SEARCH_STEP", 1000)
+    monkeypatch.setattr("relink.gpu.embedded.SEARCH_STEP", 1000)
     data = b"".join(
         bytes(993) + code_object(name, size=993) for name in ("gfx1100", "gfx1030", "gfx1010") * 5
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relink.errors import RelinkError, UsageError
-from relink.gpu import _data
+from relink.gpu import isa_table
 from relink.gpu.target_id import (
     CodeTarget,
     TargetId,
@@ -169,7 +169,7 @@ def test_an_unknown_product_is_refused() -> None:
 
 
 def test_the_table_holds_together() -> None:
-    table = _data.table()
+    table = isa_table.table()
     for generic in table.generics.values():
         assert set(generic.members) <= set(table.processors)
         assert all(
@@ -186,11 +186,11 @@ def test_the_table_holds_together() -> None:
 
 def test_a_damaged_table_is_said_so() -> None:
     with pytest.raises(RelinkError, match=r"isa\.toml"):
-        _data.load({"processors": {}})
+        isa_table.load({"processors": {}})
     double = {
         "sources": {}, "workarounds": [], "libraries": [], "runtimes": [],
         "processors": {"table": [{"name": "gfx1", "mach": 1}, {"name": "gfx2", "mach": 1}]},
         "generics": {"joined": 1, "table": []},
     }  # fmt: skip
     with pytest.raises(RelinkError, match="twice"):
-        _data.load(double)
+        isa_table.load(double)

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relink.elf.image import read_image
 from relink.elf.symbols import Export, Import, SymbolTable
+from relink.loader.closure import LoadedObject
 from relink.loader.files import Files
+from relink.loader.search import FoundBy
 from relink.loader.symbol_index import DirectBindings, SymbolIndex
 from relink.loader.tables import Tables
+from tests.support.elf_builder import Library, build
 
 NAMES = st.sampled_from("abcd")
 
@@ -25,6 +29,13 @@ def table(imports: str = "", exports: str = "", references: str = "", unique: st
         imports=tuple(Import(name, None, None, "global", "func", 1) for name in imports),
         exports={name: export() for name in exports} | {name: export("unique") for name in unique},
         references=tuple((name, None) for name in references),
+    )
+
+
+def member(name: str) -> LoadedObject:
+    """A member of the wheel, as it lies in a closure."""
+    return LoadedObject(
+        f"/site/{name}", name, read_image(build(Library()), name), ("member", name), FoundBy("root")
     )
 
 
@@ -74,8 +85,8 @@ def test_an_equal_table_of_a_member_is_replaced_by_the_known_one() -> None:
     before, changed = table(imports="a", exports="b"), table(imports="a", exports="c")
     known = Tables(Files(), {"x.so": before, "y.so": before})
     other = known.over(Files(), {"x.so": table(imports="a", exports="b"), "y.so": changed})
-    assert other._members["x.so"] is before
-    assert other._members["y.so"] is changed
+    assert other.of(member("x.so")) is before
+    assert other.of(member("y.so")) is changed
 
 
 def test_a_root_that_interposes_a_name_is_seen_by_itself_alone() -> None:

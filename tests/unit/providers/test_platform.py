@@ -70,7 +70,7 @@ def test_tables_that_are_damaged_are_an_error(tmp_path: Path, monkeypatch: pytes
         if text is not None:
             path.write_text(text)
         with pytest.raises(RelinkError, match=r"manylinux-policy\.json: .* reinstall it"):
-            platform._policies.__wrapped__(EM_X86_64)
+            platform.read_policies.__wrapped__(EM_X86_64)
 
 
 # relink's own words for it

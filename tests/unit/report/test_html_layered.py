@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.report.html.layered import GraphLayout, _crossings, _rising, lay_out, passing, reduced
+from relink.report.html.layered import GraphLayout, crossings, lay_out, passing, reduced, rising
 from tests.support.amount import amount
 
 Edges = list[tuple[int, int]]
@@ -159,12 +159,12 @@ def test_crossings_are_counted(ends: list[list[int]]) -> None:
     after = [*([6 + end for end in each] for each in ends), *([[]] * (12 - len(ends)))]
     edges = [(start, end) for start, each in enumerate(ends) for end in each]
     expected = sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for a, b in itertools.combinations(edges, 2))
-    assert _crossings([list(range(len(ends))), list(range(6, 12))], after) == expected
+    assert crossings([list(range(len(ends))), list(range(6, 12))], after) == expected
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12))
 def test_rising(wanted: list[float]) -> None:
-    found = _rising(wanted, [1.0] * len(wanted))
+    found = rising(wanted, [1.0] * len(wanted))
     assert found == sorted(found)
     assert sum(found) == pytest.approx(sum(wanted), abs=1e-6)
     if wanted == sorted(wanted):

@@ -31,7 +31,7 @@ def blocks_of(stream: bytes, content: bytes) -> Blocks:
 
 
 def walked(stream: bytes, content: bytes) -> list[Block]:
-    return [*blocks_of(stream, content)._walk(0)]
+    return [*blocks_of(stream, content).walk(0)]
 
 
 def whole_of(inflater: Any, stream: bytes) -> bytes:
@@ -143,7 +143,7 @@ def test_a_wrong_guess_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
         stream += deflater.compress(part) + deflater.flush(zlib.Z_BLOCK)
         content += part
     stream += deflater.flush()
-    guess, guessed = blocks._guess, []
+    guess, guessed = blocks.guess_start, []
 
     def noted(*arguments: Any) -> int | None:
         bit = guess(*arguments)
@@ -151,7 +151,7 @@ def test_a_wrong_guess_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
             guessed.append(bit)
         return bit
 
-    monkeypatch.setattr(blocks, "_guess", noted)
+    monkeypatch.setattr(blocks, "guess_start", noted)
     right = {bit for bit, _ in check(stream, content)}
     assert {*guessed} - right
 
@@ -197,14 +197,14 @@ def test_so_large_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(300 * KIB)
     stream = deflate(content, 6)
     check(stream, content)
-    monkeypatch.setattr(blocks, "_LARGEST", 200 * KIB)
+    monkeypatch.setattr(blocks, "LARGEST", 200 * KIB)
     assert walked(stream, content) == []
     assert blocks_of(stream, content).before(len(content)) is None
 
 
 def test_so_small_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs as much as one of 16 KiB does."""
-    monkeypatch.setattr(blocks, "_BUDGET", 4 << 20)
+    monkeypatch.setattr(blocks, "BUDGET", 4 << 20)
     one = calls(monkeypatch, "_inflate")
     stream = b"\0\0\0\xff\xff" * 1000 + LAST_BLOCK_BYTES
     assert blocks_of(stream, b"").after(1) is None
@@ -214,7 +214,7 @@ def test_so_small_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("budget", "enough"), [(64 << 20, True), (0, False)])
 def test_so_odd_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch, budget: int, enough: bool) -> None:
     """Each end of blocks with fixed codes has to be tried."""
-    monkeypatch.setattr(blocks, "_BUDGET", budget)
+    monkeypatch.setattr(blocks, "BUDGET", budget)
     content = made(2, 800 * KIB)
     found = blocks_of(deflate(content, 6, zlib.Z_FIXED), content)
     assert (found.after(len(content)) is not None) is enough
@@ -223,8 +223,8 @@ def test_so_odd_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch, budget: int
 def test_stored_blocks_end_where_a_byte_does(monkeypatch: pytest.MonkeyPatch) -> None:
     content = made(3, 800 * KIB)
     stream = deflate(content, 0)
-    monkeypatch.setattr(blocks, "_guess", None)
-    monkeypatch.setattr(Blocks, "_ended", None)
+    monkeypatch.setattr(blocks, "guess_start", None)
+    monkeypatch.setattr(Blocks, "ended_at", None)
     assert len(check(stream, content)) > 10
 
 
@@ -304,14 +304,14 @@ def headers(text: bytes) -> list[int]:
 
 def test_headers_in_what_is_none() -> None:
     text = random.Random(2).randbytes(16 * KIB)
-    assert [*blocks._headers(text)] == headers(text) != []
+    assert [*blocks.find_headers(text)] == headers(text) != []
 
 
 @pytest.mark.parametrize("level", [1, 6, 9])
 def test_headers_of_a_stream(level: int) -> None:
     content = made(level, 30 * KIB)
     stream = deflate(content, level, memory=2)
-    found = [*blocks._headers(stream)]
+    found = [*blocks.find_headers(stream)]
     assert found == headers(stream)
     dynamic = [
         bit
@@ -348,13 +348,13 @@ def header(draw: st.DrawFn) -> Bits:
 )
 def test_headers_are_those_that_are_possible(parts: list[Bits], rest: bytes) -> None:
     text = whole(*parts) + rest
-    assert [*blocks._headers(text)] == headers(text)
+    assert [*blocks.find_headers(text)] == headers(text)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many places are asked for of one stream."""
-    monkeypatch.setattr(blocks, "_BUDGET", 1 << 40)
+    monkeypatch.setattr(blocks, "BUDGET", 1 << 40)
 
 
 @pytest.mark.usefixtures("patient")
@@ -404,7 +404,7 @@ def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
 def test_a_split(
     monkeypatch: pytest.MonkeyPatch, level: int, inflated: Callable[[bytes, int], bytes], behind: int
 ) -> None:
-    monkeypatch.setattr(blocks, "_BEHIND", behind)
+    monkeypatch.setattr(blocks, "BEHIND", behind)
     content = made(level, 4 << 20)
     stream = inflated(content, level)
     every = check(stream, content)
@@ -425,7 +425,7 @@ def test_a_header_is_found_wherever_it_is_in_what_is_searched(monkeypatch: pytes
     expected = split_of(stream)
     assert expected
     for searched in range(50, 70):
-        monkeypatch.setattr(blocks, "_SEARCHED", searched)
+        monkeypatch.setattr(blocks, "SEARCHED", searched)
         assert split_of(stream) == expected
 
 
@@ -495,13 +495,13 @@ def test_stored_bytes_that_look_like_blocks(
     monkeypatch: pytest.MonkeyPatch, text: bytes, searched: int
 ) -> None:
     """A split may be found in them; the stream cannot be divided there."""
-    monkeypatch.setattr(blocks, "_SEARCHED", searched)
+    monkeypatch.setattr(blocks, "SEARCHED", searched)
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
-    monkeypatch.setattr(blocks, "_BEHIND", 0)
+    monkeypatch.setattr(blocks, "BEHIND", 0)
     for late in (4, 8, 12, 16, 24):
-        monkeypatch.setattr(blocks, "_LATE", late)
+        monkeypatch.setattr(blocks, "LATE", late)
         split = split_of(stream)
         start = divided(stream, content, split)
         assert start == len(content) if split is None else (start is None or (split, start) in every)
@@ -513,10 +513,10 @@ def test_bytes_that_inflate_to_themselves(monkeypatch: pytest.MonkeyPatch) -> No
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
-    monkeypatch.setattr(blocks, "_BEHIND", 0)
+    monkeypatch.setattr(blocks, "BEHIND", 0)
     misled = set()
     for late in range(2, 20):
-        monkeypatch.setattr(blocks, "_LATE", late)
+        monkeypatch.setattr(blocks, "LATE", late)
         misled |= {split_of(stream)} - {None, *(bit for bit, _ in every)}
     assert misled
     for split in misled:
@@ -537,7 +537,7 @@ def test_other_content_than_the_stream_has() -> None:
 
 @pytest.mark.parametrize("tries", [1, 7, 50])
 def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
-    monkeypatch.setattr(blocks, "_TRIES", tries)
+    monkeypatch.setattr(blocks, "TRIES", tries)
     trying = Mock(wraps=copy_bits)
     monkeypatch.setattr(blocks, "copy_bits", trying)
     stream = stored(random.Random(3).randbytes(300 * KIB)) + deflate(REST, 6)
@@ -547,7 +547,7 @@ def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("far", [10 * KIB, 100 * KIB])
 def test_so_far_a_header_is_looked_for(monkeypatch: pytest.MonkeyPatch, far: int) -> None:
-    monkeypatch.setattr(blocks, "_FAR", far)
+    monkeypatch.setattr(blocks, "FAR", far)
     stream = stored(bytes(90 * KIB)) + deflate(REST, 6, memory=2)
-    monkeypatch.setattr(blocks, "_LATEST", 1)
+    monkeypatch.setattr(blocks, "LATEST", 1)
     assert (split_of(stream) is None) == (far == 10 * KIB)

@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def blocks_of(stream: bytes, content: bytes) -> list[Block]:
-    found = [*Blocks(reader(stream), len(stream), memoryview(content))._walk(0)]
+    found = [*Blocks(reader(stream), len(stream), memoryview(content)).walk(0)]
     assert found.pop() == (8 * len(stream), len(content))
     return found
 
