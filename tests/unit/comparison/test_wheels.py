@@ -427,7 +427,7 @@ print((peak() - before) >> 10)
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert int(run.stdout) < 3 << 14  # KiB
 

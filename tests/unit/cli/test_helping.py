@@ -21,7 +21,7 @@ from relink.findings.model import RULES
 from relink.gpu import table
 from relink.profiles import shipped_profiles
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOP: Any = typer.main.get_command(app)
 
 

@@ -1,0 +1,54 @@
+"""What people read is printed by one module, in which everything is escaped."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from relink.report.lines import Grid, Line, branch, show
+
+
+def printed(*parts: Any, width: int = 20, terminal: bool = False) -> str:
+    file = io.StringIO()
+    show(Console(file=file, width=width, force_terminal=terminal, color_system=None), *parts)
+    return file.getvalue()
+
+
+def test_lines_of_a_pipe_are_whole() -> None:
+    long = "word " * 20 + "end"
+    assert printed(long, Line("next")) == f"{long}\nnext\n"
+    assert printed(long, terminal=True).count("\n") > 4
+
+
+def test_no_markup_and_no_second_line() -> None:
+    said = "[bold]a[/bold]\n\x1b[2J"
+    assert printed(said) == "[bold]a[/bold]\\n\\x1b[2J\n"
+    assert printed(Line.assemble(("a\n", "bold"), said)) == "a\\n[bold]a[/bold]\\n\\x1b[2J\n"
+
+
+def test_a_grid() -> None:
+    grid = Grid()
+    grid.add_column("na\nme")
+    grid.add_column("size")
+    grid.add_row("[b]", "1")
+    assert printed(grid) == "na\\nme  size\n[b]     1\n"
+
+
+def test_a_tree() -> None:
+    tree = branch("root\n", ("x", "bold"))
+    tree.add("leaf\r").add(Line("deep"))
+    assert printed(tree) == "root\\nx\n└── leaf\\x0d\n    └── deep\n"
+
+
+def test_what_is_not_escaped_is_refused() -> None:
+    with pytest.raises(TypeError, match="Text is not escaped"):
+        printed(Text("a\nb"))
+    tree = branch("root")
+    tree.add(Text("a\nb"))
+    with pytest.raises(TypeError, match="Text is not escaped"):
+        printed(tree)
+    assert printed() == ""
