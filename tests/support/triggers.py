@@ -83,7 +83,7 @@ TRIGGERS: dict[str, str] = {
     "RLK605": "tests/unit/test_unedited.py::test_what_the_scan_refuses_never_reaches_patchelf[options0]",
     "RLK606": "tests/unit/test_screening.py::test_trust",
     "RLK620": "tests/unit/test_statement.py::test_what_the_statement_does_not_say[another wheel]",
-    "RLK621": "tests/unit/report/test_formats.py::test_a_difference_that_no_plan_explains",
+    "RLK621": "tests/unit/report/formats/test_formats.py::test_a_difference_that_no_plan_explains",
     "RLK701": "tests/nix/test_store.py::test_a_prefix_that_is_no_store_path_adds_no_member",
     "RLK702": "tests/nix/test_store.py::test_roots_keep_what_a_wheel_names",
     "RLK703": "tests/nix/test_store.py::test_roots_that_cannot_be_made_are_an_error_of_their_own",

@@ -1,0 +1,208 @@
+"""tests/unit mirrors relink/: `relink/a/b.py` has `tests/unit/a/test_b.py`. The list of exceptions only becomes shorter."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE, UNIT = ROOT / "relink", ROOT / "tests" / "unit"
+
+ELSEWHERE = {
+    # The process, and what a command is made of: run whole, by the tests of the commands
+    "__init__": "unit/test_library",
+    "__main__": "unit/cli/test_relinking",
+    "cli/application": "unit/cli/test_relinking",
+    "cli/bar": "unit/cli/test_relinking",
+    "cli/completion": "unit/cli/test_helping",
+    "cli/configuring": "unit/test_settings",
+    "cli/formats": "unit/report/formats/test_formats",
+    "cli/options": "unit/cli/test_relinking",
+    "cli/packaging": "nix/test_emit",
+    "cli/reporting": "unit/cli/test_pages",
+    "cli/settings": "unit/test_settings",
+    "cli/terminal": "unit/cli/test_relinking",
+    # Data and types without code of their own
+    "options": "unit/test_pipeline",
+    "resolve/vendor": "unit/resolve/test_decide",
+    "wheel/byte_types": "unit/wheel/test_writer",
+    "wheel/changes": "unit/wheel/test_writer",
+    # One test module for a subject that has several modules
+    "applying": "unit/test_pipeline",
+    "planning": "unit/test_pipeline",
+    "provenance": "unit/test_pipeline",
+    "reading": "unit/test_pipeline",
+    "staging": "unit/test_pipeline",
+    "starting_profile": "unit/cli/test_profile",
+    "checks/gpu_findings": "unit/checks/test_gpu",
+    "checks/gpu_survey": "unit/cli/test_looking",
+    "checks/machine": "unit/report/test_isa_text",
+    "comparison/container": "unit/comparison/test_wheels",
+    "comparison/content": "unit/comparison/test_wheels",
+    "comparison/elf": "unit/comparison/test_wheels",
+    "comparison/verdict": "unit/comparison/test_wheels",
+    "elf/dlopen_notes": "unit/elf/test_image",
+    "elf/dynamic": "unit/elf/test_image",
+    "elf/sections": "unit/elf/test_second_reader",
+    "elf/symbol_columns": "unit/elf/test_symbols",
+    "elf/symbol_reader": "unit/elf/test_symbols",
+    "elf/versions": "unit/elf/test_symbols",
+    "gpu/compressed": "unit/gpu/test_bundle",
+    "gpu/embedded": "unit/gpu/test_device_code",
+    "gpu/intersection": "unit/gpu/test_coverage",
+    "gpu/isa_table": "unit/gpu/test_target_id",
+    "gpu/kernel_cache": "unit/gpu/test_side_files",
+    "gpu/offload": "unit/gpu/test_device_code",
+    "gpu/remedy": "unit/gpu/test_coverage",
+    "gpu/requirements": "unit/gpu/test_runtime",
+    "gpu/walk": "unit/gpu/test_survey",
+    "loader/accept": "unit/loader/test_search",
+    "loader/closest": "unit/loader/test_binding",
+    "loader/duplicates": "unit/loader/test_binding",
+    "loader/loading": "unit/loader/test_closure",
+    "loader/object_graph": "unit/loader/test_binding",
+    "loader/scan_relocations": "unit/loader/test_scan",
+    "loader/scan_segments": "unit/loader/test_scan",
+    "loader/symbol_index": "unit/loader/test_tables",
+    "loader/versions_check": "unit/loader/test_binding",
+    "plans/basis": "unit/test_pipeline",
+    "plans/files": "unit/plans/test_model",
+    "plans/saved": "unit/test_library",
+    "profiles/document": "unit/profiles/test_profiles",
+    "report/diff_findings": "unit/report/formats/test_formats",
+    "report/diff_text": "unit/comparison/test_wheels",
+    "report/doctor_text": "unit/report/test_isa_text",
+    "report/formats/github": "unit/report/formats/test_formats",
+    "report/formats/results": "unit/report/formats/test_formats",
+    "report/formats/sarif": "unit/report/formats/test_formats",
+    "report/html/drawing": "unit/report/html/test_graph",
+    "report/html/gpu": "unit/report/html/test_page",
+    "report/html/libraries": "unit/report/html/test_graph",
+    "report/html/words": "unit/report/html/test_graph",
+    "report/inspection": "unit/report/test_text",
+    "report/model": "unit/report/test_text",
+    "report/saved": "unit/cli/test_pages",
+    "report/sbom": "unit/report/test_text",
+    "resolve/dlopen": "unit/resolve/test_decide",
+    "resolve/duplicate_findings": "unit/resolve/test_proof",
+    "resolve/missing_findings": "unit/resolve/test_decide",
+    "resolve/proof_findings": "unit/resolve/test_proof",
+    "resolve/reasons": "unit/resolve/test_decide",
+    "resolve/strategy": "unit/resolve/test_decide",
+    "resolve/substitution": "unit/resolve/test_decide",
+    "rocm/advice": "unit/profiles/test_assumed",
+    "sandbox/inside": "unit/sandbox/test_attacks",
+    "sandbox/start": "unit/sandbox/test_attacks",
+    "wheel/compress": "unit/wheel/test_writer",
+    "wheel/deflate/readback": "fuzz/test_splice",
+    "wheel/local_headers": "unit/wheel/test_directory",
+    "wheel/packing": "unit/wheel/test_writer",
+    # With Nix: tests/nix has these
+    "nix/compatibility": "nix/test_evaluation",
+    "nix/emit": "nix/test_emit",
+    "nix/from_plan": "nix/test_emit",
+    "nix/from_table": "nix/test_metadata",
+    "nix/metadata": "nix/test_metadata",
+    "nix/model": "nix/test_emit",
+    "nix/roots": "nix/test_store",
+    "nix/subject": "nix/test_metadata",
+    "providers/nix_store": "nix/test_store",
+}
+"""Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
+
+ACROSS = {
+    "gpu/test_hostile": "damaged device code through every reader",
+    "hostile/test_elf_files": "damaged ELF files through the command line",
+    "hostile/test_output": "names that steer a terminal, through every command",
+    "hostile/test_prefixes": "hostile prefixes through the command line",
+    "hostile/test_resources": "files made to take all time or memory, through the command line",
+    "hostile/test_streams": "hostile deflate streams through a run",
+    "hostile/test_wheels": "hostile archives through the command line",
+    "loader/test_elf_builder": "what the tests build ELF files with, against the real loader",
+    "profiles/test_assumed": "what a profile changes in planning and reports",
+    "profiles/test_recorded": "plans of recorded wheels of vendors",
+    "sandbox/test_attacks": "what each kind of sandbox refuses, tried from inside",
+    "test_acceptance": "installers and checkers take the output",
+    "test_action": "the GitHub Action",
+    "test_api_docs": "docs/api.md",
+    "test_canaries": "no code of a wheel runs",
+    "test_demo_standin": "the demo's stand-in for a GPU library",
+    "test_faults": "disks, memory and patchelf that fail during a run",
+    "test_lock": "requirements/*.txt",
+    "test_mirror": "this test",
+    "test_module_names": "names of modules and what they contain",
+    "test_packaging": "relink's own wheel",
+    "test_pre_commit_hooks": "the hooks for pre-commit",
+    "test_private_names": "tests use public names",
+    "test_project": "pyproject.toml, CHANGELOG.md and versions",
+    "test_rare_findings": "findings that few wheels have, each from a run",
+    "test_readme": "README.md",
+    "test_refused_members": "members that the loader refuses, from the scan to the report",
+    "test_reproducible": "the same bytes from the same input",
+    "test_rules": "every finding has a page and a test",
+    "test_support": "tests/support",
+    "test_unedited": "a run that edits nothing",
+    "test_vendor_neutral": "packages that name no vendor",
+    "test_workflows": "the workflows of continuous integration",
+}
+"""Test modules of no one module, and their subject."""
+
+
+def has_code(path: Path) -> bool:
+    """Whether there is more in a module than a docstring, imports and ``__all__``."""
+    return any(
+        not isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+    )
+
+
+def modules() -> dict[str, str]:
+    """Each module of relink/, and the test module that its name asks for; a package's own code is tested by its name."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).with_suffix("")
+        if path.name != "__init__.py":
+            found[str(name)] = str(name.parent / f"test_{name.name.strip('_')}")
+        elif has_code(path):
+            found[str(name)] = str(name.parent / f"test_{name.parent.name or 'relink'}")
+    return found
+
+
+MODULES = modules()
+TESTS = {str(path.relative_to(UNIT).with_suffix("")) for path in UNIT.rglob("test_*.py")}
+
+
+def test_the_modules_are_found() -> None:
+    assert MODULES["elf/image"] == "elf/test_image"
+    assert MODULES["profiles/__init__"] == "profiles/test_profiles"
+    assert "elf/__init__" not in MODULES
+    assert len(MODULES) > 150
+
+
+def test_every_module_has_a_test_module_of_its_name() -> None:
+    missing = sorted(name for name, test in MODULES.items() if test not in TESTS and name not in ELSEWHERE)
+    assert missing == [], (
+        "write the test module; only where another tests it as its subject, name that in ELSEWHERE"
+    )
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_an_exception_is_one(name: str) -> None:
+    """The module is there, has no test module of its name, and is tested where the list says."""
+    assert name in MODULES
+    assert MODULES[name] not in TESTS, "it has tests of its own; take it out of ELSEWHERE"
+    assert (ROOT / "tests" / f"{ELSEWHERE[name]}.py").is_file()
+
+
+def test_no_more_exceptions() -> None:
+    assert len(ELSEWHERE) <= 94, "a new module comes with a test module of its name"
+
+
+def test_every_test_module_has_a_subject() -> None:
+    mirrors = set(MODULES.values())
+    assert sorted(TESTS - mirrors - set(ACROSS)) == []
+    assert sorted(set(ACROSS) & mirrors) == []
+    assert sorted(set(ACROSS) - TESTS) == []
