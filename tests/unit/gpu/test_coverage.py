@@ -1,41 +1,17 @@
-"""Coverage of files, wheels and sets of libraries; what to do about a gap."""
+"""Coverage of files, wheels and libraries."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 
-from relink.elf.source import BufferSource
-from relink.gpu.coverage import FileCoverage, LibraryCoverage, coverage_of
-from relink.gpu.device_code import read_device_code
-from relink.gpu.intersection import intersect, isa_block
-from relink.gpu.isa_table import table
-from relink.gpu.remedy import remedies
+from relink.gpu.intersection import intersect
 from relink.gpu.side_files import SideFiles, SideTarget
-from relink.gpu.target_id import TargetId, parse_target_id
-from tests.unit.gpu.build import HOST, ccob, code_object, entries_of, hip, library, raw
-
-MIXED = [
-    raw(entries_of("gfx90a:xnack+", "gfx90a:xnack-", "gfx1030")),
-    ccob(raw(entries_of("gfx1030", "gfx11-generic", "gfx9-4-generic:xnack-"))),
-    ccob(raw(entries_of("gfx1100")), 2),
-]
-
-
-def cover(*bundles: bytes, path: str = "libx.so") -> FileCoverage:
-    return coverage_of(read_device_code(BufferSource(library(list(bundles))), path))
-
-
-def beside(path: str, side: SideFiles | None, *bundles: bytes) -> LibraryCoverage:
-    role = table().library(path)
-    return LibraryCoverage(path, cover(*bundles, path=path), (side,) if side else (), role)
-
-
-def state(coverage: FileCoverage | LibraryCoverage, agent: str) -> str:
-    return str(coverage.level(parse_target_id(agent)))
+from relink.gpu.target_id import TargetId
+from tests.unit.gpu.build import HOST, code_object, entries_of, hip, raw
+from tests.unit.gpu.covering import MIXED, beside, cover, state, tensile
 
 
 def test_bundles_are_intersected_and_never_united() -> None:
@@ -114,26 +90,6 @@ def test_what_cannot_be_read_is_unknown_and_not_missing_and_not_there() -> None:
     assert intersect([found]).targets == ()
 
 
-def test_intersection_names_who_takes_an_architecture_away() -> None:
-    first = cover(raw(entries_of("gfx1030", "gfx1100")), path="a.so")
-    second = cover(raw(entries_of("gfx1100", "gfx942:xnack-")), path="b.so")
-    nothing = cover(path="c.so")
-    found = intersect([first, second, nothing], [TargetId("gfx1201")])
-    assert found.targets == ("gfx1100",)
-    by = {r.processor: [(path, str(level)) for path, level in r.by] for r in found.removed}
-    assert by == {
-        "gfx1030": [("b.so", "none")],
-        "gfx942": [("a.so", "none")],
-        "gfx1201": [("a.so", "none"), ("b.so", "none")],
-    }
-    assert intersect([second]).conditional == ("gfx942",)
-
-
-def tensile(*rows: tuple[str, int, int]) -> SideFiles:
-    targets = tuple(SideTarget(parse_target_id(n), tuned=t, fallback=f, index=True) for n, t, f in rows)
-    return SideFiles("rocblas", "/p/lib/rocblas/library", "", targets, 10)
-
-
 def test_rocblas_is_as_good_as_the_worse_of_code_and_kernels() -> None:
     found = beside(
         "librocblas.so.5",
@@ -179,51 +135,6 @@ def test_a_library_that_relink_does_not_know_counts_by_its_code() -> None:
     found = beside("libmine.so", None, raw(entries_of("gfx1030")))
     assert (found.name, found.restricts, state(found, "gfx1100")) == ("libmine.so", True, "none")
     assert beside("libmine.so", None).restricts is False
-
-
-def test_the_report_has_the_shape_of_the_design() -> None:
-    files = [cover(*MIXED, path="a.so"), cover(path="b.so")]
-    libraries = [beside("librocblas.so.5", tensile(("gfx1030", 1, 1)), raw(entries_of("gfx1030")))]
-    block = isa_block(files, libraries, {"hip": "7.2"}, [{"node": 1}])
-    assert json.loads(json.dumps(block)) == block
-    assert set(block) >= {"files", "targets", "libraries", "runtime", "gpus"}
-    assert set(block["files"][0]) >= {"path", "container", "bundles", "targets", "partial"}
-    assert block["files"][0]["partial"]["gfx1030"] == [2, 3]
-    assert block["libraries"][0]["levels"] == {"gfx1030": "full"}
-    assert block["common"]["removed"]["gfx1030"] == {"a.so": "partial (2 of 3)"}
-
-
-def test_remedies_for_the_owner_of_an_rx_6750_xt() -> None:
-    wheel = cover(raw(entries_of("gfx1030", "gfx1100")), path="providers.so")
-    blas = beside("librocblas.so.5", tensile(("gfx1030", 5, 5)), raw(entries_of("gfx1030")))
-    found = remedies(
-        TargetId("gfx1031"), [wheel, blas], releases=["onnxruntime-rocm 1.21"], runtime_generic=True
-    )
-    assert [r.kind for r in found] == ["release", "override", "rebuild", "rebuild"]
-    assert "1.21" in found[0].text
-    assert "HSA_OVERRIDE_GFX_VERSION=10.3.0" in found[1].text
-    assert found[1].workaround
-    assert "workaround" in found[1].text
-    assert found[2].text == (
-        "rebuild providers.so with GPU_TARGETS=gfx1030;gfx1031;gfx1100 (or gfx10-3-generic for the whole family)"
-    )
-    assert found[3].text.startswith("rebuild rocBLAS with GPU_TARGETS=gfx1030;gfx1031")
-
-
-def test_the_override_must_hold_for_every_library() -> None:
-    wheel = cover(raw(entries_of("gfx1030")))
-    blas = beside("librocblas.so.5", tensile(("gfx1100", 5, 5)), raw(entries_of("gfx1100")))
-    assert "override" not in [r.kind for r in remedies(TargetId("gfx1031"), [wheel, blas])]
-    assert "override" in [r.kind for r in remedies(TargetId("gfx1031"), [wheel])]
-    assert [r.kind for r in remedies(TargetId("gfx906"), [wheel])] == ["rebuild"]
-
-
-def test_generic_code_comes_before_the_override_where_the_runtime_is_too_old() -> None:
-    wheel = cover(raw(entries_of("gfx1030", "gfx10-3-generic")))
-    assert remedies(TargetId("gfx1031"), [wheel], runtime_generic=True) == ()
-    old = remedies(TargetId("gfx1031"), [wheel], runtime_generic=False)
-    assert [r.kind for r in old] == ["generic", "override", "rebuild"]
-    assert [r.to_json()["workaround"] for r in old] == [False, True, False]
 
 
 @pytest.mark.slow(reason="80,000 entries, for six seconds")
