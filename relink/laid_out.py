@@ -30,7 +30,14 @@ from relink.resolve.strategy import ResolveContext, own_libc
 from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
 
-__all__ = ["ScratchDirectory", "address_space_text", "extract", "laid_out", "temporary_place", "why_not_laid_out"]
+__all__ = [
+    "ScratchDirectory",
+    "address_space_text",
+    "extract",
+    "laid_out",
+    "temporary_place",
+    "why_not_laid_out",
+]
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
 _NOT_MAPPED = (
