@@ -18,7 +18,7 @@ PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
 APART := slow or network or real or nix or browser or examples or fuzz
 
-.PHONY: ready test test-all check demo docs fuzz bench format lock clean
+.PHONY: ready test test-all check demo docs site fuzz bench format lock clean
 
 # What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
 test: check
@@ -42,6 +42,10 @@ demo: $(READY)
 
 docs: $(READY)
 	$(BIN)/python scripts/make_docs.py
+
+# The documentation as a site in .cache/site; warnings and broken links are errors.
+site: $(READY)
+	$(BIN)/python scripts/make_site.py
 
 fuzz: $(READY)
 	RELINK_TESTS=fuzz $(PYTEST) -m "fuzz or hypothesis" tests/fuzz tests/unit

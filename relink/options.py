@@ -12,7 +12,7 @@ from relink.wheel.limits import WheelLimits
 __all__ = ["COMPRESSION_LEVELS", "Options", "trusted"]
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
-"""Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; README.md has what they cost."""
+"""Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; docs/large-wheels.md has the cost."""
 
 
 @dataclass(frozen=True, slots=True)
