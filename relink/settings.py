@@ -91,6 +91,8 @@ def find_settings(directory: Path, environment: Mapping[str, str]) -> Settings:
             raise UsageError(
                 f"{path}: there is no such file, and {VARIABLE} names it; correct or unset it"
             ) from error
+        except PermissionError as error:
+            raise _unreadable(path, error) from error
         if found is None:
             raise UsageError(f"{path}: {VARIABLE} names it, and it has no [tool.relink]")
         return found
@@ -100,17 +102,29 @@ def find_settings(directory: Path, environment: Mapping[str, str]) -> Settings:
             text, status = _read(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except PermissionError as error:
+            if os.access(path.parent, os.X_OK, effective_ids=True):
+                raise _unreadable(path, error) from error
+            continue  # below a directory that this user may not enter, as `sudo -u` leaves one
+        except UsageError:
+            if why := _not_ours(path, None):
+                passed_over.append(_passed_over(path, why))
+                continue
+            raise
         if path.name == _PROJECT and "relink" not in text:
             continue  # also where it is no TOML: that is another program's to say
-        if why := _not_ours(status):
-            passed_over.append(f"{path}: not taken, since {why}; {VARIABLE}={path} takes it")
+        if why := _not_ours(path, status):
+            passed_over.append(_passed_over(path, why))
         elif found := _settings(path, text):
             return Settings(found.path, found.values, found.lines, tuple(passed_over))
     return Settings(passed_over=tuple(passed_over))
 
 
 def _candidates(directory: Path) -> Iterator[Path]:
-    top = Path(os.path.abspath(directory))
+    try:
+        top = Path(os.path.abspath(directory))
+    except FileNotFoundError:  # the current directory has been removed
+        return
     for place in (top, *top.parents):
         yield place / _OWN
         yield place / _PROJECT
@@ -120,22 +134,37 @@ def _read(path: Path) -> tuple[str, os.stat_result]:
     try:
         data, status = read_with_status(path, DOCUMENT_LIMIT)
         return data.decode("utf-8"), status
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise
     except OSError as error:
         raise_trouble(error, f"{path}: the settings cannot be read")
-        raise UsageError(
-            f"{path}: the settings cannot be read ({error.strerror}); {VARIABLE}={NONE} takes none"
-        ) from error
+        raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the settings cannot be read ({error})") from error
 
 
-def _not_ours(status: os.stat_result) -> str | None:
-    """Return why a file is not taken, or None where it is."""
-    if status.st_uid not in (0, os.geteuid()):
-        return f"it belongs to another user (uid {status.st_uid})"
-    if status.st_mode & stat.S_IWOTH:
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path}: the settings cannot be read ({error.strerror}); {VARIABLE}={NONE} takes none")
+
+
+def _passed_over(path: Path, why: str) -> str:
+    return f"{path}: not taken, since {why}; {VARIABLE}={path} takes it"
+
+
+def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
+    """Return why a file is not taken, or None where it is.
+
+    :param status: of the file that was read; None where it cannot be read, and that another user put it there is all that counts.
+    """
+    owners = [
+        os.lstat(path).st_uid
+    ]  # of a link: it may lead to a file of ours, and relative paths begin where the link is
+    if status is not None:
+        owners.append(status.st_uid)
+    for owner in owners:
+        if owner not in (0, os.geteuid()):
+            return f"it belongs to another user (uid {owner})"
+    if status is not None and status.st_mode & stat.S_IWOTH:
         return "everybody may write it"
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,25 @@ def test_errors_are_annotations_and_the_step_fails(job: Job, works: Works) -> No
     )
     assert done.returncode == 0, done.stdout
     assert "RLK102" in done.stdout
+
+
+@pytest.mark.parametrize("words", ["--interpreter\n{loader}\n", "--interpreter={loader}"])
+def test_the_target_is_the_python_of_the_job_unless_another_is_named(
+    job: Job, works: Works, words: str
+) -> None:
+    works.small(job.directory)
+    asked = job.directory / "asked"
+    program = job.directory / "temp/relink/bin/relink"
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{asked}'\n")
+    assert job.step(RELINK, wheels="*.whl").returncode == 0
+    given = asked.read_text().split("\n")
+    python = shutil.which("python3", path=job.environment["PATH"])
+    assert given[given.index("--python") + 1] == python
+    assert job.step(RELINK, wheels="*.whl", arguments=words.format(loader="/lib/ld.so")).returncode == 0
+    assert "--python" not in asked.read_text()
+    assert "/lib/ld.so" in asked.read_text()
+    assert job.step(RELINK, wheels="*.whl", command="inspect").returncode == 0
+    assert "--python" not in asked.read_text()
 
 
 def test_sarif(job: Job, works: Works) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,54 @@ def test_a_file_of_another_user_is_passed_over(tmp_path: Path) -> None:
     os.chown(path, 12345, -1)
     assert found(tmp_path).path is None
     assert "it belongs to another user (uid 12345)" in found(tmp_path).passed_over[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("name", ["relink.toml", "pyproject.toml"])
+@pytest.mark.parametrize(
+    "what", ["no text", "a large file", "a FIFO", "a link to a file of ours", "a link to a device"]
+)
+def test_nobody_else_can_stop_a_run(tmp_path: Path, name: str, what: str) -> None:
+    path = tmp_path / "inner" / name
+    path.parent.mkdir()
+    (tmp_path / "ours.toml").write_text("[tool.relink]\nprofile = 'relink'\n")
+    if what == "a FIFO":
+        os.mkfifo(path)
+    elif what.startswith("a link"):
+        path.symlink_to("/dev/zero" if "device" in what else tmp_path / "ours.toml")
+    else:
+        path.write_bytes(b"relink \xff" if what == "no text" else b"relink" * (1 << 20))
+    os.chown(path, 12345, -1, follow_symlinks=False)
+    (tmp_path / "relink.toml").write_text("profile = 'ours'\n")
+    assert found(path.parent).values == {"profile": "ours"}
+    assert "it belongs to another user (uid 12345)" in found(path.parent).passed_over[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user and come back")
+def test_a_directory_that_may_not_be_entered_has_no_settings() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        (top / "inner").mkdir()
+        (top / "relink.toml").write_text("profile = 'x'\n")
+        (top / "relink.toml").chmod(0o600)
+        os.seteuid(12345)
+        try:
+            assert found(top / "inner").path is None  # mkdtemp(3): for its owner alone
+            os.seteuid(0)
+            top.chmod(0o755)
+            os.seteuid(12345)
+            for variables in ({}, {VARIABLE: "../relink.toml"}):
+                with pytest.raises(UsageError, match=r"the settings cannot be read .Permission denied."):
+                    found(top / "inner", **variables)
+        finally:
+            os.seteuid(0)
+
+
+def test_a_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert found(Path()) == Settings()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
