@@ -201,7 +201,7 @@ def run(
 
     pages = [page_for(html, wheels, wheel) for wheel in wheels]
     statements = [file_for("--statement", statement, wheels, wheel, ".intoto.json") for wheel in wheels]
-    reports: list[Report] = []
+    reports: list[tuple[Path, Report]] = []
     failures: list[RelinkError] = []
     for wheel, page, place in zip(wheels, pages, statements, strict=True):
         try:
@@ -210,7 +210,7 @@ def run(
         except RelinkError as error:
             failures.append(error)
             continue
-        reports.append(report)
+        reports.append((wheel, report))
         if text:
             with _collected(failures):
                 print_report(report, verbose=verbose, quiet=quiet)
@@ -228,19 +228,19 @@ def run(
                     show(f"statement: {place}")
     if not text:
         with _collected(failures):
-            outcomes = [_outcome(report) for report in reports]
+            outcomes = [_wheel_result(wheel, report) for wheel, report in reports]
             print_results(chosen, outcomes, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)
-    if failures or not all(report.ok for report in reports):
+    if failures or not all(report.ok for _, report in reports):
         raise typer.Exit(2 if failures else 1)
 
 
-def _outcome(report: Report) -> WheelResult:
+def _wheel_result(wheel: Path, report: Report) -> WheelResult:
     from relink.report.formats import WheelResult
     from relink.report.model import to_json
 
-    return WheelResult(report.wheel.path, report.wheel.sha256, report.findings, to_json(report))
+    return WheelResult(str(wheel), report.wheel.sha256, report.findings, to_json(report))
 
 
 @contextmanager

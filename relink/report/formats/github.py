@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from relink.findings.model import RULES
+from relink.findings.model import RULES, Finding
 from relink.report.formats.results import Results
 from relink.text import escaped
 
@@ -33,12 +33,17 @@ def github(results: Results) -> str:
                 _command(
                     command,
                     f"{found.code} {RULES[found.code].title}",
-                    f"{escaped(f'{name}: {found.subject}: {found.message}')}\n{escaped(found.remedy)}",
+                    f"{escaped(': '.join(_places(name, found)))}\n{escaped(found.remedy)}",
                 )
                 for found in outcome.findings
                 if found.level == level
             ]
     return "".join(lines)
+
+
+def _places(wheel: str, found: Finding) -> tuple[str, ...]:
+    """Return the wheel, what the finding is about unless that is the wheel, and the message."""
+    return (wheel, *({found.subject} - {wheel}), found.message)
 
 
 def _command(name: str, title: str, message: str) -> str:

@@ -178,6 +178,13 @@ def test_commands_of_errors_come_first_and_infos_do_not_come() -> None:
     assert "100%25 gone%0AAdd it." in text
 
 
+def test_a_finding_about_the_wheel_names_it_once() -> None:
+    text = FORMATS["github"](
+        results(Finding("RLK504", "warning", "demo-1.0-py3-none-any.whl", "tagged", "Nothing."))
+    )
+    assert [message for _, _, message in commands(text)] == ["demo-1.0-py3-none-any.whl: tagged\nNothing."]
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_begin_no_command(name: str) -> None:
     hostile = Results(
@@ -196,12 +203,12 @@ def test_every_title_survives_as_a_property(code: str) -> None:
 
 
 def test_run(run: Run, works: Works, tmp_path: Path) -> None:
-    vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
+    vendor = works.wheel(tmp_path / "in", {"demo/lost.so": works.lost})
     words = (vendor, "--prefix", works.prefix)
     code, out, err = run(*words, "--output-format", "sarif")
     assert (code, err) == (1, "")
     found = log(out)
-    assert found["artifacts"][0]["location"]["uri"] == vendor.name
+    assert found["artifacts"][0]["location"]["uri"] == f"in/{vendor.name}"
     assert ("RLK101", "error") in {(item["ruleId"], item["level"]) for item in found["results"]}
     code, out, err = run(*words, "--output-format", "github")
     assert (code, err) == (1, "")
@@ -230,10 +237,11 @@ def test_a_wheel_that_cannot_be_read_is_in_the_log(run: Run, works: Works, tmp_p
 
 
 def test_inspect_and_verify(run: Run, works: Works, tmp_path: Path) -> None:
-    vendor = works.small(tmp_path)
+    vendor = works.small(tmp_path / "in")
     assert run("inspect", vendor, "--output-format", "github")[0] == 0
     code, out, _ = run("inspect", vendor, "--output-format", "sarif")
     assert code == 0
+    assert log(out)["artifacts"][0]["location"]["uri"] == f"in/{vendor.name}"
     assert log(out)["artifacts"][0]["hashes"]["sha-256"]
     code, out, _ = run("verify", vendor, "--output-format", "sarif")
     assert code == 1
