@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,15 @@ def test_zizmor_would_find_something(tmp_path: Path) -> None:
     done = zizmor(tmp_path / "action.yml")
     assert done.returncode != 0
     assert "template-injection" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="needs actionlint, which has to be installed by itself")
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.name != "action.yml"], ids=lambda path: path.name
+)
+def test_actionlint_finds_nothing(file: Path) -> None:
+    done = subprocess.run(["actionlint", "-no-color", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.name)
