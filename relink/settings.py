@@ -12,16 +12,16 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from relink.errors import UsageError
 from relink.files import read_with_status
-from relink.profiles.document import DOCUMENT_LIMIT, check_document, parse_document
-from relink.profiles.lines import line_of, lines_of
-from relink.profiles.schema import Problem, problems
 from relink.system_errors import raise_trouble
+
+if TYPE_CHECKING:
+    from relink.profiles.schema import Problem
 
 __all__ = ["NONE", "VARIABLE", "Settings", "find_settings", "load_schema"]
 
@@ -29,6 +29,7 @@ VARIABLE = "RELINK_SETTINGS"
 """The environment variable that names a file to take, whoever it belongs to, or `NONE`."""
 NONE = "none"
 
+_LIMIT = 256 << 10  # bytes, as for a profile
 _OWN, _PROJECT = "relink.toml", "pyproject.toml"
 _TABLE = ("tool", "relink")
 _PATHS = frozenset({"prefix", "nix-closure"})
@@ -132,7 +133,7 @@ def _candidates(directory: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> tuple[str, os.stat_result]:
     try:
-        data, status = read_with_status(path, DOCUMENT_LIMIT)
+        data, status = read_with_status(path, _LIMIT)
         return data.decode("utf-8"), status
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise
@@ -171,6 +172,9 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
 
 def _settings(path: Path, text: str) -> Settings | None:
     """Return what a file sets; None for a pyproject.toml that has no [tool.relink]."""
+    from relink.profiles.document import check_document, parse_document
+    from relink.profiles.lines import line_of, lines_of
+
     data: Any = parse_document(text, path, "settings file")
     at: tuple[str, ...] = ()
     if path.name == _PROJECT:
@@ -179,9 +183,8 @@ def _settings(path: Path, text: str) -> Settings | None:
             data = data.get(key) if isinstance(data, dict) else None
         if data is None:
             return None
-    check_document(
-        (Problem((*at, *item.path), item.message) for item in _problems(data)), text, path, "settings file"
-    )
+    wrong = (replace(item, path=(*at, *item.path)) for item in _problems(data))
+    check_document(wrong, text, path, "settings file")
     lines = lines_of(text)
     return Settings(
         path,
@@ -191,6 +194,8 @@ def _settings(path: Path, text: str) -> Settings | None:
 
 
 def _problems(data: Any) -> Iterator[Problem]:
+    from relink.profiles.schema import Problem, problems
+
     for item in problems(data, load_schema()):
         key = item.path[0] if len(item.path) == 1 else None
         if key in _NOT_FROM_A_FILE:

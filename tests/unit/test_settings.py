@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -14,6 +16,7 @@ import jsonschema
 import pytest
 import typer
 
+import relink
 from relink.cli import app
 from relink.cli.settings import parameter_of
 from relink.errors import UsageError
@@ -71,6 +74,19 @@ def test_a_pyproject_of_others_may_be_broken(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("no TOML")
     assert found(tmp_path).path is None
     assert "pyproject.toml:1: not TOML" in problem(tmp_path / "pyproject.toml", "relink = = 1")
+
+
+def test_a_run_without_settings_loads_nothing_that_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    program = (
+        "import sys, os, pathlib; from relink.settings import find_settings\n"
+        "assert find_settings(pathlib.Path(), {}).path is None\n"
+        "print(*(name for name in sys.modules if name.startswith('relink.profiles') or name == 'tomllib'))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(relink.__file__).parents[1])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 def test_the_variable_names_a_file_or_none(tmp_path: Path) -> None:

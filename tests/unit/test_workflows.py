@@ -46,7 +46,9 @@ def test_zizmor_would_find_something(tmp_path: Path) -> None:
     assert "template-injection" in done.stdout
 
 
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="needs actionlint, which has to be installed by itself")
+@pytest.mark.skipif(
+    shutil.which("actionlint") is None, reason="needs actionlint, which has to be installed by itself"
+)
 @pytest.mark.parametrize(
     "file", [file for file in FILES if file.name != "action.yml"], ids=lambda path: path.name
 )
