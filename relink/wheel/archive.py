@@ -30,6 +30,7 @@ from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
+from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects
 from relink.wheel.zipformat import DEFLATED, LOCAL, Member
@@ -76,6 +77,8 @@ class WheelArchive:
 
     def _open_file(self) -> int:
         """Open the file and note its size."""
+        if problem := not_a_wheel(self.path):
+            raise WheelError(problem)
         try:
             fd = open_regular(self.path)
         except OSError as error:

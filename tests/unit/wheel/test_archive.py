@@ -172,7 +172,7 @@ def test_another_name(tmp_path: Path, wheel: Path) -> None:
 def test_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match="No such file"):
         WheelArchive(tmp_path / FILENAME)
-    with pytest.raises(WheelError, match="not a regular file"):
+    with pytest.raises(WheelError, match="is a directory"):
         WheelArchive(tmp_path)
     os.mkfifo(tmp_path / FILENAME)
     with pytest.raises(WheelError, match="not a regular file"):

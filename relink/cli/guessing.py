@@ -1,0 +1,45 @@
+"""What the first word of a command line may have been meant to be, where it is neither a command nor an option."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable
+
+__all__ = ["closest", "is_requirement", "unknown_word"]
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
+_EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
+_BARE = re.compile(_NAME)
+_CLOSE = 0.75  # of difflib's ratio: one letter of four may be another
+
+
+def is_requirement(word: str) -> bool:
+    """Whether a word is a requirement that names a version, ``NAME==VERSION``, and no file of that name is there."""
+    return _EXACT.fullmatch(word) is not None and not os.path.lexists(word)
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the one of `known` (at least one) that is spelled most like `word`."""
+    return difflib.get_close_matches(word, [*known], n=1, cutoff=0)[0]
+
+
+def unknown_word(word: str, commands: Iterable[str]) -> str | None:
+    """Return what is wrong with the first word of a command line; None where it may be a wheel.
+
+    A file that is there comes first, then a requirement with a version, then a command that is spelled almost so.
+    """
+    if os.path.lexists(word) or is_requirement(word) or word.startswith("-") or not _BARE.fullmatch(word):
+        return None
+    if word.lower().endswith(".whl"):
+        return None  # whoever opens it says that it is not there
+    close = difflib.get_close_matches(word.lower(), [*commands], n=1, cutoff=_CLOSE)
+    if close:
+        return f"No such command or file: {word}. Did you mean `relink {close[0]}`?"
+    if "." in word:
+        return None
+    return (
+        f"No such command or file: {word}. A package is fetched by `relink fetch {word}` or `relink install {word}`, or as "
+        f"'{word}==VERSION'."
+    )
