@@ -20,7 +20,7 @@ class RepositoryUrls(MetadataHookInterface):
         if repository:
             metadata["urls"] = {
                 "Repository": repository,
-                "Documentation": f"{repository}/blob/main/docs/index.md",
+                "Documentation": f"{repository}/blob/main/docs/start.md",
                 "Changelog": f"{repository}/blob/main/CHANGELOG.md",
                 "Issues": f"{repository}/issues",
             }

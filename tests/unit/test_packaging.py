@@ -158,7 +158,7 @@ def test_a_release_has_the_urls_of_its_repository(tmp_path: Path) -> None:
         metadata = Parser().parsestr(archive.read(name).decode())
     assert metadata.get_all("Project-URL") == [
         "Repository, https://localhost/them/relink",
-        "Documentation, https://localhost/them/relink/blob/main/docs/index.md",
+        "Documentation, https://localhost/them/relink/blob/main/docs/start.md",
         "Changelog, https://localhost/them/relink/blob/main/CHANGELOG.md",
         "Issues, https://localhost/them/relink/issues",
     ]
