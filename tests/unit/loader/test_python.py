@@ -1,0 +1,46 @@
+"""What a Python says of itself, asked of the one that runs the tests, and programs that are none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from relink.errors import TargetError
+from relink.loader.python import PythonFacts, active_python, ask_python
+
+
+def test_the_python_of_the_tests() -> None:
+    found = ask_python(sys.executable)
+    assert found.file == os.path.realpath("/proc/self/exe")
+    assert (found.implementation, found.version) == (sys.implementation.name, tuple(sys.version_info[:2]))
+    assert found.soabi == (sysconfig.get_config_var("SOABI") or "")
+
+
+def test_how_it_is_called() -> None:
+    assert PythonFacts("/p", "cpython", (3, 12)).shown == "Python 3.12"
+    assert PythonFacts("/p", "cpython", (3, 13), free_threaded=True).shown == "Python 3.13t"
+    assert PythonFacts("/p", "pypy", (3, 10)).shown == "pypy 3.10"
+
+
+def test_the_active_one() -> None:
+    assert active_python({"VIRTUAL_ENV": "/venv"}) == "/venv/bin/python"
+    assert active_python({"VIRTUAL_ENV": ""}) is None
+    assert active_python({}) is None
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo no JSON", "echo '{}'", "echo '[1]'"])
+def test_a_program_that_is_no_python(tmp_path: Path, script: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(TargetError, match="python"):
+        ask_python(str(program))
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="gone"):
+        ask_python(str(tmp_path / "gone"))
