@@ -27,7 +27,7 @@ from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
 from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.staging import Staging
-from relink.verification import verify
+from relink.verification import Verification, verify
 from relink.wheel.writer import output_path
 
 __all__ = ["carry_out", "make_plan", "run"]
@@ -86,8 +86,12 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             edited_files = {name: file.edited for name, file in edits.items()}
             findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
             findings += sandbox_findings(sandbox)
+            verified = None
             if options.verify and sandbox is not None:
-                findings += _verified(wheel, planned, edits, options, sandbox)
+                result = _verified(wheel, planned, edits, options, sandbox)
+                findings += result.findings
+                wrong = {found.subject for found in result.findings if found.level == "error"}
+                verified = sum(member not in wrong for member in result.maps)
         with clock.stage("publish"):
             findings += staging.finish()
             refused = has_errors(select(findings, (), options.ignore)) and not options.force
@@ -95,7 +99,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             output = None if refused else OutputFacts(str(staging.final), sha256)
             if output is not None:
                 findings += register_roots(plan, output.path, options.gc_root)
-    return _report(planned, options, clock, output, findings)
+    return _report(planned, options, clock, output, findings, verified=verified)
 
 
 def _edit(
@@ -127,7 +131,7 @@ def _edit(
 
 def _verified(
     wheel: Wheel, planned: PreparedPlan, edits: Mapping[str, EditedFile], options: Options, sandbox: Sandbox
-) -> tuple[Finding, ...]:
+) -> Verification:
     """Ask the loader about the members that change, as they will be.
 
     They have their names in the output: a new version renames the directory X-VERSION.data.
@@ -155,7 +159,7 @@ def _verified(
         planned.tables,
         sandbox,
         trusted(options),
-    ).findings
+    )
 
 
 def _report(
@@ -165,6 +169,7 @@ def _report(
     output: OutputFacts | None = None,
     findings: Sequence[Finding] = (),
     failures: Sequence[Finding] = (),
+    verified: int | None = None,
 ) -> Report:
     """Make the report of the plan and of carrying it out; an error that the plan has already is not repeated.
 
@@ -186,4 +191,5 @@ def _report(
         isa=planned.isa,
         timings=clock.timings,
         loads=plan.loads,
+        verified=verified,
     )

@@ -135,16 +135,20 @@ def _health(provider: Provider) -> PrefixHealth:
 
 def _machine(machine: Doctor) -> Iterator[Finding]:
     """Yield RLK421 and RLK422: GPUs, and the device nodes that a process must open to use them."""
+    absent = [node.path for node in machine.nodes if not node.exists]
     if not machine.devices.gpus:
+        # Without a GPU the kernel makes no device nodes: one cause, one finding.
         reason = "; ".join(machine.devices.problems) or "KFD lists only processors"
-        yield finding("RLK421", "GPU", reason)
-    for text in machine.devices.problems if machine.devices.gpus else ():
-        yield finding("RLK421", "GPU", text, level="warning")
+        more = f"; {join_with_and(absent)} {'is' if len(absent) == 1 else 'are'} not there" if absent else ""
+        yield finding("RLK421", "GPU", f"{reason}{more}", subjects=("GPU", *absent))
+    else:
+        for text in machine.devices.problems:
+            yield finding("RLK421", "GPU", text, level="warning")
+        for path in absent:
+            remedy = "Give it to the container: --device /dev/kfd --device /dev/dri."
+            yield finding("RLK422", path, "is not there, although the kernel lists a GPU", remedy)
     for node in machine.nodes:
-        if node.accessible:
-            continue
-        if not node.exists:
-            yield finding("RLK422", node.path, "is not there")
+        if node.accessible or not node.exists:
             continue
         if node.group in machine.missing_groups:
             message = f"belongs to the group {node.group}, which this user is not in"

@@ -198,6 +198,7 @@ def run(
         command=("relink", *sys.argv[1:]),
     )
     from relink.cli.terminal import print_report, progress, say, show
+    from relink.report.text import several_text
 
     pages = [page_for(html, wheels, wheel) for wheel in wheels]
     statements = [file_for("--statement", statement, wheels, wheel, ".intoto.json") for wheel in wheels]
@@ -213,7 +214,9 @@ def run(
         reports.append((wheel, report))
         if text:
             with _collected(failures):
-                print_report(report, verbose=verbose, quiet=quiet)
+                if len(wheels) > 1 and len(reports) > 1 and not quiet:
+                    show("")
+                print_report(report, verbose=verbose, quiet=quiet, dry_run=dry_run)
         if page is not None:
             with _collected(failures):
                 write_page(report, page)
@@ -226,6 +229,9 @@ def run(
                 write_statement(make_statement(report, options), place)
                 if text and not quiet:
                     show(f"statement: {place}")
+    if text and len(reports) > 1 and not quiet:
+        with _collected(failures):
+            show("", several_text(reports))
     if not text:
         with _collected(failures):
             outcomes = [_wheel_result(wheel, report) for wheel, report in reports]
@@ -310,7 +316,7 @@ def verify(
     if statement is not None and text:
         show(f"{statement}: agrees with the wheel; its signature was not looked at")
     if text:
-        show(*verification_text(result.maps, result.findings))
+        show(*verification_text(str(wheel), result.maps, result.findings))
     else:
         document = {"schema": "relink.verification/1", **plain(result)}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])

@@ -16,6 +16,7 @@ from relink.findings.model import RULES
 from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
+from relink.report.verdict import verdict
 
 if TYPE_CHECKING:
     from relink.report.model import Report
@@ -77,21 +78,34 @@ def show(*parts: Part) -> None:
         show_on(console(), *parts)
 
 
-def print_report(report: Report, *, verbose: bool, quiet: bool = False) -> None:
-    """Print the plan, the findings, and what came of it; the errors alone if it is to be `quiet`."""
+def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run: bool = False) -> None:
+    """Print what changes, the findings and the verdict; the errors and the verdict alone if it is to be `quiet`.
+
+    Where nothing is written, what would change is printed in a dry run, or if it is to be `verbose`.
+    """
+    ending = text.verdict_text(verdict(report))
     if quiet:
         errors = [found for found in report.findings if found.level == "error"]
-        ending = () if report.ok else (text.summary_text(report),)
-        show(*text.findings_text(errors, verbose=False), *ending)
+        show(*text.findings_text(errors, verbose=False), *(() if report.ok else ending))
         return
-    parts = [
-        *text.found_text(report),
-        *text.plan_text(report, verbose=verbose),
-        *text.findings_text(report.findings, verbose=verbose),
-    ]
-    roots = [] if verbose else [found for found in report.findings if found.code == "RLK702"]
+    if verbose:
+        show(
+            *text.found_text(report),
+            text.header_text(report, verbose=True),
+            *text.plan_text(report, verbose=True),
+            *text.findings_text(report.findings, verbose=True),
+            *ending,
+        )
+        return
+    changes: list[Line] = []
+    if report.output is not None or (dry_run and report.ok):
+        changes = [*text.change_text(report), *text.repaired_text(report.findings)]
+    findings = text.findings_text(
+        report.findings, verbose=False, shown=lambda part: text.in_prefix(report, part)
+    )
+    roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
-    show(*parts, *notes, text.summary_text(report))
+    show(*text.found_text(report), text.header_text(report), *changes, *findings, *notes, *ending)
 
 
 def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> None:

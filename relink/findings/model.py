@@ -26,6 +26,7 @@ class Rule:
     :ivar meaning: a paragraph for ``relink rules``.
     :ivar fix: what a user can do.
     :ivar example: one that was really printed, with its remedy; ``…`` stands for directories that say nothing.
+    :ivar repaired: what relink mends by itself where this is found, in a few words; empty where it mends nothing.
     """
 
     code: str
@@ -34,6 +35,7 @@ class Rule:
     meaning: str
     fix: str
     example: str = ""
+    repaired: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class Finding:
         none. None where it is seen, not assumed.
     :ivar subjects: everything that it is about, `subject` first; that one alone unless more are given.
     :ivar cause: what several findings have in common, where one thing is behind all of them; None where none is known.
+    :ivar brief: the message without its evidence, for a list; None where the message is short.
+    :ivar step: what to type: options of relink (``--interpreter PATH``), or a command that installs something. None where a
+        person has to decide first.
     """
 
     code: str
@@ -54,6 +59,8 @@ class Finding:
     profile: str | None = None
     subjects: tuple[str, ...] = ()
     cause: str | None = None
+    brief: str | None = None
+    step: str | None = None
 
     def __post_init__(self) -> None:
         """Let `subject` be the only one where no others are given."""
@@ -80,11 +87,22 @@ def finding(
     profile: str | None = None,
     subjects: Sequence[str] = (),
     cause: str | None = None,
+    brief: str | None = None,
+    step: str | None = None,
 ) -> Finding:
     """Make a finding of a known code; level and remedy are the rule's unless the case has better ones."""
     rule = RULES[code]
     return Finding(
-        code, level or rule.level, subject, message, remedy or rule.fix, profile, tuple(subjects), cause
+        code,
+        level or rule.level,
+        subject,
+        message,
+        remedy or rule.fix,
+        profile,
+        tuple(subjects),
+        cause,
+        brief,
+        step,
     )
 
 

@@ -57,6 +57,8 @@ def embedded(plan: Plan) -> Plan:
                 subject=shown(found.subject),
                 subjects=tuple(shown(subject) for subject in found.subjects),
                 cause=found.cause and shown(found.cause),
+                brief=found.brief and shown(found.brief),
+                step=found.step and shown(found.step),
                 message=shown(found.message),
                 remedy=found.remedy and shown(found.remedy),
             )

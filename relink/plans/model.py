@@ -198,12 +198,13 @@ def plain(value: Any) -> Any:
 
 
 def _finding(found: Finding) -> dict[str, Any]:
-    """Leave out what says nothing more: the subjects where there is one, and a cause that is not known."""
+    """Leave out what says nothing more: the subjects where there is one, and what is None of cause, brief and step."""
     data = {field.name: plain(getattr(found, field.name)) for field in dataclasses.fields(found)}
     if found.subjects == (found.subject,):
         del data["subjects"]
-    if found.cause is None:
-        del data["cause"]
+    for key in ("cause", "brief", "step"):
+        if data[key] is None:
+            del data[key]
     return data
 
 

@@ -163,14 +163,15 @@ def profile_for(distribution: str, chosen: str | None = None) -> Profile:
     :raises UsageError: there is no such profile, or it is damaged.
     """
     if chosen is not None:
-        return profile_named(chosen)
+        return profile_named(chosen, option="--profile ")
     wanted = canonicalize_name(distribution)
     return next((item for item in shipped_profiles().values() if wanted in item.distributions), NO_PROFILE)
 
 
-def profile_named(name: str) -> Profile:
+def profile_named(name: str, *, option: str = "") -> Profile:
     """Return a shipped profile by its name (``none`` for :data:`NO_PROFILE`), or one from a file.
 
+    :param option: what the name was passed by, for messages.
     :raises UsageError: there is no such profile, or it is damaged.
     """
     if name == NO_PROFILE.name:
@@ -181,9 +182,9 @@ def profile_named(name: str) -> Profile:
     if name in shipped:
         return shipped[name]
     near = difflib.get_close_matches(name, shipped, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(shipped)}"
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(shipped)}."
     raise UsageError(
-        f"--profile {name}: there is no such profile; {hint} A file is named with its directory, ./{name}.toml"
+        f"{option}{name}: there is no such profile; {hint} A file is named with its directory, ./{name}.toml"
     )
 
 

@@ -8,8 +8,10 @@ as markup.
 from __future__ import annotations
 
 import io
+import re
 from typing import Any, TypeAlias
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
@@ -18,8 +20,9 @@ from rich.tree import Tree
 
 from relink.text import escaped
 
-__all__ = ["Grid", "Line", "Part", "Tree", "branch", "show"]
+__all__ = ["Grid", "Line", "Part", "Tree", "branch", "folded", "show"]
 
+_INDENT = 2
 _WIDE = 1 << 16  # columns of a pipe: no path is longer (PATH_MAX is 4096), so rich wraps nothing
 
 
@@ -69,14 +72,20 @@ def branch(*parts: str | tuple[str, str], style: str = "") -> Tree:
 
 
 def show(console: Console, *parts: Part) -> None:
-    """Print `parts` below each other; long lines wrap on a terminal only, so that a pipe gets whole lines.
+    """Print `parts` below each other; long lines are folded on a terminal only, so that a pipe gets whole lines.
+
+    A line is folded between words: a path stays whole, to be copied, also where it is longer than the terminal is wide.
 
     :raises TypeError: a part is of a kind in which nothing is escaped.
     """
     safe = [_safe(part) for part in parts]
     if console.is_terminal:
         for part in safe:
-            console.print(part)
+            if isinstance(part, Line):
+                for fold in folded(part, console.width):
+                    console.print(fold, soft_wrap=True)
+            else:
+                console.print(part)
         return
     plain = Console(file=io.StringIO(), width=_WIDE, color_system=None)
     with plain.capture() as lines:
@@ -84,6 +93,25 @@ def show(console: Console, *parts: Part) -> None:
             plain.print(part, soft_wrap=isinstance(part, Line))
     for line in lines.get().removesuffix("\n").split("\n") if safe else ():
         console.print(Line(line.rstrip()), soft_wrap=True)
+
+
+def folded(line: Line, width: int) -> list[Text]:
+    """Return the lines that `line` takes on a terminal, those after the first indented by two columns more than it is."""
+    text = line.plain
+    indent = len(text) - len(text.lstrip()) + _INDENT
+    cuts: list[int] = []
+    used = 0
+    for word in re.finditer(r"(?P<space>\s*)(?P<word>\S+)", text):
+        size = cell_len(word["word"])
+        if used and used + cell_len(word["space"]) + size > width and word.start("space") > 0:
+            cuts.append(word.start("word"))
+            used = indent + size
+        else:
+            used += cell_len(word["space"]) + size
+    parts = list(line.divide(cuts))
+    for part in parts:
+        part.rstrip()
+    return [parts[0], *(Text(" " * indent).append_text(part) for part in parts[1:])]
 
 
 def _safe(part: Part) -> Line | Grid | Tree:

@@ -32,6 +32,7 @@ class Report:
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar loads: the edges of the dependency graph.
+    :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
 
     command: tuple[str, ...]
@@ -46,6 +47,7 @@ class Report:
     loads: tuple[Load, ...] = ()
     relink: str = __version__
     schema: str = SCHEMA
+    verified: int | None = None
 
     @property
     def path(self) -> str | None:
@@ -94,6 +96,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "loads": plain(report.loads),
         "isa": report.isa,
         "findings": plain(report.findings),
+        "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
     }
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from relink.findings.model import RULES, Finding, Rule
+from relink.findings.causes import Cause, causes
+from relink.findings.model import RULES, Finding, Level, Rule
 from relink.report.lines import Grid, Line
+from relink.report.verdict import Verdict, verdict, verified
+from relink.text import join_truncated, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.loader.dryrun import LoaderMap
@@ -14,17 +18,30 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
     from relink.report.model import Report
 
 __all__ = [
+    "change_text",
     "findings_text",
     "found_text",
+    "header_text",
+    "in_prefix",
     "plan_text",
+    "repaired_text",
     "rule_text",
     "rules_table",
-    "summary_text",
+    "several_text",
+    "verdict_text",
     "verification_text",
 ]
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_VERDICT_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 _ORDER = {"error": 0, "warning": 1, "info": 2}
+_PREFIX = "$PREFIX"
+_OF_PYTHON = re.compile(
+    r"undefined symbol: _?Py\w+\s*\("
+)  # as relink.loader.binding takes them; a version follows a comma
+_MAX_GROUPS = 4
+_MAX_SUBJECTS = 3
+_MAX_REMEDIES = 2  # of one code, each printed
 
 
 def found_text(report: Report) -> list[Line]:
@@ -55,6 +72,61 @@ def plan_text(report: Report, *, verbose: bool) -> list[Line]:
         if verbose:
             lines += _needed_lines(file)
     return lines
+
+
+def header_text(report: Report, *, verbose: bool = False) -> Line:
+    """One line: the wheel, the providers, and the target. The first provider's path is ``$PREFIX`` below."""
+    parts: list[str | tuple[str, str]] = [(f"{report.wheel.name} {report.wheel.version}", "bold")]
+    for number, provider in enumerate(report.providers):
+        release = f"ROCm {provider.rocm_version}" if provider.rocm_version else "ROCm of unknown release"
+        word = "and" if number else "with"
+        parts.append(f" {word} {release} in {provider.path}{'' if number else f' ({_PREFIX})'}")
+    parts.append(f", for glibc {report.target.glibc}")
+    if verbose:
+        parts.append(f" ({report.target.interpreter})")
+    return Line.assemble(*parts)
+
+
+def in_prefix(report: Report, text: str) -> str:
+    """Return `text` with the first provider's path written as ``$PREFIX``, as :func:`header_text` says."""
+    if not report.providers or len(report.providers[0].path) <= len(_PREFIX):
+        return text
+    return re.sub(rf"{re.escape(report.providers[0].path)}(?![^/\s:;,()])", lambda _: _PREFIX, text)
+
+
+def change_text(report: Report) -> list[Line]:
+    """A line for each group of files that change alike: their new search path and interpreter, and what happens to NEEDED."""
+    groups: dict[str, list[str]] = {}
+    for file in report.files:
+        if file.changed:
+            groups.setdefault(in_prefix(report, _change(file)), []).append(file.path)
+    lines = []
+    for change, members in list(groups.items())[:_MAX_GROUPS]:
+        names = members[0].rpartition("/")[2] if len(members) == 1 else f"{len(members)} files"
+        lines.append(Line.assemble("  ", (names, "bold"), f": {change}"))
+    more = sum(len(members) for members in list(groups.values())[_MAX_GROUPS:])
+    if more:
+        lines.append(Line(f"  {pluralize(more, 'more file')} in other ways; -v shows each"))
+    return lines
+
+
+def _change(file: FilePlan) -> str:
+    rpath, interpreter = file.rpath, file.interpreter
+    parts = []
+    if (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after):
+        kind = (rpath.kind_after or "").upper()
+        parts.append(f"{kind} {_shortened(rpath.after)}" if rpath.after else "no search path")
+    if interpreter.before != interpreter.after:
+        parts.append(f"interpreter {interpreter.after}")
+    for entry in file.needed:
+        if entry.action == "substitute":
+            parts.append(f"{entry.soname} → {entry.soname_after}")
+        elif entry.action == "drop":
+            parts.append(f"{entry.soname} dropped")
+    added = sum(entry.action == "add" for entry in file.needed)
+    if added:
+        parts.append(f"{added} NEEDED added")
+    return ", ".join(parts)
 
 
 def _strategy(file: FilePlan) -> str:
@@ -121,50 +193,109 @@ def _needed_line(entry: NeededDecision) -> str:
     )
 
 
-def findings_text(findings: Sequence[Finding], *, verbose: bool) -> list[Line]:
-    """The findings, errors last so that they are what stays on the screen; infos with `verbose` only.
+def findings_text(
+    findings: Sequence[Finding], *, verbose: bool, shown: Callable[[str], str] = lambda text: text
+) -> list[Line]:
+    """The findings by cause, errors last so that they are what stays on the screen; with `verbose` each by itself, infos too.
 
-    A remedy that several findings in a row share is printed once, behind them.
+    A remedy that several in a row share is printed once, behind them.
+
+    :param shown: shortens paths in subjects and messages, not in remedies: these are there to be typed.
     """
-    shown = [found for found in findings if verbose or found.level != "info"]
-    shown.sort(key=lambda found: (-_ORDER[found.level], found.code))
+    if verbose:
+        every = sorted(findings, key=_place)
+        return _blocks(
+            [
+                (
+                    found.level,
+                    found.code,
+                    (found.subject, "bold"),
+                    f": {found.message}{_rests(found)}",
+                    found.remedy,
+                )
+                for found in every
+            ]
+        )
+    told = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
+    counts = {code: sum(cause.code == code for cause in told) for code in {cause.code for cause in told}}
+    blocks = []
+    for cause in told:
+        remedy = cause.remedy
+        if cause.step and cause.step.startswith("--"):
+            remedy = f"Pass {cause.step}"
+        elif counts[cause.code] > _MAX_REMEDIES:
+            remedy = f"{RULES[cause.code].fix} What to do about each: -v"
+        names = join_truncated([shown(subject) for subject in cause.subjects], _MAX_SUBJECTS)
+        start = "" if cause.whole else names
+        message = f"{': ' if start else ''}{shown(cause.message)}{_rests(cause)}"
+        blocks.append((cause.level, cause.code, (start, "bold"), message, remedy))
+    return _blocks(blocks)
+
+
+def repaired_text(findings: Sequence[Finding]) -> list[Line]:
+    """One line for all that relink mends by itself, or none."""
+    codes = dict.fromkeys(found.code for found in findings if RULES[found.code].repaired)
+    text = ", ".join(RULES[code].repaired for code in codes)
+    return [Line.assemble(("info ", _LEVEL_STYLE["info"]), f"repaired: {text}")] if text else []
+
+
+def _place(found: Finding | Cause) -> tuple[int, str]:
+    return -_ORDER[found.level], found.code
+
+
+def _rests(found: Finding | Cause) -> str:
+    return f" [profile {found.profile}]" if found.profile else ""
+
+
+def _blocks(blocks: Sequence[tuple[Level, str, tuple[str, str], str, str]]) -> list[Line]:
+    """A line each for (level, code, subject, message, remedy), and the remedy where the next has another."""
     lines = []
-    for number, found in enumerate(shown):
-        head = (f"{found.level} {found.code} ", _LEVEL_STYLE[found.level])
-        rests = f" [profile {found.profile}]" if found.profile else ""
-        lines.append(Line.assemble(head, (found.subject, "bold"), f": {found.message}{rests}"))
-        following = shown[number + 1].remedy if number + 1 < len(shown) else None
-        if found.level != "info" and found.remedy != following and not found.remedy.startswith("Nothing"):
-            lines.append(Line(f"    → {found.remedy}", style="dim"))
+    for number, (level, code, subject, message, remedy) in enumerate(blocks):
+        lines.append(Line.assemble((f"{level} {code} ", _LEVEL_STYLE[level]), subject, message))
+        following = blocks[number + 1][-1] if number + 1 < len(blocks) else None
+        if level != "info" and remedy != following and not remedy.startswith("Nothing"):
+            lines.append(Line(f"    → {remedy}", style="dim"))
     return lines
 
 
-def summary_text(report: Report) -> Line:
-    """One line: what came of it."""
-    counts = {level: sum(found.level == level for found in report.findings) for level in _ORDER}
-    tally = ", ".join(
-        f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts.items() if count
-    )
-    changed = sum(file.changed for file in report.files)
-    if report.output is not None:
-        text = f"{report.output.path}  ({changed} of {len(report.files)} ELF files changed; {tally or 'no findings'})"
-        return Line(text, style="green" if report.ok else "yellow")
-    if not report.ok:
-        return Line(f"nothing written: {tally}", style="bold red")
-    return Line(f"{changed} of {len(report.files)} ELF files would change; {tally or 'no findings'}")
+def verdict_text(found: Verdict) -> list[Line]:
+    """The verdict, and the next command."""
+    lines = [Line(found.text, style=_VERDICT_STYLE[found.level])]
+    if found.step:
+        lines.append(Line(f"Next: {found.step}"))
+    return lines
 
 
-def verification_text(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
-    """What the real loader mapped for each member, and what is wrong."""
+def several_text(reports: Sequence[Report]) -> Grid:
+    """A table of several wheels: each with its verdict."""
+    table = Grid()
+    for heading in ("wheel", "verdict"):
+        table.add_column(heading)
+    for report in reports:
+        found = verdict(report)
+        name = f"{report.wheel.name} {report.wheel.version}"
+        table.add_row(name, Line(found.text, style=_VERDICT_STYLE[found.level]))
+    return table
+
+
+def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
+    """What the real loader mapped for each member, what is wrong, and the verdict.
+
+    Symbols that the Python has that will import the member are counted, not listed: no other file supplies them.
+    """
     lines = []
     for member, found in maps.items():
-        lines.append(
-            Line(f"{member}: {len(found.objects)} objects, {len(found.missing)} not found", style="bold")
-        )
+        objects = pluralize(len(found.objects), "object")
+        lines.append(Line(f"{member}: {objects}, {len(found.missing)} not found", style="bold"))
         lines += [Line(f"  {name} => {path}", style="dim") for name, path in found.objects]
         lines += [Line(f"  {name} => not found", style="red") for name in found.missing]
-        lines += [Line(f"  ld.so: {line}", style="yellow") for line in found.problems]
-    return [*lines, *findings_text(findings, verbose=True)]
+        problems = [line for line in found.problems if not _OF_PYTHON.match(line)]
+        lines += [Line(f"  ld.so: {' '.join(line.split())}", style="yellow") for line in problems]
+        if count := len(found.problems) - len(problems):
+            lines.append(
+                Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
+            )
+    return [*lines, *findings_text(findings, verbose=True), *verdict_text(verified(wheel, maps, findings))]
 
 
 def rules_table() -> Grid:

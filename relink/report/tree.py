@@ -88,7 +88,18 @@ class _Drawing:
         if self.pattern is None:
             return True
         path = None if edge.target is None else self.member.closure.objects[edge.target].path
-        return matches_library(self.pattern, edge.soname, path)
+        names = [edge.soname, *self._replaced(edge)]
+        return any(matches_library(self.pattern, name, path) for name in names)
+
+    def _replaced(self, edge: Edge) -> list[str]:
+        """The soname that the member needed before the plan put this edge's in its place."""
+        if edge.requester != self.member.root or not self.member.file.served:
+            return []
+        return [
+            entry.soname
+            for entry in self.member.file.needed
+            if entry.action == "substitute" and entry.soname_after == edge.soname
+        ]
 
     def draw(self) -> Tree:
         file = self.member.file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from relink.elf.image import Image
@@ -20,6 +20,7 @@ from relink.resolve.proof import Prover
 from relink.resolve.proof_findings import proof_findings
 from relink.resolve.reasons import reasons
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library
+from relink.resolve.version_gaps import version_gaps
 from relink.text import join_truncated
 
 __all__ = ["PlanDraft", "decide"]
@@ -81,10 +82,13 @@ def decide(
         if member in outcomes
     )
     closures = prover.closures(context, served)
+    names = _names([*closures.values(), *(outcome.closure for outcome in outcomes.values())])
+    told = replace(context, layout=replace(context.layout, names=names))
+    gaps = version_gaps(told, served.values(), prover.tables)
     findings = (
         *refused,
-        *reasons(context, outcomes, unserved, prover.tables),
-        *proof_findings(prover, context, served, closures),
+        *reasons(told, outcomes, unserved, prover.tables, gaps),
+        *proof_findings(prover, told, served, closures, gaps),
     )
     loads = tuple(
         dict.fromkeys(
@@ -95,6 +99,23 @@ def decide(
         )
     )
     return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads)
+
+
+def _names(closures: Iterable[Closure]) -> dict[str, str]:
+    """For every path of a file the one that it is shown by: the shortest, of these the first in the alphabet.
+
+    ``tensorflow/python/../libtensorflow_framework.so.2`` is ``tensorflow/libtensorflow_framework.so.2``.
+    """
+    paths: dict[tuple[object, ...], dict[str, None]] = {}
+    for closure in closures:
+        for item in closure.objects:
+            if item.identity[0] not in ("program", "loader"):  # of each process another file
+                paths.setdefault(item.identity, {})[item.path] = None
+    names: dict[str, str] = {}
+    for found in paths.values():
+        shortest = min(found, key=lambda path: (len(path), path))
+        names |= {path: shortest for path in found if path != shortest}
+    return names
 
 
 def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> str:

@@ -7,6 +7,7 @@ RLK120.
 from __future__ import annotations
 
 import fnmatch
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.text import join_truncated
 
 __all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
 
@@ -135,7 +137,10 @@ def dlopen_findings(
             remedy = (
                 f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
             )
-            yield finding("RLK120", soname, message, remedy, profile=profile)
+            who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
+            brief = f"not found when {who_opens} dlopens it"
+            step = f"--preload {soname}"
+            yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
         else:
             message = f"would not be found, and no prefix has it; dlopened by {who}"
             remedy = "Install it where the library that loads it looks, if you use what it is for."

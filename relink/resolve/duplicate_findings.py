@@ -15,9 +15,9 @@ from relink.loader.closure import Closure
 from relink.loader.duplicates import TwoVersions, duplicates, two_versions
 from relink.providers.prefix import soname_stem
 from relink.resolve.dlopen import profile_of
+from relink.resolve.mixed_symbols import mixed_symbols
 from relink.resolve.proof import Prover
 from relink.resolve.strategy import Outcome, ResolveContext
-from relink.text import join_truncated, pluralize
 
 __all__ = ["duplicate_findings"]
 
@@ -26,7 +26,6 @@ def duplicate_findings(
     prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
 ) -> Iterator[Finding]:
     """Yield RLK130 for each pair of versions of one library, RLK131 where a library takes symbols of another over."""
-    shown = context.layout.shown
     # One finding a pair: where two members differ, the error, whichever member comes first.
     pairs: dict[tuple[str, ...], Finding] = {}
     for member, closure in closures.items():
@@ -37,20 +36,16 @@ def duplicate_findings(
             if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
                 pairs[key] = found
     yield from pairs.values()
-    shared_seen: set[tuple[str, str]] = set()
-    for member in closures:
-        outcome = outcomes[member]
-        bindings = prover.bindings(context, member, outcome.closure)
-        for shared in duplicates(outcome.closure, prover.tables, bindings):
-            if not shared.mixed or (shared.first, shared.second) in shared_seen:
-                continue
-            shared_seen.add((shared.first, shared.second))
-            same = pluralize(shared.count, "symbol")
-            message = (
-                f"{shown(shared.first)} exports {same} of the same name ({join_truncated(list(shared.examples))}) and "
-                f"answers {shared.mixed} of them in this library's place"
-            )
-            yield finding("RLK131", shown(shared.second), message)
+    mixed = (
+        shared
+        for member in closures
+        for shared in duplicates(
+            outcomes[member].closure,
+            prover.tables,
+            prover.bindings(context, member, outcomes[member].closure),
+        )
+    )
+    yield from mixed_symbols(context, mixed)
 
 
 def _two_versions(

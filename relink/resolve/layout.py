@@ -6,7 +6,8 @@ Source: the wheel format specification, "Recommended installer features" and the
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 __all__ = ["VIRTUAL_ROOT", "WHEEL_MARK", "Layout"]
 
@@ -23,10 +24,12 @@ class Layout:
 
     :ivar root: the environment's directory (``sys.prefix``).
     :ivar python: the version in its directory name, ``"3.12"``.
+    :ivar names: path → the one by which that file is shown, where several paths lead to it.
     """
 
     root: str = VIRTUAL_ROOT
     python: str = "3"
+    names: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def site_packages(self) -> str:
@@ -50,5 +53,6 @@ class Layout:
         return posixpath.join(self.site_packages, member)
 
     def shown(self, text: str) -> str:
-        """Return `text` with this layout's paths replaced by what a reader knows."""
+        """Return `text`, a path or a sentence, with this layout's paths replaced by what a reader knows."""
+        text = self.names.get(text, text)
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")

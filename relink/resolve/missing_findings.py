@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from relink.findings.model import RULES, Finding, finding
 from relink.loader.search import Tried
 from relink.providers.prefix import soname_stem
-from relink.resolve.strategy import Outcome, ResolveContext
-from relink.resolve.substitution import SubstitutionDecision
+from relink.resolve.strategy import Outcome, ResolutionIssue, ResolveContext
+from relink.resolve.substitution import SubstitutionDecision, merged
 from relink.text import join_truncated, pluralize
 
 __all__ = ["missing_findings"]
@@ -20,47 +20,52 @@ __all__ = ["missing_findings"]
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
-    by_soname: dict[str, list[tuple[str, tuple[Tried, ...], bool]]] = {}
-    substitutions: dict[str, SubstitutionDecision] = {}
+    by_soname: dict[str, list[ResolutionIssue]] = {}
+    substitutions: dict[str, list[SubstitutionDecision]] = {}
     for outcome in served.values():
         for issue in outcome.issues:
             if issue.kind in ("missing", "allowed"):
-                requester = context.layout.shown(issue.requester)
-                by_soname.setdefault(issue.edge.soname, []).append(
-                    (requester, issue.edge.tried, issue.kind == "allowed")
-                )
-                if issue.edge.soname in outcome.substitutions:
-                    substitutions[issue.edge.soname] = outcome.substitutions[issue.edge.soname]
+                by_soname.setdefault(issue.edge.soname, []).append(issue)
+        for soname, own in outcome.substitutions.items():
+            substitutions.setdefault(soname, []).append(own)  # each member's is its own
     substitutes = dict(context.substitutes)
     for soname, cases in by_soname.items():
-        requesters = list(dict.fromkeys(requester for requester, _, _ in cases))
-        tried = list(dict.fromkeys(context.layout.shown(one.path) for one in cases[0][1]))
-        near = _nearest(context, soname)
-        message = f"needed by {join_truncated(requesters)}; {_near_text(context, near)}"
-        decision = substitutions.get(soname)
+        requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
+        tried = list(dict.fromkeys(_place(context, one) for one in cases[0].edge.tried))
+        near = _near_text(context, _nearest(context, soname))
+        decision = merged(substitutions.get(soname, ()))
+        message = f"needed by {join_truncated(requesters)}; {near}"
+        names = [posixpath.basename(path) for path in requesters]
+        brief = f"needed by {join_truncated(names, 1)}; {near}"
         if decision is not None and decision.wanted:
             message += f"; {_counts(decision)}"
-        message += (
-            f"; looked in {join_truncated([posixpath.dirname(path) or path for path in tried])}"
-            if tried
-            else ""
-        )
-        if all(allowed for _, _, allowed in cases):
-            yield finding("RLK102", soname, message)
+            brief += f"; {_counts(decision, brief=True)}"
+        message += f"; looked in {join_truncated(tried)}" if tried else ""
+        if all(case.kind == "allowed" for case in cases):
+            yield finding("RLK102", soname, message, brief=brief)
         elif soname in substitutes:
             reason = _refused(context, soname, substitutes[soname], decision)
             yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
         else:
             remedy = _missing_remedy(context, soname, decision)
-            yield finding("RLK101", soname, message, remedy)
+            step = context.vendor.install(soname, context.distribution, context.providers)
+            yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
 
 
-def _counts(decision: SubstitutionDecision) -> str:
-    """Return how many of the imports the candidate exports, and which it lacks."""
+def _place(context: ResolveContext, tried: Tried) -> str:
+    """Return where a library was looked for: a directory, or the cache."""
+    if tried.found_by.rule == "cache":
+        return str(tried.found_by)
+    return context.layout.shown(posixpath.dirname(tried.path) or tried.path)
+
+
+def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
+    """Return how many of the imports the candidate exports, and, unless it is to be `brief`, which it lacks."""
+    lacking = join_truncated(list(decision.lacking))
     if decision.candidate is None:
-        return f"{pluralize(decision.wanted, 'import')} may be its: {join_truncated(list(decision.lacking))}"
+        return f"{pluralize(decision.wanted, 'import')} may be its{'' if brief else f': {lacking}'}"
     text = f"{decision.candidate} exports {decision.exported} of {decision.wanted} imports"
-    return f"{text}, not {join_truncated(list(decision.lacking))}" if decision.lacking else text
+    return text if brief or not decision.lacking else f"{text}, not {lacking}"
 
 
 def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:

@@ -68,22 +68,22 @@ class Prover:
         outcome = find_strategy(context, member)
         required_edit = ElfEdit()
         substitutions: dict[str, SubstitutionDecision] = {}
-        missing = [
-            issue.edge.soname
+        missing = {
+            issue.edge.soname: issue.kind
             for issue in outcome.issues
-            if issue.kind == "missing" and is_member(outcome, outcome.closure, issue.edge.requester)
-        ]
+            if issue.kind in ("missing", "allowed")
+            and is_member(outcome, outcome.closure, issue.edge.requester)
+        }
         if missing:
-            substitutions = self._evaluate_missing(context, member, outcome, list(dict.fromkeys(missing)))
+            substitutions = self._evaluate_missing(context, member, outcome, list(missing))
+            acted = [decision for soname, decision in substitutions.items() if missing[soname] == "missing"]
             required_edit = ElfEdit(
                 replace=tuple(
-                    (soname, decision.candidate)
-                    for soname, decision in substitutions.items()
+                    (decision.soname, decision.candidate)
+                    for decision in acted
                     if decision.action == "substitute" and decision.candidate
                 ),
-                remove=tuple(
-                    soname for soname, decision in substitutions.items() if decision.action == "drop"
-                ),
+                remove=tuple(decision.soname for decision in acted if decision.action == "drop"),
             )
             if required_edit:
                 outcome = find_strategy(context, member, required_edit)

@@ -18,6 +18,8 @@ from relink.resolve.dlopen import dlopen_findings
 from relink.resolve.duplicate_findings import duplicate_findings
 from relink.resolve.proof import Prover, is_member, preloaded_paths
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.resolve.suppliers import find_suppliers, is_of_python
+from relink.resolve.version_gaps import VersionGaps
 from relink.text import join_truncated, pluralize
 
 __all__ = ["proof_findings"]
@@ -26,9 +28,16 @@ _MAX_SHOWN = 4
 
 
 def proof_findings(
-    prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
+    prover: Prover,
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    closures: Mapping[str, Closure],
+    gaps: VersionGaps,
 ) -> Iterator[Finding]:
-    """Yield the findings of the proofs over all members that are served."""
+    """Yield the findings of the proofs over all members that are served.
+
+    :param gaps: the versions that are missing: imports that are lost with them have the same cause.
+    """
     unbound_imports: dict[str, dict[Unbound, Closure]] = {}
     supplied: dict[tuple[str, str], dict[str, None]] = {}
     for member, item in outcomes.items():
@@ -41,7 +50,7 @@ def proof_findings(
                 key = (context.layout.shown(imported.path), context.layout.shown(imported.by))
                 supplied.setdefault(key, {})[imported.name] = None
         yield from _changed_bindings(prover, context, member, item)
-    yield from _unbound_imports(prover, unbound_imports)
+    yield from _unbound_imports(prover, context, unbound_imports, gaps)
     preloaded = preloaded_paths(context)
     for (path, by), names in supplied.items():
         text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
@@ -51,11 +60,27 @@ def proof_findings(
 
 
 def _unbound_imports(
-    prover: Prover, unbound_imports: Mapping[str, Mapping[Unbound, Closure]]
+    prover: Prover,
+    context: ResolveContext,
+    unbound_imports: Mapping[str, Mapping[Unbound, Closure]],
+    gaps: VersionGaps,
 ) -> Iterator[Finding]:
-    """Yield RLK302: one finding an object, with the nearest names that its closure exports."""
+    """Yield RLK302: one finding an object and cause, with the nearest names that its closure exports."""
     closest: dict[int, Closest] = {}  # by `id` of the closure
-    for path, imports in unbound_imports.items():
+    of_python = dict.fromkeys(
+        item.name for imports in unbound_imports.values() for item in imports if is_of_python(item)
+    )
+    python_cause = (
+        f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
+    )
+    by_cause: dict[tuple[str, str | None], dict[Unbound, Closure]] = {}
+    for path, every in unbound_imports.items():
+        for item, closure in every.items():
+            cause = python_cause if is_of_python(item) else gaps.cause_of(item.file, item.version, path)
+            by_cause.setdefault((path, cause), {})[item] = closure
+    unexplained = [item for (_, cause), imports in by_cause.items() if cause is None for item in imports]
+    suppliers = find_suppliers(context, prover.members, unexplained)
+    for (path, cause), imports in by_cause.items():
         parts = []
         for item, closure in list(imports.items())[:_MAX_SHOWN]:
             name = f"{item.name}@{item.version}" if item.version else item.name
@@ -66,9 +91,8 @@ def _unbound_imports(
             near = f" (near: {', '.join(names)})" if names else ""
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
-        yield finding(
-            "RLK302", path, f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
-        )
+        text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
+        yield finding("RLK302", path, text, suppliers.remedy(imports), cause=cause)
 
 
 def _changed_bindings(

@@ -7,29 +7,35 @@ Takes the outcomes of all members. Gives RLK103 to RLK121, RLK2xx, RLK301 and RL
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from relink.findings.model import Finding, finding
-from relink.loader.binding import Tables, check_versions, unserved_records
+from relink.loader.binding import Tables, unserved_records
+from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.resolve.missing_findings import missing_findings
 from relink.resolve.search_path import removed
 from relink.resolve.strategy import Outcome, ResolveContext, matches_library, simulate
+from relink.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.text import join_truncated, pluralize
 
 __all__ = ["reasons"]
 
 
 def reasons(
-    context: ResolveContext, outcomes: Mapping[str, Outcome], unserved: list[str], tables: Tables
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    unserved: list[str],
+    tables: Tables,
+    gaps: VersionGaps,
 ) -> Iterator[Finding]:
     """Yield the findings about the decisions, without those of the proofs.
 
     :param outcomes: the decisions about all members.
     :param unserved: variants that the providers cannot serve, which remain unchanged.
+    :param gaps: the versions that are missing in the closures of the members that are served.
     """
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     yield from missing_findings(context, served)
@@ -39,7 +45,7 @@ def reasons(
     yield from _other_issues(context, served)
     yield from _skipped_files(context, served)
     yield from _paths_and_strategies(context, served)
-    yield from _versions(context, served, tables)
+    yield from _versions(context, gaps)
     yield from _dangling_records(context, served, tables)
     yield from _from_the_system(context, served)
     yield from _unused_patterns(context, outcomes)
@@ -180,22 +186,19 @@ def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]
             yield finding("RLK207", member, message)
 
 
-def _versions(context: ResolveContext, served: Mapping[str, Outcome], tables: Tables) -> Iterator[Finding]:
+def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
     """Yield RLK301: one finding a pair of objects, with all the versions that the one needs and the other does not define."""
-    undefined: dict[tuple[str, str, str], dict[str, None]] = {}
-    defined: dict[tuple[str, str, str], str] = {}
-    for outcome in served.values():
-        for missing in check_versions(outcome.closure, tables):
-            key = (missing.requester, missing.file, missing.supplier)
-            undefined.setdefault(key, {})[missing.version] = None
-            defined[key] = max(missing.defined, key=_version_key, default="none of that family")
-    for (requester, file, supplier), versions in undefined.items():
-        shown = context.layout.shown(requester)
-        highest = defined[requester, file, supplier]
-        message = (
-            f"needs {', '.join(versions)} of {file}; {context.layout.shown(supplier)} goes up to {highest}"
+    loader = loader_of_a_prefix(context)
+    for gap in gaps.gaps:
+        message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
+        remedy = (
+            f"The prefix was built with another C library and has its loader: aim at it with --interpreter {loader}"
+            if loader
+            else None
         )
-        yield finding("RLK301", shown, message, _other_loader(context))
+        step = f"--interpreter {loader}" if loader and gap.file in GLIBC_SONAMES else None
+        cause = gaps.sentences[gap.file]
+        yield finding("RLK301", gap.requester, message, remedy, cause=cause, step=step)
 
 
 def _dangling_records(
@@ -212,22 +215,6 @@ def _dangling_records(
         yield finding(
             "RLK305", requester, f"a version record names {file}, which is neither NEEDED nor loaded"
         )
-
-
-def _other_loader(context: ResolveContext) -> str | None:
-    """Return a remedy that names the loader of a prefix: a prefix with a loader of its own was built with another C library."""
-    soname = posixpath.basename(context.target.interpreter)
-    for provider in context.providers:
-        for directory in provider.directories:
-            path = posixpath.join(directory, soname)
-            if path != context.target.interpreter and context.files.open(path).image is not None:
-                return f"The prefix was built with another C library and has its loader: aim at it with --interpreter {path}"
-    return None
-
-
-def _version_key(version: str) -> list[int]:
-    """Return the numbers of a version node's name, by which nodes of one family are compared."""
-    return [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
 def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

@@ -216,9 +216,10 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
-    # Of equals the one that uses all that a provider has, so that the finding names the real reason; then the least invasive.
+    # First what uses all that a provider has: what is missing then is truly missing, and is named. Then the fewest issues, and
+    # of equals the least invasive.
     return min(
-        outcomes, key=lambda outcome: (outcome.issue_count, _unused_provider_libraries(context, outcome))
+        outcomes, key=lambda outcome: (_unused_provider_libraries(context, outcome), outcome.issue_count)
     )
 
 

@@ -9,12 +9,12 @@ without it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relink.elf.symbols import Import, SymbolTable, match
 from relink.providers.prefix import soname_stem
 
-__all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution"]
+__all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution", "merged"]
 
 _MAX_SHOWN = 3
 
@@ -42,7 +42,7 @@ class SubstitutionDecision:
     :ivar candidate: the soname that would replace it, where there is one.
     :ivar evidence: one sentence a fact, for the plan.
     :ivar wanted: how many imports count as this library's, `exported` how many of them the candidate exports.
-    :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``.
+    :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``; `serving` those that it does.
     :ivar profile: the profile that the action rests on, besides the symbols.
     """
 
@@ -54,6 +54,7 @@ class SubstitutionDecision:
     exported: int = 0
     lacking: tuple[str, ...] = ()
     profile: str | None = None
+    serving: tuple[str, ...] = ()
 
 
 def evaluate_substitution(
@@ -64,7 +65,10 @@ def evaluate_substitution(
 ) -> dict[str, SubstitutionDecision]:
     """Decide of every missing NEEDED of one image what the evidence allows.
 
-    :param missing: its NEEDED entries that nothing serves.
+    An import with a version belongs to the library that its version record names, and says nothing of another one.
+
+    :param missing: its NEEDED entries that nothing serves, whether the user allows that or not: what is decided of one library
+        does not depend on what is allowed for another.
     :param imports: all imports of the image.
     :param unbound: its strong imports that bind to nothing in the closure without the missing libraries, and that no
         supplier outside of the closure is known for.
@@ -73,7 +77,7 @@ def evaluate_substitution(
     named = {
         soname: [item for item in imports if item.file == soname] for soname in missing
     }  # the version record names it: the linker found the symbol there
-    open_imports = [item for item in unbound if item.file is None or item.file not in missing]
+    open_imports = [item for item in unbound if item.file is None]
     chosen = {
         soname: _preferred(named[soname], open_imports, candidates.get(soname, ())) for soname in missing
     }
@@ -92,6 +96,26 @@ def evaluate_substitution(
             soname, named[soname], open_imports, unexplained, chosen[soname], standalone=not others
         )
     return decisions
+
+
+def merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | None:
+    """Return what the decisions of several members on one missing library say together: of all imports that may be its.
+
+    The candidate is the first that one of them names; None where there is no decision.
+    """
+    if not decisions:
+        return None
+    first = next((decision for decision in decisions if decision.candidate is not None), decisions[0])
+    same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
+    lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
+    serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
+    return replace(
+        first,
+        wanted=len({*lacking, *serving}),
+        exported=len(serving),
+        lacking=lacking,
+        serving=serving,
+    )
 
 
 def _preferred(
@@ -126,7 +150,7 @@ def _decision(
     """Decide of one missing NEEDED.
 
     :param named: the imports whose version record names it.
-    :param open_imports: the unbound imports that no version record attributes to a missing library.
+    :param open_imports: the unbound imports that no version record attributes to a library.
     :param unexplained: those of them that no candidate exports.
     :param standalone: no other library without a candidate is missing, to which the unexplained imports could belong.
     """
@@ -175,6 +199,7 @@ def _decision(
         len(exported),
         lacking,
         candidate.profile,
+        tuple(map(_label, exported)),
     )
 
 

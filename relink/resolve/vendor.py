@@ -23,6 +23,7 @@ class Vendor:
     :ivar same_abi: (soname, soname) → why the two are one ABI, or None.
     :ivar dlopens_of: (soname, names of the available libraries) → the sonames that this library dlopens, each with the reason.
     :ivar where_to_get: (soname, distribution, providers) → a sentence that says which package has the library, or None.
+    :ivar install: the same → the command that installs exactly that library, or None.
     """
 
     table: str = "vendor"
@@ -30,6 +31,9 @@ class Vendor:
     same_abi: Callable[[str, str], str | None] = lambda _one, _other: None
     dlopens_of: Callable[[str, tuple[str, ...]], Mapping[str, str]] = lambda _soname, _available: {}
     where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
+        lambda _soname, _distribution, _providers: None
+    )
+    install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
         lambda _soname, _distribution, _providers: None
     )
 

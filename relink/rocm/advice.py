@@ -12,7 +12,7 @@ from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
 from relink.rocm.facts import who_has
 
-__all__ = ["missing_remedy", "where_to_get", "with_hints"]
+__all__ = ["install_command", "missing_remedy", "where_to_get", "with_hints"]
 
 
 def where_to_get(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
@@ -36,6 +36,22 @@ def where_to_get(soname: str, distribution: Distribution | None, providers: Iter
         return f"{part}."
     same = "" if distribution.family == "debian" else ", if its release has this version"
     return f"{part}; on {distribution.name}: {distribution.command(package)}{same}."
+
+
+def install_command(
+    soname: str, distribution: Distribution | None, providers: Iterable[Provider]
+) -> str | None:
+    """Return the command of the target's distribution that installs a library of that very soname, or None.
+
+    Only Debian's packages are named by the soname; elsewhere the release that is installed may have another.
+    """
+    component = who_has(soname)
+    if component is None or distribution is None or distribution.family != "debian":
+        return None
+    if any(provider.kind == NIX_STORE for provider in providers):
+        return None
+    package = component.package(soname, distribution.family)
+    return distribution.command(package) if package else None
 
 
 def missing_remedy(

@@ -49,6 +49,7 @@ from relink.report.diff_text import to_json as diff_json
 from relink.report.diff_text import to_text
 from relink.report.lines import show
 from relink.report.model import to_json as report_json
+from relink.report.verdict import verdict
 from relink.statement import make_statement
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
@@ -95,8 +96,10 @@ def relinked(scene: Scene, path: Path) -> None:
         report = library.relink(path, options)
         report_json(report)
         console = Console(file=io.StringIO())
-        show(console, *text.plan_text(report, verbose=True), text.summary_text(report))
-        show(console, *text.findings_text(report.findings, verbose=True))
+        show(console, *text.plan_text(report, verbose=True), *text.verdict_text(verdict(report)))
+        show(console, text.header_text(report), *text.change_text(report))
+        for verbose in (True, False):
+            show(console, *text.findings_text(report.findings, verbose=verbose))
         same_for_zipfile(path)
         if report.output is not None:
             # A wheel in which nothing changes is handed on as it is.

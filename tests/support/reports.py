@@ -236,7 +236,7 @@ def sample_report(text: Callable[[str], str] = str, *, output: bool = False, gon
     findings = (
         Finding("RLK407", "info", text("GPU code"), text("runs on gfx1030"), text("Nothing.")),
         Finding(
-            "RLK202",
+            "RLK606",
             "warning",
             text("pkg/root.so"),
             text("an empty entry"),

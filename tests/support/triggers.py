@@ -54,7 +54,7 @@ TRIGGERS: dict[str, str] = {
     "RLK411": "tests/unit/checks/test_gpu.py::test_device_code_that_an_edit_changed",
     "RLK413": "tests/unit/checks/test_gpu.py::test_auto_with_an_override",
     "RLK421": "tests/unit/report/test_isa_text.py::test_no_gpu_no_nodes_no_rocm",
-    "RLK422": "tests/unit/report/test_isa_text.py::test_no_gpu_no_nodes_no_rocm",
+    "RLK422": "tests/unit/report/test_isa_text.py::test_a_gpu_without_its_nodes",
     "RLK423": "tests/unit/report/test_isa_text.py::test_hazards_of_the_environment",
     "RLK424": "tests/unit/report/test_isa_text.py::test_an_incomplete_runtime",
     "RLK425": "tests/unit/report/test_isa_text.py::test_incoherence_names_the_library",

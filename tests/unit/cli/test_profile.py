@@ -94,7 +94,7 @@ def test_show(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("torhc", "--profile torhc: there is no such profile; did you mean torch?"),
+        ("torhc", "relink: torhc: there is no such profile; did you mean torch?"),
         ("none", "none: the profile that says nothing has no file"),
         ("./x.toml", "x.toml: the profile cannot be read"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,7 +141,7 @@ def test_some_variants_only() -> None:
 def test_nothing_to_show(terminal: bool) -> None:
     text = printed(survey_of(plain=("a.so", "b.so")), "gfx1030", terminal=terminal)
     assert "no library with GPU code; 2 ELF files without any" in text
-    assert "not restricted: no prebuilt code" in text.replace("\n", " ").replace("  ", " ")
+    assert "not restricted: no prebuilt code" in " ".join(text.split())
     assert "architecture" not in text
 
 
@@ -210,10 +211,28 @@ def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> Non
 def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.checks.machine.find_places", lambda *_: ())
     found = diagnose([], str(tmp_path), {})
-    assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK422", "RLK424"}
+    assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK424"}
+    (none,) = (item for item in found.findings if item.code == "RLK421")
+    nodes = ("GPU", f"{tmp_path}/dev/kfd", f"{tmp_path}/dev/dri/renderD*")
+    assert none.subjects == nodes
+    assert "group" not in none.remedy
     text = "\n".join(line.plain for line in doctor_text(found))
     assert "no GPU" in text
     assert "renderD*: not there" in text
+
+
+def test_a_gpu_without_its_nodes(tmp_path: Path, rocm: Path) -> None:
+    """As in a container that was not given them: no group opens a node that is not there."""
+    root = machine(tmp_path / "root", 100300)
+    shutil.rmtree(root / "dev")
+    found = diagnose([str(rocm)], str(root), {})
+    lost = [item for item in found.findings if item.code == "RLK422"]
+    assert lost
+    for item in lost:
+        assert item.message == "is not there, although the kernel lists a GPU"
+        assert "--device /dev/kfd" in item.remedy
+        assert "group" not in item.remedy
+    assert "RLK421" not in {item.code for item in found.findings}
 
 
 def test_an_incomplete_runtime(tmp_path: Path, rocm: Path) -> None:

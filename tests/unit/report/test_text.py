@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
@@ -15,9 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relink.findings.model import Finding, finding
+from relink.findings.model import RULES, Finding, finding
 from relink.loader.dryrun import LoaderMap
 from relink.plans.model import (
+    FilePlan,
     InterpreterChange,
     NeededDecision,
     Plan,
@@ -123,7 +125,9 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
         if path.startswith("$.isa"):
             continue
         assert schema["additionalProperties"] is False, path
-        optional = {"$.findings": {"subjects", "cause"}, "$.providers": {"found_by"}}.get(path, set())
+        optional = {"$.findings": {"subjects", "cause", "brief", "step"}, "$.providers": {"found_by"}}.get(
+            path, set()
+        )
         assert sorted(schema["required"]) == sorted(schema["properties"].keys() - optional), path
 
 
@@ -203,52 +207,123 @@ def test_a_path_of_80_entries_is_shortened() -> None:
     assert told[1:] == ["  - RUNPATH $ORIGIN/0:$ORIGIN/1:$ORIGIN/2:… (80 entries)"]
 
 
+def test_the_header_says_what_the_prefix_is_called_below() -> None:
+    plan = replace(PLAN, providers=(ProviderFacts("prefix", "/opt/rocm-7.2.4", "7.2.4", ".info/version"),))
+    made = report_of(plan, (), None, (), {})
+    assert (
+        text.header_text(made).plain
+        == "demo 1.0 with ROCm 7.2.4 in /opt/rocm-7.2.4 ($PREFIX), for glibc 2.36"
+    )
+    assert text.header_text(made, verbose=True).plain.endswith(", for glibc 2.36 (/lib64/ld.so)")
+    shown = text.in_prefix(made, "/opt/rocm-7.2.4/lib:/opt/rocm-7.2.4.1/lib:/opt/rocm-7.2.4")
+    assert shown == "$PREFIX/lib:/opt/rocm-7.2.4.1/lib:$PREFIX"
+
+
+def test_files_that_change_alike_are_one_line() -> None:
+    def changed(name: str, after: str) -> FilePlan:
+        path = RpathChange(f"/build/{name}", after, "rpath", "runpath")
+        return recorded(f"demo/{name}.so", "runpath", (), path, InterpreterChange(None, None))
+
+    files = (FILE, SAME, *(changed(name, "/p") for name in "cdef"), changed("g", "/q"))
+    assert lines(text.change_text(replace(report(), files=files))) == [
+        "  a.so: RUNPATH /p, interpreter /new/ld.so, libold.so.1 → libnew.so.2, libdrop.so.1 dropped, 2 NEEDED added",
+        "  4 files: RUNPATH /p",
+        "  g.so: RUNPATH /q",
+    ]
+    many = tuple(changed(name, f"/{name}") for name in "abcdefg")
+    told = lines(text.change_text(replace(report(), files=many)))
+    assert told[3:] == ["  d.so: RUNPATH /d", "  3 more files in other ways; -v shows each"]
+
+
 def test_errors_come_last_and_a_shared_remedy_once() -> None:
     found = [
         finding("RLK101", "libone.so.1", "gone"),
         finding("RLK202", "a.so", "empty"),
+        finding("RLK606", "a.so", "trusted"),
         finding("RLK101", "libtwo.so.1", "gone too"),
         finding("RLK201", "a.so", "vendor"),
     ]
     told = lines(text.findings_text(found, verbose=False))
-    assert told[:3] == [
-        "warning RLK202 a.so: empty",
-        "error RLK101 libone.so.1: gone",
-        "error RLK101 libtwo.so.1: gone too",
+    assert told[0] == "warning RLK606 a.so: trusted"
+    assert told[2:4] == ["error RLK101 libone.so.1: gone", "error RLK101 libtwo.so.1: gone too"]
+    assert told[4].startswith("    → Add the prefix that has the library")
+    assert len(told) == 5
+    every = lines(text.findings_text(found, verbose=True))
+    assert every[:2] == ["info RLK201 a.so: vendor", "info RLK202 a.so: empty"]
+
+
+def test_a_cause_is_told_once_and_each_finding_on_request() -> None:
+    cause = "3 libraries need up to G_2; the target has G_1"
+    found = [
+        finding("RLK301", "/p/liba.so", "needs G_2", "Aim.", cause=cause, step="--interpreter /p/ld.so"),
+        finding("RLK302", "/p/liba.so", "imports f@G_2", cause=cause),
+        finding("RLK301", "/p/libb.so", "needs G_2", "Aim.", cause=cause, step="--interpreter /p/ld.so"),
+        finding("RLK120", "libc.so", "m", "Long.", step="--preload libc.so", profile="rocm", brief="b"),
+        *(finding("RLK606", f"/p/{name}.so", "m", "Do.") for name in "defg"),
     ]
-    assert told[3].startswith("    → Add the prefix that has the library")
+    told = lines(text.findings_text(found, verbose=False, shown=lambda part: part.replace("/p", "$PREFIX")))
+    assert told == [
+        "warning RLK120 libc.so: b [profile rocm]",
+        "    → Pass --preload libc.so",
+        "warning RLK606 $PREFIX/d.so, $PREFIX/e.so, $PREFIX/f.so and 1 more: m",
+        "    → Do.",
+        f"error RLK301 {cause}",
+        "    → Pass --interpreter /p/ld.so",
+    ]
+    assert len([line for line in lines(text.findings_text(found, verbose=True)) if " RLK" in line]) == len(
+        found
+    )
+
+
+def test_more_than_two_of_a_code_have_one_remedy() -> None:
+    found = [finding("RLK101", f"lib{name}.so", "gone", f"Get {name}.") for name in "abc"]
+    told = lines(text.findings_text(found, verbose=False))
     assert len(told) == 4
-    assert lines(text.findings_text(found, verbose=True))[0] == "info RLK201 a.so: vendor"
+    assert told[3].endswith("What to do about each: -v")
+    assert len(lines(text.findings_text(found[:2], verbose=False))) == 4
 
 
-@pytest.mark.parametrize(
-    ("made", "summary"),
-    [
-        (
-            report(output=OutputFacts("out/x.whl", "b" * 64)),
-            "out/x.whl  (1 of 2 ELF files changed; no findings)",
-        ),
-        (report(), "1 of 2 ELF files would change; no findings"),
-        (
-            report(finding("RLK101", "a", "b"), finding("RLK101", "c", "d"), finding("RLK202", "a", "b")),
-            "nothing written: 2 errors, 1 warning",
-        ),
-    ],
-)
-def test_summary(made: Report, summary: str) -> None:
-    assert text.summary_text(made).plain == summary
+def test_what_is_repaired_is_one_line() -> None:
+    found = [
+        finding("RLK202", "a.so", "m"),
+        finding("RLK202", "b.so", "m"),
+        finding("RLK504", "w.whl", "m"),
+        finding("RLK201", "a.so", "m"),
+    ]
+    assert lines(text.repaired_text(found)) == [
+        "info repaired: empty search path entries, an untrue platform tag"
+    ]
+    assert not text.repaired_text(found[3:])
 
 
 def test_verification() -> None:
-    maps = {"a.so": LoaderMap((("libx.so", "/x/libx.so"),), ("liby.so",), ("undefined symbol: z",))}
-    told = lines(text.verification_text(maps, [finding("RLK602", "w", "no")]))
-    assert told[:4] == [
-        "a.so: 1 objects, 1 not found",
+    problems = (
+        "undefined symbol: z\t($WHEEL/a.so)",
+        "undefined symbol: PyList_New\t($WHEEL/a.so)",
+        "undefined symbol: _Py_Dealloc\t($WHEEL/a.so)",
+        "undefined symbol: Python, version P_1\t($WHEEL/a.so)",
+    )
+    maps = {"a.so": LoaderMap((("libx.so", "/x/libx.so"),), ("liby.so",), problems)}
+    found = [finding("RLK602", "w", "no"), finding("RLK101", "liby.so", "m", "Get it.")]
+    told = lines(text.verification_text("my w.whl", maps, found))
+    assert told == [
+        "a.so: 1 object, 1 not found",
         "  libx.so => /x/libx.so",
         "  liby.so => not found",
-        "  ld.so: undefined symbol: z",
+        "  ld.so: undefined symbol: z ($WHEEL/a.so)",
+        "  ld.so: undefined symbol: Python, version P_1 ($WHEEL/a.so)",
+        "  2 symbols left to the Python that imports it",
+        "error RLK101 liby.so: m",
+        "    → Get it.",
+        "error RLK602 w: no",
+        f"    → {RULES['RLK602'].fix}",
+        "Does not load: not verified (w); 1 library is missing.",
+        "Next: relink 'my w.whl' --prefix DIR",
     ]
-    assert told[4] == "error RLK602 w: no"
+    assert lines(text.verification_text("w", {"a.so": LoaderMap((), (), ())}, []))[-1] == (
+        "Loads; checked by ld.so for 1 file."
+    )
+    assert lines(text.verification_text("w", {}, [])) == ["No ELF file for this loader: nothing to check."]
 
 
 def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:
@@ -329,3 +404,23 @@ def test_inspection_of_what_needs_nothing() -> None:
     out = shown(*inspection.to_text(_inspection(needed=(), search_path=None, search_kind=None)))
     assert "needs         nothing\n" in out
     assert "RPATH" not in out
+
+
+def test_lines_fold_between_words_on_a_terminal_only() -> None:
+    path = "/a/path/that/is/longer/than/the/terminal/is/wide.so"
+    line = Line(f"    → it is in {path}, and in two or three other places")
+    told = shown(line, terminal=True, width=30).splitlines()
+    assert told == [
+        "    → it is in",
+        f"      {path},",
+        "      and in two or three",
+        "      other places",
+    ]
+    assert shown(line, width=30) == line.plain + "\n"
+
+
+def test_styles_survive_a_fold() -> None:
+    line = Line.assemble(("error ", "red"), ("one two three four", "bold"))
+    told = shown(line, terminal=True, width=12)
+    assert told.count("\x1b[1m") == 3
+    assert re.sub(r"\x1b\[[0-9;]*m", "", told).split() == ["error", "one", "two", "three", "four"]

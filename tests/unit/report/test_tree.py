@@ -71,6 +71,17 @@ def test_what_the_plan_changes_is_marked(scene: Scene) -> None:
     assert only == found[-1]
 
 
+def test_what_was_replaced_is_found_by_its_old_name(scene: Scene) -> None:
+    scene.substitutes = (("libsmi.so.1", "libsmi.so.7"),)
+    path = scene.provide("lib/libsmi.so.7", source="int smi_init(void){return 1;}")
+    scene.member("demo/a.so", ["libsmi.so.1"], USES.format("smi_init"))
+    _, line = drawn(scene, "libsmi.so.1")
+    assert line.startswith(f"└── libsmi.so.7  {path}  ")
+    assert line.endswith("  instead of libsmi.so.1")
+    assert drawn(scene, "libsmi.so.1") == drawn(scene, "libsmi.so.7")
+    assert drawn(scene, "libother.so.1") == []
+
+
 def test_what_is_missing_and_everything_that_was_tried(scene: Scene) -> None:
     scene.provide("lib/libhip.so.1", source="int hip(void){return 1;}")
     scene.allow_missing = ("libmaybe*",)

@@ -11,7 +11,8 @@ import relink.rocm.facts
 from relink.elf.image import read_image
 from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
-from relink.findings.model import Finding
+from relink.findings.causes import causes
+from relink.findings.model import RULES, Finding
 from relink.plans.model import FilePlan
 from relink.profiles import DlopenEntry, EqualSonames, Profile
 from relink.resolve.decide import PlanDraft
@@ -372,3 +373,159 @@ class TestDlopen:
         item = found(scene.decide(), "RLK120")
         assert item.subject == "libbuiltins.so.7"
         assert "known by profile rocm: it compiles" in item.message
+
+
+class TestOneCause:
+    """What one thing is behind has one cause; each fact stays a finding."""
+
+    def test_versions_and_symbols_that_one_library_lacks(self, scene: Scene) -> None:
+        old = scene.versions("hip_4.2:f")
+        scene.provide("lib/libhip.so.7", source=define("f"), flags=[old])
+        stub = scene.library(
+            scene.root / "stubs" / "libhip.so.7",
+            source=define("f", "g"),
+            flags=[scene.versions("hip_4.2:f", "hip_6.0:g")],
+            soname="libhip.so.7",
+        )
+        assert stub.exists()
+        for name in ("demo/a.so", "demo/b.so"):
+            scene.member(name, ["libhip.so.7"], call("f", "g"))
+        lost = [item for item in scene.decide().findings if item.level == "error"]
+        assert {item.code for item in lost} == {"RLK301", "RLK302"}
+        assert len(lost) == 4
+        (cause,) = causes(lost)
+        assert (cause.code, cause.subjects) == ("RLK301", ("$WHEEL/demo/a.so", "$WHEEL/demo/b.so"))
+        lib = scene.prefix / "lib" / "libhip.so.7"
+        assert cause.message == f"2 files need up to hip_6.0 of libhip.so.7; {lib} goes up to hip_4.2"
+
+    def test_an_import_that_no_missing_version_explains_is_told(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.7", source=define("f"))
+        scene.member(MEMBER, ["libhip.so.7"], call("f", "gone"))
+        assert found(scene.decide(), "RLK302").cause is None
+
+    def test_one_file_has_one_name(self, scene: Scene) -> None:
+        """Whatever RUNPATH leads to it: of a file that two members find by other paths there is one finding."""
+        same = define("llvm_a", "llvm_b", "llvm_c", "llvm_d")
+        scene.provide("lib/libfork.so.1", source=same + "int own_use(void){return llvm_a()+llvm_b();}")
+        origin = "-Wl,--enable-new-dtags,-rpath,$ORIGIN"
+        scene.member("demo/libtwin.so.1", source=same + define("twin"))
+        for directory in ("one", "two", "two/three"):
+            up = "/".join(".." for _ in directory.split("/"))
+            needs = ["libtwin.so.1", "libfork.so.1"]
+            scene.member(f"demo/{directory}/a.so", needs, call("twin", "llvm_c"), [f"{origin}/{up}"])
+        item = found(scene.decide(), "RLK131")
+        assert "$WHEEL/demo/libtwin.so.1 exports 4 symbols" in item.message
+        assert ".." not in item.message
+
+    def test_between_members_of_the_wheel_it_is_an_info(self, scene: Scene) -> None:
+        same = define("llvm_a", "llvm_b", "llvm_c", "llvm_d")
+        origin = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]
+        scene.member("demo/libtwin.so.1", source=same + define("twin"))
+        scene.member("demo/libfork.so.1", source=same + "int own_use(void){return llvm_a()+llvm_b();}")
+        scene.provide("lib/libhip.so.7")
+        scene.member(MEMBER, ["libtwin.so.1", "libfork.so.1"], call("twin", "own_use"), origin)
+        assert found(scene.decide(), "RLK131").level == "info"
+
+
+class TestOwners:
+    """Whose an import is, and what is said of one library does not depend on what is allowed for another."""
+
+    @pytest.mark.usefixtures("one_abi")
+    @pytest.mark.parametrize(
+        "allowed", [(), ("libtracer*",), ("libblas*",), ("libtracer*", "libblas*", "libopen*")]
+    )
+    def test_allowing_one_library_changes_nothing_for_another(
+        self, scene: Scene, allowed: tuple[str, ...]
+    ) -> None:
+        scene.provide("lib/libsmi.so.7", source=define("smi_init"))
+        flags = [scene.versions("OPEN_1:open_one")]
+        versioned = scene.library(scene.root / "old" / "libopen.so.1", [], define("open_one"), flags)
+        needed = ["libsmi.so.1", "libtracer.so.4", "libblas.so.2"]
+        scene.member(MEMBER, needed, call("smi_init", "blas_one", "open_one"), [str(versioned)])
+        scene.allow_missing = allowed
+        decisions = scene.decide()
+        assert only(decisions).edit.replace == (("libsmi.so.1", "libsmi.so.7"),)
+        missing = {
+            item.subject: item.level for item in decisions.findings if item.code in ("RLK101", "RLK102")
+        }
+        assert missing == {
+            name: "warning" if any(pattern[:-1] in name for pattern in allowed) else "error"
+            for name in ("libtracer.so.4", "libblas.so.2", "libopen.so.1")
+        }
+
+    @pytest.mark.usefixtures("one_abi")
+    def test_a_version_that_what_is_there_lacks_is_no_missing_librarys(self, scene: Scene) -> None:
+        """The version record says whose the import is: of a library that is there, in another version."""
+        scene.provide("lib/libsmi.so.7", source=define("smi_init"))
+        scene.provide("lib/libhip.so.7", source=define("hip"), flags=[scene.versions("hip_4.2:hip")])
+        newer = scene.library(
+            scene.root / "new" / "libhip.so.7",
+            [],
+            define("hip", "hip_new"),
+            [scene.versions("hip_4.2:hip", "hip_6.0:hip_new")],
+        )
+        scene.member(MEMBER, ["libsmi.so.1"], call("smi_init", "hip_new"), [str(newer)])
+        decisions = scene.decide()
+        assert only(decisions).edit.replace == (("libsmi.so.1", "libsmi.so.7"),)
+        assert {item.code for item in decisions.findings if item.level == "error"} == {"RLK301", "RLK302"}
+
+    def test_what_several_members_import_of_a_missing_library_is_told_together(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.1", source=define("hip"))
+        scene.member("demo/one.so", ["libnccl.so.2"], call("ncclOne", "ncclTwo"))
+        scene.member("demo/two.so", ["libnccl.so.2"], call("ncclTwo", "ncclThree"))
+        flags = [scene.versions("NONE_1:ncclNone")]
+        named = scene.library(scene.root / "old" / "libnccl.so.2", [], define("ncclNone"), flags)
+        scene.member("demo/zero.so", ["libhip.so.1"], call("hip", "ncclNone"), [str(named)])
+        item = found(scene.decide(), "RLK101")
+        names = {"ncclOne", "ncclTwo", "ncclThree", "ncclNone@NONE_1"}
+        assert "4 imports may be its" in item.message
+        assert all(name in item.message for name in names)
+
+    def test_what_is_truly_missing_is_named(self, scene: Scene) -> None:
+        """The prefix has libblas.so.1: two libraries that this needs are what is missing."""
+        scene.provide("lib/libblas.so.1", ["libdeep.so.1", "libdeeper.so.1"], define("blas"))
+        scene.member(MEMBER, ["libblas.so.1"], call("blas"))
+        errors = {item.subject for item in scene.decide().findings if item.level == "error"}
+        assert errors == {"libdeep.so.1", "libdeeper.so.1"}
+
+    def test_the_cache_is_no_directory(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.1", source=define("hip"))
+        scene.member(MEMBER, ["libhip.so.1", "libtracer.so.4"], call("hip", "trace"))
+        item = found(scene.decide(), "RLK101")
+        assert ", ld.so.cache, " in item.message
+        assert "/etc," not in item.message
+
+
+class TestSuppliers:
+    """What to do about an import that nothing in its closure exports: never "another ROCm" where this one has it."""
+
+    def test_a_library_of_the_prefix_that_no_needed_names(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.7", source=define("hip", "hipMalloc"))
+        scene.provide("lib/libother.so.1", source=define("other"))
+        scene.member(MEMBER, ["libother.so.1"], call("other", "hip", "hipMalloc"))
+        item = found(scene.decide(), "RLK302")
+        assert item.remedy.startswith(
+            "libhip.so.7 of the prefix exports all of them, and no NEEDED leads there"
+        )
+
+    def test_a_member_of_the_wheel(self, scene: Scene) -> None:
+        scene.provide("lib/libother.so.1", source=define("other"))
+        scene.member("demo/libtvm.so", source=define("tvm"))
+        scene.member(MEMBER, ["libother.so.1"], call("other", "tvm"))
+        item = found(scene.decide(), "RLK302")
+        assert item.remedy.startswith("$WHEEL/demo/libtvm.so exports all of them: the package has to load it")
+
+    def test_what_has_some_of_them_only_is_no_supplier(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.7", source=define("hip"))
+        scene.provide("lib/libother.so.1", source=define("other"))
+        scene.member(MEMBER, ["libother.so.1"], call("other", "hip", "gone"))
+        assert found(scene.decide(), "RLK302").remedy == RULES["RLK302"].fix
+
+    def test_symbols_of_python_that_this_one_lacks(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.1", source=define("hip"))
+        for name in ("demo/a.so", "demo/b.so"):
+            scene.member(name, ["libhip.so.1"], call("hip", "PyType_FromNowhere"))
+        (cause,) = causes(item for item in scene.decide().findings if item.code == "RLK302")
+        assert cause.message == "symbols of Python that the target's lacks are imported: PyType_FromNowhere"
+        assert cause.subjects == ("$WHEEL/demo/a.so", "$WHEEL/demo/b.so")
+        assert cause.remedy.startswith("The target's Python does not have them")

@@ -212,7 +212,7 @@ def test_run(run: Run, works: Works, tmp_path: Path) -> None:
     assert ("RLK101", "error") in {(item["ruleId"], item["level"]) for item in found["results"]}
     code, out, err = run(*words, "--output-format", "github")
     assert (code, err) == (1, "")
-    assert {name for name, _, _ in commands(out)} == {"error", "warning"}
+    assert {name for name, _, _ in commands(out)} == {"error"}
     as_json = run(*words, "--json")
     chosen = run(*words, "--output-format", "json")
     assert json.loads(chosen[1])["findings"] == json.loads(as_json[1])["findings"]

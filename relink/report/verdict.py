@@ -1,0 +1,167 @@
+"""The last lines of a run: what came of it in one sentence, and what to type next. A pure function of the report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from relink.findings.causes import Cause, causes
+from relink.findings.model import RULES, Finding, Level
+from relink.loader.target import GLIBC_SONAMES
+from relink.text import join_truncated, join_with_and, pluralize
+
+if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
+    from relink.report.model import Report
+
+__all__ = ["Verdict", "verdict", "verified"]
+
+_MAX_REASONS = 3
+_MAX_GPUS = 8
+_HIP = "libamdhip64"
+_ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
+# These say that the wheel would not work; other errors say why nothing was written all the same.
+_CANNOT_WORK = {
+    *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130"),
+    *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one run.
+
+    :ivar level: the worst that is in it: ``info`` where the wheel loads and nothing is left to decide.
+    :ivar step: what to type or to do next.
+    """
+
+    level: Level
+    text: str
+    step: str | None = None
+
+
+def verdict(report: Report) -> Verdict:
+    """Return the verdict: whether the wheel loads now, by what that is known, on which GPUs it runs, and what is next."""
+    found = causes(report.findings)
+    errors = [cause for cause in found if cause.level == "error"]
+    if errors:
+        return _failed(report, errors)
+    twice = next((cause for cause in found if cause.code == "RLK130" and _HIP in cause.subjects), None)
+    parts = [f"{_loads(report)}{'; will not work on the GPU until one HIP runtime is left' if twice else ''}"]
+    allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
+    if allowed:
+        verb = "is" if len(allowed) == 1 else "are"
+        parts.append(f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says")
+    gpus = _gpus(report.isa)
+    if gpus and not twice:
+        parts.append(f"GPUs: {gpus}")
+    level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
+    return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP if twice else _install(report))
+
+
+def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
+    """Return the verdict of `relink verify`: whether the real loader loads a wheel's files as they are.
+
+    :param wheel: its path; `asked`: the members that the loader was asked about.
+    """
+    found = causes(findings)
+    errors = [cause for cause in found if cause.level == "error"]
+    files = pluralize(len(asked), "file")
+    if not errors:
+        level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
+        text = (
+            f"Loads; checked by ld.so for {files}."
+            if asked
+            else "No ELF file for this loader: nothing to check."
+        )
+        return Verdict(level, text)
+    missing = any(cause.code == "RLK101" for cause in errors)
+    steps = [cause.step for cause in errors if cause.step]
+    step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _step(errors)
+    return Verdict("error", f"Does not load: {_why(errors)}.", step)
+
+
+def _loads(report: Report) -> str:
+    changed = sum(file.changed for file in report.files)
+    if not report.files:
+        return "No ELF file in the wheel: nothing to relink"
+    if not changed:
+        return "Loads as it is: no file has to change"
+    if report.output is None:
+        return f"Would load: {changed} of {pluralize(len(report.files), 'ELF file')} would change"
+    if report.verified is None:
+        return "Should load; ld.so was not asked"
+    return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
+
+
+def _gpus(isa: Mapping[str, Any] | None) -> str:
+    """The GPUs that the wheel and all libraries that it reaches have code for; empty where that is not known."""
+    targets = list(((isa or {}).get("common") or {}).get("targets") or ())
+    return join_truncated(targets, _MAX_GPUS)
+
+
+def _install(report: Report) -> str:
+    if report.output is None:
+        return "the same command without --dry-run"
+    return f"pip install {shlex.quote(report.output.path)}"
+
+
+def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
+    why = _why(errors)
+    if report.output is not None:
+        return Verdict("error", f"Written to {report.output.path} in spite of: {why}.", _step(errors))
+    cannot = any(cause.code in _CANNOT_WORK for cause in errors)
+    return Verdict("error", f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}.", _step(errors))
+
+
+def _why(errors: Sequence[Cause]) -> str:
+    reasons = list(dict.fromkeys(_reasons(errors)))
+    more = f" and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
+    return "; ".join(reasons[:_MAX_REASONS]) + more
+
+
+def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
+    missing = [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
+    for cause in errors:
+        match cause.code:
+            case "RLK101":
+                are = "is" if len(missing) == 1 else "are"
+                yield f"{pluralize(len(missing), 'library', 'libraries')} {are} missing"
+            case "RLK301" if _is_glibc(cause):
+                yield "the prefix was built for a newer glibc than the target's"
+            case _ if cause.whole and cause.code == "RLK302":
+                yield cause.message
+            case "RLK130" if _HIP in cause.subjects:
+                yield "two HIP runtimes would be loaded"
+            case _:
+                subjects = join_truncated(cause.subjects, 1)
+                yield f"{RULES[cause.code].title} ({subjects})"
+
+
+def _is_glibc(cause: Cause) -> bool:
+    return any(f" of {name};" in found.message for found in cause.findings for name in GLIBC_SONAMES)
+
+
+def _step(errors: Sequence[Cause]) -> str:
+    """Options that are known to help, else the packages to install, else what to look up."""
+    options = list(dict.fromkeys(cause.step for cause in errors if (cause.step or "").startswith("--")))
+    if options:
+        return f"the same command with {' '.join(filter(None, options))}"
+    if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
+        return _ONE_HIP
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    commands: dict[str, dict[str, None]] = {}
+    for cause in missing:
+        command, _, package = (cause.step or "").rpartition(" ")
+        if command:
+            commands.setdefault(command, {})[package] = None
+    unknown = [cause.subjects[0] for cause in missing if not cause.step]
+    parts = [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
+    if unknown:
+        them = "them" if parts else join_with_and(unknown) if len(unknown) < _MAX_REASONS else "them all"
+        others = f"for the other {len(unknown)} " if parts else ""
+        parts.append(f"{others}a ROCm that has {them} (--prefix DIR)")
+    if missing:
+        return f"{'; '.join(parts)}, then the same command"
+    return f"relink rules {errors[0].code}"

@@ -1,0 +1,112 @@
+"""Versions that libraries require in vain, by what is behind it: one supplier, or the target's C library."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from relink.loader.binding import Tables, check_versions
+from relink.loader.target import GLIBC_SONAMES
+from relink.resolve.strategy import Outcome, ResolveContext
+from relink.text import pluralize
+
+__all__ = ["VersionGap", "VersionGaps", "loader_of_a_prefix", "version_gaps"]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionGap:
+    """What one object requires of another that does not define it.
+
+    :ivar requester: path of the object with the version record; `supplier` of the one that lacks the versions.
+    :ivar file: the soname that the record names.
+    :ivar highest: the highest version of that family that there is, or a phrase.
+    """
+
+    requester: str
+    file: str
+    supplier: str
+    versions: tuple[str, ...]
+    highest: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionGaps:
+    """All gaps of one wheel's closures.
+
+    :ivar sentences: what is behind the gaps of one file, by its soname.
+    """
+
+    gaps: tuple[VersionGap, ...]
+    sentences: Mapping[str, str] = field(default_factory=dict)
+
+    def cause_of(self, file: str | None, version: str | None, requester: str) -> str | None:
+        """Return the cause of an import that is lost because `file` lacks its version, or None where that is not the reason."""
+        lost = any(
+            (gap.requester, gap.file) == (requester, file) and version in gap.versions for gap in self.gaps
+        )
+        return self.sentences.get(file or "") if lost else None
+
+
+def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
+    """Return what the version records of the closures ask for in vain, each pair of objects once."""
+    versions: dict[tuple[str, str, str], dict[str, None]] = {}
+    highest: dict[tuple[str, str, str], str] = {}
+    shown = context.layout.shown
+    for outcome in outcomes:
+        for missing in check_versions(outcome.closure, tables):
+            key = (shown(missing.requester), missing.file, shown(missing.supplier))
+            versions.setdefault(key, {})[missing.version] = None
+            highest[key] = max(missing.defined, key=_order, default="none of that family")
+    gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
+    of_libc = [gap for gap in gaps if gap.file in GLIBC_SONAMES]
+    sentences = dict.fromkeys((gap.file for gap in of_libc), _of_the_c_library(context, of_libc))
+    for gap in gaps:
+        if gap.file not in sentences:
+            same = [other for other in gaps if other.file == gap.file]
+            sentences[gap.file] = (
+                f"{_requesters(context, same)} up to {_top(same)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
+            )
+    return VersionGaps(gaps, sentences)
+
+
+def _of_the_c_library(context: ResolveContext, gaps: list[VersionGap]) -> str:
+    """glibc's libraries are one thing with one version, that of the target's loader."""
+    if not gaps:
+        return ""
+    own = context.target.glibc or max((gap.highest for gap in gaps), key=_order)
+    return f"{_requesters(context, gaps)} up to {_top(gaps)}; the target has {own}"
+
+
+def _top(gaps: list[VersionGap]) -> str:
+    return max((version for gap in gaps for version in gap.versions), key=_order)
+
+
+def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
+    """``27 libraries of the prefix need``; the one library by its name."""
+    paths = list(dict.fromkeys(gap.requester for gap in gaps))
+    if len(paths) == 1:
+        return f"{posixpath.basename(paths[0])} needs"
+    ours = sum(any(provider.holds(path) for provider in context.providers) for path in paths)
+    prefixes = "the prefix" if len(context.providers) == 1 else "the prefixes"
+    parts = [
+        f"{pluralize(ours, 'library', 'libraries')} of {prefixes}" if ours else "",
+        pluralize(len(paths) - ours, "other file" if ours else "file") if len(paths) > ours else "",
+    ]
+    return f"{' and '.join(filter(None, parts))} need"
+
+
+def _order(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,18}", version)]
+
+
+def loader_of_a_prefix(context: ResolveContext) -> str | None:
+    """Return the loader that a prefix carries: it was built with another C library than the target's."""
+    soname = posixpath.basename(context.target.interpreter)
+    for provider in context.providers:
+        for directory in provider.directories:
+            path = posixpath.join(directory, soname)
+            if path != context.target.interpreter and context.files.open(path).image is not None:
+                return path
+    return None

@@ -1,0 +1,122 @@
+"""report.verdict: what came of a run in one sentence, and what to type next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from relink.findings.model import Finding, finding
+from relink.plans.model import FilePlan, InterpreterChange, RpathChange, TargetFacts, WheelFacts
+from relink.report.model import OutputFacts, Report
+from relink.report.verdict import verdict
+from tests.support.plans import recorded
+
+TARGET = TargetFacts("/lib64/ld.so", "2.36", ("/lib",), None)
+WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))
+NO_INTERPRETER = InterpreterChange(None, None)
+CHANGED = recorded(
+    "demo/a.so", "runpath", (), RpathChange("/opt/rocm/lib", "/p", "runpath", "runpath"), NO_INTERPRETER
+)
+SAME = recorded("demo/b.so", "nothing", (), RpathChange(None, None, None, None), NO_INTERPRETER)
+OUTPUT = OutputFacts("dist/demo-1.0+rocm7.whl", "b" * 64)
+PIP = "pip install dist/demo-1.0+rocm7.whl"
+HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.", level="warning")
+ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
+COVERED = {"common": {"targets": ["gfx908", "gfx90a"]}}
+
+
+def report(*findings: Finding, files: tuple[FilePlan, ...] = (CHANGED, SAME), **facts: Any) -> Report:
+    return Report(("relink",), WHEEL, facts.pop("output", None), TARGET, (), files, findings, **facts)
+
+
+def missing(soname: str, step: str | None = None) -> Finding:
+    return finding("RLK101", soname, f"{soname} is not there", step=step)
+
+
+@pytest.mark.parametrize(
+    ("made", "text", "step"),
+    [
+        (report(output=OUTPUT, verified=1), "Loads; checked by ld.so for 1 file.", PIP),
+        (
+            report(output=OUTPUT, verified=3, isa=COVERED),
+            "Loads; checked by ld.so for 3 files. GPUs: gfx908, gfx90a.",
+            PIP,
+        ),
+        (report(output=OUTPUT), "Should load; ld.so was not asked.", PIP),
+        (report(output=OUTPUT, files=(SAME,)), "Loads as it is: no file has to change.", PIP),
+        (report(output=OUTPUT, files=()), "No ELF file in the wheel: nothing to relink.", PIP),
+        (report(), "Would load: 1 of 2 ELF files would change.", "the same command without --dry-run"),
+        (
+            report(HIP, output=OUTPUT, verified=1, isa=COVERED),
+            "Loads; checked by ld.so for 1 file; will not work on the GPU until one HIP runtime is left.",
+            ONE_HIP,
+        ),
+        (
+            report(finding("RLK102", "liba.so.1", "m"), output=OUTPUT, verified=1),
+            "Loads; checked by ld.so for 1 file. liba.so.1 is to be there at run time, as --allow-missing says.",
+            PIP,
+        ),
+        (
+            report(missing("librccl.so.1", "apt install librccl1")),
+            "Cannot work yet: 1 library is missing.",
+            "apt install librccl1, then the same command",
+        ),
+        (
+            report(
+                missing("liba.so", "apt install a"), missing("libb.so", "apt install b"), missing("libc.so")
+            ),
+            "Cannot work yet: 3 libraries are missing.",
+            "apt install a b; for the other 1 a ROCm that has them (--prefix DIR), then the same command",
+        ),
+        (
+            report(missing("liba.so"), missing("libb.so")),
+            "Cannot work yet: 2 libraries are missing.",
+            "a ROCm that has liba.so and libb.so (--prefix DIR), then the same command",
+        ),
+        (
+            report(
+                finding(
+                    "RLK301",
+                    "a",
+                    "needs G_2 of libc.so.6; x goes up to G_1",
+                    cause="c",
+                    step="--interpreter /l",
+                ),
+                finding("RLK302", "a", "imports f@G_2 of libc.so.6", cause="c"),
+            ),
+            "Cannot work yet: the prefix was built for a newer glibc than the target's.",
+            "the same command with --interpreter /l",
+        ),
+        (
+            report(replace(HIP, level="error")),
+            "Cannot work yet: two HIP runtimes would be loaded.",
+            ONE_HIP,
+        ),
+        (
+            report(finding("RLK602", "w", "m")),
+            "Nothing written: not verified (w).",
+            "relink rules RLK602",
+        ),
+        (
+            report(finding("RLK602", "w", "m"), output=OUTPUT),
+            "Written to dist/demo-1.0+rocm7.whl in spite of: not verified (w).",
+            "relink rules RLK602",
+        ),
+    ],
+)
+def test_verdict(made: Report, text: str, step: str) -> None:
+    found = verdict(made)
+    assert (found.text, found.step) == (text, step)
+
+
+def test_the_level_is_the_worst_that_is_left() -> None:
+    assert verdict(report(finding("RLK201", "a", "m"))).level == "info"
+    assert verdict(report(HIP)).level == "warning"
+    assert verdict(report(missing("liba.so"))).level == "error"
+
+
+def test_a_path_can_be_typed() -> None:
+    made = report(output=OutputFacts("my wheels/demo.whl", "b" * 64))
+    assert verdict(made).step == "pip install 'my wheels/demo.whl'"
