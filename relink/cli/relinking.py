@@ -231,11 +231,11 @@ def run(
                     show(f"statement: {place}")
     if text and len(reports) > 1 and not quiet:
         with _collected(failures):
-            show("", several_text(reports))
+            show("", several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
-            outcomes = [_wheel_result(wheel, report) for wheel, report in reports]
-            print_results(chosen, outcomes, failures, several=len(wheels) > 1)
+            results = [_wheel_result(wheel, report) for wheel, report in reports]
+            print_results(chosen, results, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)
     if failures or not all(report.ok for _, report in reports):
