@@ -56,6 +56,8 @@ def verdict(report: Report) -> Verdict:
     gpus = _gpus(report.isa)
     if gpus and not twice:
         parts.append(f"GPUs: {gpus}")
+    if twice and report.output is not None:
+        parts.append(f"Written to {report.output.path}")
     level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
     return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP if twice else _install(report))
 

@@ -50,7 +50,8 @@ def missing(soname: str, step: str | None = None) -> Finding:
         (report(), "Would load: 1 of 2 ELF files would change.", "the same command without --dry-run"),
         (
             report(HIP, output=OUTPUT, verified=1, isa=COVERED),
-            "Loads; checked by ld.so for 1 file; will not work on the GPU until one HIP runtime is left.",
+            "Loads; checked by ld.so for 1 file; will not work on the GPU until one HIP runtime is left. "
+            f"Written to {OUTPUT.path}.",
             ONE_HIP,
         ),
         (
