@@ -98,7 +98,7 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run:
         )
         return
     changes: list[Line] = []
-    if report.output is not None or (dry_run and report.ok):
+    if report.output is not None or dry_run:
         changes = [*text.change_text(report), *text.repaired_text(report.findings)]
     findings = text.findings_text(
         report.findings, verbose=False, shown=lambda part: text.in_prefix(report, part)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -139,7 +140,7 @@ def dlopen_findings(
             )
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
             brief = f"not found when {who_opens} dlopens it"
-            step = f"--preload {soname}"
+            step = f"--preload {shlex.quote(soname)}"
             yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
         else:
             message = f"would not be found, and no prefix has it; dlopened by {who}"

@@ -7,6 +7,7 @@ Takes the outcomes of all members. Gives RLK103 to RLK121, RLK2xx, RLK301 and RL
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -196,7 +197,7 @@ def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
             if loader
             else None
         )
-        step = f"--interpreter {loader}" if loader and gap.file in GLIBC_SONAMES else None
+        step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
         cause = gaps.sentences[gap.file]
         yield finding("RLK301", gap.requester, message, remedy, cause=cause, step=step)
 

@@ -24,6 +24,7 @@ OUTPUT = OutputFacts("dist/demo-1.0+rocm7.whl", "b" * 64)
 PIP = "pip install dist/demo-1.0+rocm7.whl"
 HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.", level="warning")
 ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
+WRITTEN = f"Written to {OUTPUT.path}."
 COVERED = {"common": {"targets": ["gfx908", "gfx90a"]}}
 
 
@@ -51,7 +52,7 @@ def missing(soname: str, step: str | None = None) -> Finding:
         (
             report(HIP, output=OUTPUT, verified=1, isa=COVERED),
             "Loads; checked by ld.so for 1 file; will not work on the GPU until one HIP runtime is left. "
-            f"Written to {OUTPUT.path}.",
+            + WRITTEN,
             ONE_HIP,
         ),
         (

@@ -254,6 +254,19 @@ class TestFlattening:
         assert "libfar.so.1" in item.message
 
 
+class TestSteps:
+    """What is there to be typed is safe to be typed: names out of wheels and prefixes are quoted."""
+
+    def test_a_soname_that_a_shell_would_read(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        facts = relink.rocm.facts.rocm_facts()
+        known = type(facts)(facts.same_abi, (DlopenEntry("libhip.so", ("libbuiltins*",), "it compiles"),))
+        monkeypatch.setattr(relink.rocm.facts, "rocm_facts", lambda: known)
+        scene.provide("lib/libbuiltins$(id).so.7", source=define("builtins"))
+        scene.provide("lib/libhip.so.7", [], define("hip"))
+        scene.member(MEMBER, ["libhip.so.7"], call("hip"))
+        assert found(scene.decide(), "RLK120").step == "--preload 'libbuiltins$(id).so.7'"
+
+
 class TestTwice:
     def test_two_majors_by_needed_are_an_error_with_both_chains(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.6", source=define("six"))
@@ -329,6 +342,8 @@ class TestDlopen:
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
         item = found(scene.decide(), "RLK120")
         assert item.subject == "libcomgr.so.3"
+        assert item.brief == "not found when libhip.so.7 dlopens it"
+        assert item.step == "--preload libcomgr.so.3"
         assert item.level == "warning"
         assert "known by string" in item.message
         assert "--preload libcomgr.so.3" in item.remedy
