@@ -93,13 +93,14 @@ def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool)
     )
     if named:
         return (finding("RLK520", filename, message, remedy),)
+    brief = message
     message += ": relink runs under it, and no other Python was named"
     use = (
         f"Pass --python {fitting}, if that is to load the result."
         if fitting
         else ("Name the Python that will load the result by --python.")
     )
-    return (finding("RLK520", filename, message, use, level="warning"),)
+    return (finding("RLK520", filename, message, use, level="warning", brief=brief),)
 
 
 def _is_for(platform: str, machine: str) -> bool:

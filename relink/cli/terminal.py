@@ -101,7 +101,7 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run:
     if report.output is not None or dry_run:
         changes = [*text.change_text(report), *text.repaired_text(report.findings)]
     findings = text.findings_text(
-        report.findings, verbose=False, shown=lambda part: text.in_prefix(report, part)
+        report.findings, verbose=False, shown=text.shortened(report), next_follows=True
     )
     roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]

@@ -28,6 +28,7 @@ __all__ = [
     "rule_text",
     "rules_table",
     "several_text",
+    "shortened",
     "verdict_text",
     "verification_text",
 ]
@@ -92,6 +93,15 @@ def in_prefix(report: Report, text: str) -> str:
     if not report.providers or len(report.providers[0].path) <= len(_PREFIX):
         return text
     return re.sub(rf"{re.escape(report.providers[0].path)}(?![^/\s:;,()])", lambda _: _PREFIX, text)
+
+
+def shortened(report: Report) -> Callable[[str], str]:
+    """Return what shortens the texts of findings: ``$PREFIX``, and "the wheel" for the one that the header names."""
+
+    def shown(text: str) -> str:
+        return "the wheel" if text == report.wheel.path else in_prefix(report, text)
+
+    return shown
 
 
 def change_text(report: Report) -> list[Line]:
@@ -194,13 +204,18 @@ def _needed_line(entry: NeededDecision) -> str:
 
 
 def findings_text(
-    findings: Sequence[Finding], *, verbose: bool, shown: Callable[[str], str] = lambda text: text
+    findings: Sequence[Finding],
+    *,
+    verbose: bool,
+    shown: Callable[[str], str] = lambda text: text,
+    next_follows: bool = False,
 ) -> list[Line]:
     """The findings by cause, errors last so that they are what stays on the screen; with `verbose` each by itself, infos too.
 
     A remedy that several in a row share is printed once, behind them.
 
     :param shown: shortens paths in subjects and messages, not in remedies: these are there to be typed.
+    :param next_follows: a verdict is printed below, which has the options that the errors lead to.
     """
     if verbose:
         every = sorted(findings, key=_place)
@@ -222,7 +237,8 @@ def findings_text(
     for cause in told:
         remedy = cause.remedy
         if cause.step and cause.step.startswith("--"):
-            remedy = f"Pass {cause.step}"
+            told_below = next_follows and cause.level == "error"
+            remedy = "" if told_below else f"Pass {cause.step}"
         elif counts[cause.code] > _MAX_REMEDIES:
             remedy = f"{RULES[cause.code].fix} What to do about each: -v"
         names = join_truncated([shown(subject) for subject in cause.subjects], _MAX_SUBJECTS)
@@ -253,7 +269,7 @@ def _blocks(blocks: Sequence[tuple[Level, str, tuple[str, str], str, str]]) -> l
     for number, (level, code, subject, message, remedy) in enumerate(blocks):
         lines.append(Line.assemble((f"{level} {code} ", _LEVEL_STYLE[level]), subject, message))
         following = blocks[number + 1][-1] if number + 1 < len(blocks) else None
-        if level != "info" and remedy != following and not remedy.startswith("Nothing"):
+        if level != "info" and remedy not in ("", following) and not remedy.startswith("Nothing"):
             lines.append(Line(f"    → {remedy}", style="dim"))
     return lines
 

@@ -149,7 +149,7 @@ def _step(errors: Sequence[Cause]) -> str:
     """Options that are known to help, else the packages to install, else what to look up."""
     options = list(dict.fromkeys(cause.step for cause in errors if (cause.step or "").startswith("--")))
     if options:
-        return f"the same command with {' '.join(filter(None, options))}"
+        return f"again with {' '.join(filter(None, options))}"
     if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
         return _ONE_HIP
     missing = [cause for cause in errors if cause.code == "RLK101"]

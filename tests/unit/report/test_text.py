@@ -275,6 +275,26 @@ def test_a_cause_is_told_once_and_each_finding_on_request() -> None:
     )
 
 
+def test_the_wheel_needs_no_second_name() -> None:
+    found = [
+        finding("RLK520", WHEEL.path, "is tagged cp312: m", "Do.", level="warning", brief="is tagged cp312")
+    ]
+    told = lines(text.findings_text(found, verbose=False, shown=text.shortened(report(*found))))
+    assert told == ["warning RLK520 the wheel: is tagged cp312", "    → Do."]
+
+
+def test_an_option_that_the_verdict_has_is_not_told_twice() -> None:
+    found = [
+        finding("RLK301", "a", "m", "Aim.", step="--interpreter /p/ld.so"),
+        finding("RLK116", "b", "m", "Do."),
+    ]
+    assert lines(text.findings_text(found, verbose=False, next_follows=True)) == [
+        "error RLK116 b: m",
+        "    → Do.",
+        "error RLK301 a: m",
+    ]
+
+
 def test_more_than_two_of_a_code_have_one_remedy() -> None:
     found = [finding("RLK101", f"lib{name}.so", "gone", f"Get {name}.") for name in "abc"]
     told = lines(text.findings_text(found, verbose=False))

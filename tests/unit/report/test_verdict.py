@@ -89,7 +89,7 @@ def missing(soname: str, step: str | None = None) -> Finding:
                 finding("RLK302", "a", "imports f@G_2 of libc.so.6", cause="c"),
             ),
             "Cannot work yet: the prefix was built for a newer glibc than the target's.",
-            "the same command with --interpreter /l",
+            "again with --interpreter /l",
         ),
         (
             report(replace(HIP, level="error")),
