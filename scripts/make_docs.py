@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SUMMARY = "relink AMD's prebuilt ROCm wheels against the ROCm you have"
 EXIT_CODES = {
     "0": "Done.",
-    "1": "There are errors, and nothing was written (`--force` writes all the same); or `isa`, `doctor` or `diff` found "
+    "1": "There are errors, and nothing was written (`--force` writes all the same); or what `install` or `repair` installed "
+    "cannot be imported; or `isa`, `doctor` or `diff` found "
     "what it was asked to look for.",
     "2": "Wrong usage, an input that cannot be read, too little memory, files or processes of this machine, or standard output "
     "that cannot be written (wheels that were written are complete then). A reader that has left changes nothing.",
@@ -36,6 +37,8 @@ ENVIRONMENT = {
     "`--sysroot` is given.",
     "SOURCE_DATE_EPOCH": "The time of the files that relink adds to a wheel, in seconds since 1970, and of no file a later one. "
     "Without it they have the time of the input's METADATA.",
+    "XDG_CACHE_HOME": "Where fetched wheels are kept, in relink/wheels: 20 GiB at most. Default: ~/.cache.",
+    "PIP_*, UV_*": "pip and uv take their configuration from these, from files and from netrc: indexes, proxies, credentials.",
     "HSA_OVERRIDE_GFX_VERSION": "Taken into account by `--gpu auto` and `relink doctor`.",
     "NO_COLOR, FORCE_COLOR, COLUMNS": "No colours; colours in a pipe, too; the width of the terminal.",
     "TMPDIR": "Where files are laid out for the loader's dry run. Programs have to be runnable there.",

@@ -26,6 +26,8 @@ __all__ = [
     "Interpreter",
     "Json",
     "LimitOptions",
+    "NoImportTest",
+    "Offline",
     "Prefixes",
     "Preload",
     "ProfileName",
@@ -36,6 +38,7 @@ __all__ = [
     "Select",
     "Substitute",
     "Sysroot",
+    "TargetPython",
     "Trust",
     "Verbose",
 ]
@@ -195,6 +198,33 @@ Verbose = Annotated[
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="Errors only, and no progress.", rich_help_panel=SHOWN),
+]
+
+
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline",
+        help="Ask no package index: a requirement is taken from the cache of fetched wheels.",
+        rich_help_panel=WORK,
+    ),
+]
+NoImportTest = Annotated[
+    bool,
+    typer.Option(
+        "--no-import-test",
+        help="Do not import what was installed. The import test runs the wheel's code, in a process of its own.",
+        rich_help_panel=WORK,
+    ),
+]
+TargetPython = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="The Python of the environment to change. Default: that of the active virtual environment.",
+        rich_help_panel=RUN,
+    ),
 ]
 
 

@@ -13,6 +13,7 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, print_results
+from relink.cli.guessing import is_requirement
 from relink.cli.options import (
     GPUS,
     OUTPUT,
@@ -27,6 +28,7 @@ from relink.cli.options import (
     Interpreter,
     Json,
     LimitOptions,
+    Offline,
     Prefixes,
     Preload,
     ProfileName,
@@ -53,7 +55,13 @@ _DIGITS = 18  # of SOURCE_DATE_EPOCH: 10**18 seconds are beyond the dates of any
 
 @app.command("run")
 def run(
-    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL…", help="The vendor's wheels.")],
+    wheels: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="WHEEL…",
+            help="The vendor's wheels; NAME==VERSION is fetched from the package index by pip.",
+        ),
+    ],
     prefix: Prefixes = [],
     nix_closure: Closures = [],
     output: Annotated[
@@ -128,6 +136,7 @@ def run(
         ),
     ] = None,
     limit: LimitOptions = [],
+    offline: Offline = False,
     sandbox: SandboxOption = SandboxMode.auto,
     select: Select = [],
     ignore: Ignore = [],
@@ -200,6 +209,10 @@ def run(
     from relink.cli.terminal import print_report, progress, say, show
     from relink.report.text import several_text
 
+    if any(is_requirement(str(wheel)) for wheel in wheels):
+        from relink.cli.installing import with_fetched
+
+        wheels = with_fetched(wheels, options, offline=offline, quiet=quiet or not text)
     pages = [page_for(html, wheels, wheel) for wheel in wheels]
     statements = [file_for("--statement", statement, wheels, wheel, ".intoto.json") for wheel in wheels]
     reports: list[tuple[Path, Report]] = []

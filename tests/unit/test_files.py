@@ -248,6 +248,8 @@ ALLOWED: dict[tuple[str, str], str] = {
         "os.open",
     ): "O_PATH of its own directory, and files to try whether they can be written",
     ("wheel/second_reader.py", "other.open"): NO_FILE,
+    ("install/copying.py", "os.fdopen"): "a descriptor of open_regular",
+    ("install/installing.py", "requirements.write_text"): OWN,
     ("report/html/graph.py", "built.connect"): NO_FILE,
     ("wheel/writer.py", "writer.copy"): NO_FILE,
 }

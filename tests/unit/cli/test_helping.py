@@ -100,7 +100,7 @@ def proposals(line: str, shell: str) -> str:
 @pytest.mark.parametrize(
     ("line", "some"),
     [
-        ("relink in", ["inspect"]),
+        ("relink in", ["inspect", "install"]),
         ("relink --pre", ["--prefix", "--preload"]),
         ("relink --ver", ["--version", "--verbose"]),
         ("relink x.whl --allow-m", ["--allow-missing"]),

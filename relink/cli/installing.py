@@ -1,0 +1,320 @@
+"""`relink fetch`, `relink install` and `relink repair`: wheels from a package index, and into an environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from relink.cli.application import app
+from relink.cli.guessing import is_requirement
+from relink.cli.options import (
+    LINK,
+    OUTPUT,
+    RUN,
+    AllowMissing,
+    AssumeSymbols,
+    Closures,
+    Gpus,
+    Ignore,
+    Interpreter,
+    NoImportTest,
+    Offline,
+    Prefixes,
+    Preload,
+    ProfileName,
+    Python,
+    Quiet,
+    SandboxMode,
+    SandboxOption,
+    Select,
+    Substitute,
+    TargetPython,
+    Verbose,
+)
+
+if TYPE_CHECKING:
+    from relink.install.fetching import FetchedWheel, Platform
+    from relink.install.installing import Outcome
+    from relink.options import Options
+
+GivenWheel = Annotated[
+    Path | None,
+    typer.Option(
+        "--wheel",
+        metavar="FILE",
+        help="The vendor's wheel that it was installed from. Without it that is fetched.",
+        rich_help_panel=LINK,
+    ),
+]
+Kept = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Keep the relinked wheels there. Without it they are removed after they were installed.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+
+@app.command()
+def fetch(
+    requirements: Annotated[
+        list[str], typer.Argument(metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION'.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where the wheels go.", rich_help_panel=OUTPUT),
+    ] = Path(),
+    python: Python = None,
+    interpreter: Interpreter = None,
+    offline: Offline = False,
+) -> None:
+    """Fetch wheels for the target's Python, by pip and with its configuration, and change nothing in them.
+
+    Wheels only, without what they depend on. They stay in a cache: ~/.cache/relink/wheels, 20 GiB at most.
+    Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
+    """
+    from relink.cli.terminal import show
+    from relink.errors import UsageError
+    from relink.install.copying import copy_file
+    from relink.install.requirements import parse_requirement
+    from relink.options import Options
+
+    wanted = [parse_requirement(text) for text in requirements]
+    platform = _platform(Options(python=python, interpreter=interpreter))
+    for item in wanted:
+        found = _fetched(item.text, platform, offline=offline, exact=False)
+        place = output / found.path.name
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            copy_file(found.path, place)
+        except OSError as error:
+            raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
+        show(f"{place}  {_described(found, platform)}")
+
+
+@app.command()
+def install(
+    requirements: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION', or a vendor's wheel."
+        ),
+    ],
+    prefix: Prefixes = [],
+    nix_closure: Closures = [],
+    output: Kept = Path(),
+    python: TargetPython = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    preload: Preload = [],
+    profile: ProfileName = None,
+    gpu: Gpus = [],
+    offline: Offline = False,
+    no_import_test: NoImportTest = False,
+    sandbox: SandboxOption = SandboxMode.auto,
+    select: Select = [],
+    ignore: Ignore = [],
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch wheels, relink them, install them with what they depend on, and import them.
+
+    It changes the active virtual environment, or that of --python, by its pip or by uv; never the one that relink runs in by
+    itself. The import test runs the wheel's code; --no-import-test leaves it out.
+    Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
+    """
+    from relink.install.environment import find_environment
+    from relink.install.installing import install_wheel
+    from relink.install.requirements import parse_requirement
+    from relink.options import Options
+
+    environment = find_environment(python, os.environ)
+    options = Options(
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        output_directory=output,
+        python=environment.python,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        preload=tuple(preload),
+        profile=profile,
+        gpus=tuple(gpu),
+        sandbox=sandbox.value,
+        select=tuple(select),
+        ignore=tuple(ignore),
+        command=("relink", *sys.argv[1:]),
+    )
+    given = [text for text in requirements if os.path.lexists(text)]
+    wanted = {text: parse_requirement(text) for text in requirements if text not in given}
+    platform = _platform(options)
+    failed = False
+    for text in requirements:
+        extras = ""
+        if text in wanted:
+            found = _fetched(wanted[text].text, platform, offline=offline, exact=False)
+            wheel, extras = found.path, wanted[text].extras
+            if not quiet:
+                _tell(found, platform)
+        else:
+            wheel = Path(text)
+        done = install_wheel(
+            wheel, environment, options, extras=extras, offline=offline, import_test=not no_import_test
+        )
+        _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
+        failed |= not done.ok
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An installed distribution.")],
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo", help="Install the vendor's wheel again, as it was before.", rich_help_panel=RUN
+        ),
+    ] = False,
+    wheel: GivenWheel = None,
+    prefix: Prefixes = [],
+    nix_closure: Closures = [],
+    output: Kept = Path(),
+    python: TargetPython = None,
+    allow_missing: AllowMissing = [],
+    substitute: Substitute = [],
+    assume_symbols: AssumeSymbols = [],
+    preload: Preload = [],
+    profile: ProfileName = None,
+    gpu: Gpus = [],
+    offline: Offline = False,
+    no_import_test: NoImportTest = False,
+    sandbox: SandboxOption = SandboxMode.auto,
+    select: Select = [],
+    ignore: Ignore = [],
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
+    """Relink what is installed already: its very wheel is fetched, relinked and installed in its place, without dependencies.
+
+    That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
+    Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
+    """
+    from relink.install import repairing
+    from relink.install.environment import find_environment
+    from relink.options import Options
+
+    environment = find_environment(python, os.environ)
+    if undo:
+        done = repairing.undo(name, environment, wheel=wheel, offline=offline)
+    else:
+        options = Options(
+            prefixes=tuple(prefix),
+            nix_closures=tuple(nix_closure),
+            output_directory=output,
+            python=environment.python,
+            allow_missing=tuple(allow_missing),
+            substitute=tuple(substitute),
+            assume_symbols=tuple(assume_symbols),
+            preload=tuple(preload),
+            profile=profile,
+            gpus=tuple(gpu),
+            sandbox=sandbox.value,
+            select=tuple(select),
+            ignore=tuple(ignore),
+            command=("relink", *sys.argv[1:]),
+        )
+        done = repairing.repair(
+            name, environment, options, wheel=wheel, offline=offline, import_test=not no_import_test
+        )
+    _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
+    if not done.ok:
+        raise typer.Exit(1)
+
+
+def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, quiet: bool) -> list[Path]:
+    """Return `wheels` with a fetched wheel in the place of each requirement that names a version.
+
+    :raises RelinkError: one cannot be fetched.
+    """
+    platform = _platform(options)
+    paths = []
+    for wheel in wheels:
+        if is_requirement(str(wheel)):
+            found = _fetched(str(wheel), platform, offline=offline, exact=True)
+            paths.append(found.path)
+            if not quiet:
+                _tell(found, platform)
+        else:
+            paths.append(wheel)
+    return paths
+
+
+def _platform(options: Options) -> Platform:
+    """What wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
+    from relink.install.fetching import platform_of
+    from relink.loader.python import ask_python
+    from relink.loader.target import find_target
+
+    target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+    own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
+    return platform_of(target, own)
+
+
+def _fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> FetchedWheel:
+    from relink.install.fetching import fetch as fetch_wheel
+    from relink.install.requirements import parse_requirement
+
+    return fetch_wheel(parse_requirement(text, exact=exact), platform, offline=offline)
+
+
+def _described(found: FetchedWheel, platform: Platform) -> str:
+    whence = "from the cache" if found.offline else "fetched"
+    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {whence} for {platform.shown}"
+
+
+def _tell(found: FetchedWheel, platform: Platform) -> None:
+    from relink.cli.terminal import show
+
+    show(f"{found.path.name}  {_described(found, platform)}")
+
+
+def _show_outcome(done: Outcome, prefix: str, *, verbose: bool, quiet: bool) -> None:
+    """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
+    from relink.cli.terminal import print_report, show
+
+    if done.report is not None and (not quiet or not done.report.ok):
+        print_report(done.report, verbose=verbose, quiet=quiet)
+    if done.installed is None:
+        show(f"{prefix} was not changed.")
+        return
+    name, version = done.installed.canonical, done.installed.version
+    for result in done.imports:
+        if result.problem is not None:
+            show(f"import {result.module}: {result.problem}")
+    imported = ", ".join(result.module for result in done.imports)
+    if not done.ok:
+        show(
+            f"{name} {version} is installed in {prefix}, but cannot be imported. `relink repair {name} --undo` puts the vendor's "
+            "wheel back."
+        )
+        return
+    verdict = f"{name} {version} is installed in {prefix}"
+    if done.report is None:
+        show(f"{verdict} again.")
+        return
+    show(f"{verdict}; imported: {imported}." if imported else f"{verdict}; nothing was imported.")
+    if done.constraint is not None and not quiet:
+        show(
+            "To keep an upgrade from replacing it, put this line into a constraints file (pip install -c FILE):"
+        )
+        show(f"    {done.constraint}")

@@ -1,0 +1,142 @@
+"""The directory in which fetched wheels stay: each in a directory that is called by the SHA-256 of its content.
+
+It lies in ``$XDG_CACHE_HOME/relink/wheels`` (``~/.cache/relink/wheels``) and holds at most 20 GiB: what has been unused longest
+is removed. Nothing else of relink depends on it; it may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import NormalizedName
+
+from relink.atomic import working_directory
+from relink.errors import UsageError, WheelError
+from relink.files import file_sha256
+from relink.system_errors import raise_trouble
+from relink.wheel.naming import WheelName, parse_wheel_name
+
+__all__ = [
+    "SIZE",
+    "CachedWheel",
+    "cache_directory",
+    "cached_wheels",
+    "find_by_sha256",
+    "keep",
+    "working_place",
+]
+
+SIZE = 20 << 30  # bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB
+LARGEST = 64 << 30  # bytes of a wheel that is hashed
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedWheel:
+    """A wheel in the cache.
+
+    :ivar sha256: of its content when it was put there.
+    """
+
+    path: Path
+    sha256: str
+    name: WheelName
+
+
+def cache_directory() -> Path:
+    """Return the directory of fetched wheels, which need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the specification has relative ones ignored
+        base = os.path.expanduser("~/.cache")
+    return Path(base) / "relink" / "wheels"
+
+
+@contextlib.contextmanager
+def working_place() -> Iterator[Path]:
+    """Make a directory beside the cached wheels, so that a wheel can be moved into the cache; it is gone at the end.
+
+    :raises UsageError: it cannot be made.
+    """
+    directory = cache_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise_trouble(error, str(directory))
+        raise UsageError(
+            f"{directory}: the cache cannot be made ({error.strerror}); set XDG_CACHE_HOME to another directory"
+        ) from error
+    with working_directory(directory) as place:
+        yield place
+
+
+def keep(wheel: Path) -> CachedWheel:
+    """Move a wheel from :func:`working_place` into the cache, and remove there what has been unused for longest.
+
+    :raises WheelError: it does not have a wheel's name.
+    """
+    name = parse_wheel_name(wheel.name)
+    sha256 = file_sha256(wheel, LARGEST)
+    place = cache_directory() / sha256
+    place.mkdir(exist_ok=True)
+    kept = place / wheel.name
+    wheel.replace(kept)
+    os.utime(kept)  # it was used now
+    _shrink(kept)
+    return CachedWheel(kept, sha256, name)
+
+
+def cached_wheels(name: NormalizedName) -> list[CachedWheel]:
+    """Return the cached wheels of a distribution; their content is not read."""
+    return [wheel for wheel in _all() if wheel.name.canonical == name]
+
+
+def find_by_sha256(sha256: str) -> CachedWheel | None:
+    """Return the cached wheel of that content, if its content is still so."""
+    found = next((wheel for wheel in _all() if wheel.sha256 == sha256), None)
+    return found if found and intact(found) else None
+
+
+def intact(wheel: CachedWheel) -> bool:
+    """Whether a cached wheel still has the content that it was kept with; one that has not is removed."""
+    with contextlib.suppress(OSError):
+        if file_sha256(wheel.path, LARGEST) == wheel.sha256:
+            os.utime(wheel.path)
+            return True
+    shutil.rmtree(wheel.path.parent, ignore_errors=True)
+    return False
+
+
+def _all() -> Iterator[CachedWheel]:
+    directory = cache_directory()
+    try:
+        digests = sorted(os.listdir(directory))
+    except OSError as error:
+        raise_trouble(error, str(directory))
+        return
+    for digest in digests:
+        if not _DIGEST.fullmatch(digest):
+            continue
+        for file in sorted((directory / digest).glob("*.whl")):
+            with contextlib.suppress(WheelError):
+                yield CachedWheel(file, digest, parse_wheel_name(file.name))
+
+
+def _shrink(newest: Path) -> None:
+    """Remove wheels, the one that was used longest ago first, until the rest takes at most :data:`SIZE`; `newest` stays."""
+    aged = []
+    for wheel in _all():
+        with contextlib.suppress(OSError):  # another process has removed it
+            facts = wheel.path.stat()
+            aged.append((wheel.path == newest, facts.st_mtime, facts.st_size, wheel.path.parent))
+    total = sum(size for _, _, size, _ in aged)
+    for is_newest, _, size, directory in sorted(aged):
+        if total <= SIZE or is_newest:
+            return
+        shutil.rmtree(directory, ignore_errors=True)
+        total -= size

@@ -1,0 +1,157 @@
+"""`relink install`: a wheel is relinked for an environment, installed there by pip or uv, and imported.
+
+Takes the path of a wheel and an :class:`~relink.install.environment.Environment`; gives an :class:`Outcome`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from relink.errors import UsageError
+from relink.files import file_sha256
+from relink.install.cache import LARGEST, working_place
+from relink.install.environment import Environment
+from relink.install.importing import ImportResult, import_modules, modules_of
+from relink.install.installed import find_installed, refuse_foreign
+from relink.install.installers import find_uv, has_pip, run_installer
+from relink.library import relink
+from relink.options import Options
+from relink.report.model import Report
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName, parse_wheel_name
+
+__all__ = ["Outcome", "install_dependencies", "install_exactly", "install_wheel", "relinked_into"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one wheel.
+
+    :ivar report: of relinking it; None where the original was put back.
+    :ivar installed: the name of the wheel that is installed now; None where nothing was changed.
+    :ivar imports: empty where the import test was not wanted, or there is nothing to import.
+    """
+
+    report: Report | None
+    installed: WheelName | None
+    imports: tuple[ImportResult, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was installed and could be imported."""
+        return self.installed is not None and not any(result.problem for result in self.imports)
+
+    @property
+    def constraint(self) -> str | None:
+        """The line of a constraints file that keeps an upgrade from replacing the relinked wheel."""
+        if self.installed is None or self.installed.version.local is None:
+            return None
+        return f"{self.installed.canonical}=={self.installed.version}"
+
+
+def install_wheel(
+    wheel: Path,
+    environment: Environment,
+    options: Options,
+    *,
+    extras: str = "",
+    offline: bool = False,
+    import_test: bool = True,
+) -> Outcome:
+    """Relink a wheel for an environment and install it there, with its dependencies; no error may be among the findings.
+
+    :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
+        unless it is the current directory.
+    :raises UsageError: conda has installed the package, or it is an editable installation.
+    :raises InstallerError: pip or uv fails.
+    """
+    name = parse_wheel_name(wheel.name)
+    if present := find_installed(environment, name.distribution):
+        refuse_foreign(environment, present)
+    with working_place() as place:
+        report, result = relinked_into(place, wheel, environment, options)
+        if result is None:
+            return Outcome(report, None)
+        install_exactly(environment, result)
+        done = parse_wheel_name(result.name)
+        install_dependencies(
+            environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
+        )
+        return Outcome(report, done, tested(result, environment) if import_test else ())
+
+
+def tested(wheel: Path, environment: Environment) -> tuple[ImportResult, ...]:
+    """Import what a wheel has brought into an environment."""
+    with WheelArchive(wheel) as archive:
+        modules = modules_of(archive)
+    return import_modules(environment.python, modules)
+
+
+def relinked_into(
+    place: Path, wheel: Path, environment: Environment, options: Options
+) -> tuple[Report, Path | None]:
+    """Relink a wheel for an environment.
+
+    :return: the report, and the relinked wheel; None for it where a finding is an error.
+    """
+    is_kept = options.output_directory != Path()
+    directory = options.output_directory if is_kept else place
+    report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
+    if not report.ok or report.output is None:
+        return report, None
+    result = Path(report.output.path)
+    if not is_kept:  # nobody can look for it where it was
+        report = replace(report, output=replace(report.output, path=result.name))
+    return report, result
+
+
+def install_exactly(environment: Environment, wheel: Path) -> None:
+    """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
+
+    It is chosen by version and hash, not by its path: pip would record the path (direct_url.json), which is a temporary one.
+
+    :raises InstallerError: pip or uv fails.
+    :raises UsageError: there is neither.
+    """
+    name = parse_wheel_name(wheel.name)
+    line = f"{name.distribution}=={name.version} --hash=sha256:{file_sha256(wheel, LARGEST)}\n"
+    with working_place() as place:
+        requirements = place / "requirements.txt"
+        requirements.write_text(line, encoding="utf-8")
+        chosen = [
+            "--no-deps",
+            "--no-index",
+            "--only-binary=:all:",
+            f"--find-links={wheel.parent.absolute()}",
+            "--require-hashes",
+            f"--requirement={requirements}",
+        ]
+        command = _installer(environment)
+        again = "--reinstall" if command[1] == "pip" else "--force-reinstall"
+        run_installer([*command, again, *chosen], place, f"{wheel.name} was not installed")
+
+
+def install_dependencies(environment: Environment, requirement: str, place: Path, *, offline: bool) -> None:
+    """Install what an installed distribution depends on; the distribution itself stays as it is.
+
+    :raises InstallerError: pip or uv fails.
+    """
+    command = _installer(environment)
+    more = ["--no-index"] if offline else []
+    failed = f"{requirement} is installed, but not all that it depends on"
+    run_installer([*command, *more, requirement], place, failed)
+
+
+def _installer(environment: Environment) -> list[str]:
+    """Return a command that installs into an environment: its own pip, or uv, or the pip beside relink."""
+    if has_pip(environment.python):
+        return [environment.python, "-I", "-m", "pip", "install", "--no-input"]
+    if uv := find_uv():
+        return [uv, "pip", "install", f"--python={environment.python}"]
+    if has_pip(sys.executable):
+        return [sys.executable, "-I", "-m", "pip", f"--python={environment.python}", "install", "--no-input"]
+    raise UsageError(
+        f"{environment.prefix} has no pip, and there is no uv; install one of them: {environment.python} -m ensurepip"
+    )

@@ -1,0 +1,94 @@
+"""What an installer has made of its own (RECORD, INSTALLER, scripts, compiled modules) kept aside, and put back.
+
+A wheel that is installed again has the same content, but not the same .pyc files, which hold times, nor the same notes of who
+installed it, when and from where. So `relink repair` keeps those in ``share/relink/NAME`` of the environment, for ``--undo``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from relink.atomic import atomic_file
+from relink.bounded_json import JSON_LIMIT
+from relink.files import read_text
+from relink.install.copying import copy_file
+from relink.install.environment import Environment
+from relink.install.installed import Installed
+
+__all__ = ["keep_aside", "put_back"]
+
+
+def _place(environment: Environment, installed: Installed) -> Path:
+    return environment.prefix / "share" / "relink" / installed.dist_info.name.partition("-")[0].lower()
+
+
+def keep_aside(environment: Environment, installed: Installed, content: frozenset[Path], sha256: str) -> None:
+    """Copy what is installed and is no content of the wheel.
+
+    :param content: the files that are as the wheel has them; of these the times alone are noted.
+    :param sha256: of the wheel.
+    """
+    place = _place(environment, installed)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    files, times = {}, {}
+    for number, path in enumerate(sorted(_all_files(installed))):
+        relative = str(path.relative_to(environment.prefix))
+        times[relative] = path.stat().st_mtime_ns
+        if path not in content:
+            files[relative] = str(number)
+            copy_file(path, place / str(number))
+    state = {"sha256": sha256, "files": files, "times": times}
+    with atomic_file(place / "kept.json") as file:
+        file.write(json.dumps(state).encode())
+
+
+def put_back(environment: Environment, before: Installed, now: Installed, sha256: str) -> bool:
+    """Make the installation `now` of a wheel what it was when :func:`keep_aside` was called.
+
+    :param before: what was installed under the same name until now.
+    :return: whether there was anything kept for this very wheel.
+    """
+    place = _place(environment, before)
+    try:
+        state = json.loads(read_text(place / "kept.json", JSON_LIMIT))
+    except (OSError, ValueError):
+        return False
+    if state["sha256"] != sha256:
+        return False
+    times = {path: int(time) for path, time in _inside(environment, state["times"].items())}
+    for path in _all_files(now) - times.keys():
+        path.unlink()
+    for path, number in _inside(environment, state["files"].items()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        copy_file(place / os.path.basename(number), path)
+    for path, time in times.items():
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(path, ns=(time, time))
+    shutil.rmtree(place)
+    for parent in (place.parent, place.parent.parent):
+        with contextlib.suppress(OSError):  # something else is in it
+            parent.rmdir()
+    return True
+
+
+def _inside(environment: Environment, items: Iterable[tuple[str, str]]) -> Iterator[tuple[Path, str]]:
+    """The paths that lie inside of the environment."""
+    for name, value in items:
+        path = Path(os.path.normpath(environment.prefix / name))
+        if path.is_relative_to(environment.prefix):
+            yield path, value
+
+
+def _all_files(installed: Installed) -> set[Path]:
+    """What RECORD lists, what else lies in the dist-info directory, and the compiled modules beside the sources."""
+    found = set(installed.files) | set(installed.dist_info.rglob("*"))
+    for source in installed.files:
+        if source.suffix == ".py":
+            found.update(source.parent.glob(f"__pycache__/{source.stem}.*.pyc"))
+    return {path for path in found if path.is_file()}

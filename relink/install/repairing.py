@@ -1,0 +1,167 @@
+"""`relink repair`: what is installed already is relinked from the very wheel that it was installed from, and ``--undo``.
+
+That a wheel is the very one is shown by its SHA-256 where that is known, else by the content of every file that it has brought.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from relink.errors import UsageError
+from relink.files import file_sha256
+from relink.install.cache import LARGEST, find_by_sha256, keep, working_place
+from relink.install.copying import copy_file
+from relink.install.environment import Environment
+from relink.install.fetching import fetch, platform_of
+from relink.install.installed import Installed, find_installed, refuse_foreign
+from relink.install.installing import Outcome, install_exactly, relinked_into, tested
+from relink.install.kept import keep_aside, put_back
+from relink.install.requirements import parse_requirement
+from relink.loader.target import find_target
+from relink.options import Options
+from relink.text import join_truncated
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import parse_wheel_name
+
+__all__ = ["repair", "undo"]
+
+
+def repair(
+    name: str,
+    environment: Environment,
+    options: Options,
+    *,
+    wheel: Path | None = None,
+    offline: bool = False,
+    import_test: bool = True,
+) -> Outcome:
+    """Relink an installed distribution and install the result in its place, without dependencies.
+
+    :param wheel: the vendor's wheel that it was installed from; fetched where none is given.
+    :raises UsageError: it is not installed, another program keeps it, or the wheel is another one.
+    :raises InstallerError: pip or uv fails.
+    """
+    installed = _installed(name, environment)
+    sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
+    version = installed.plan.wheel.version if installed.plan else installed.version
+    original = _original(installed, version, sha256, environment, wheel, offline=offline)
+    content = frozenset() if installed.plan else _content(original, installed)
+    with working_place() as place:
+        report, result = relinked_into(place, original, environment, options)
+        if result is None:
+            return Outcome(report, None)
+        if not installed.plan:
+            keep_aside(environment, installed, content, file_sha256(original, LARGEST))
+        install_exactly(environment, result)
+        return Outcome(
+            report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
+        )
+
+
+def undo(
+    name: str,
+    environment: Environment,
+    *,
+    wheel: Path | None = None,
+    offline: bool = False,
+) -> Outcome:
+    """Install the vendor's wheel again that an installed relinked one was made of; it is not imported.
+
+    :raises UsageError: what is installed was not relinked, another program keeps it, or the wheel is another one.
+    :raises InstallerError: pip or uv fails.
+    """
+    installed = _installed(name, environment)
+    if installed.plan is None:
+        raise UsageError(
+            f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
+        )
+    facts = installed.plan.wheel
+    original = _original(installed, facts.version, facts.sha256, environment, wheel, offline=offline)
+    install_exactly(environment, original)
+    now = _installed(name, environment)
+    put_back(environment, installed, now, facts.sha256)
+    return Outcome(None, parse_wheel_name(original.name))
+
+
+def _installed(name: str, environment: Environment) -> Installed:
+    wanted = parse_requirement(name)
+    if str(wanted.specifier) or wanted.extras:
+        raise UsageError(f"{name!r}: pass the name alone; the version is the one that is installed")
+    found = find_installed(environment, wanted.name)
+    if found is None:
+        raise UsageError(
+            f"{wanted.name} is not installed in {environment.prefix}; `relink install` fetches, relinks and installs it"
+        )
+    refuse_foreign(environment, found)
+    return found
+
+
+def _original(
+    installed: Installed,
+    version: str,
+    sha256: str | None,
+    environment: Environment,
+    given: Path | None,
+    *,
+    offline: bool,
+) -> Path:
+    """Return the vendor's wheel, in the cache: as given, as kept there before, or fetched.
+
+    :param sha256: what it must have, where that is known.
+    """
+    if given is not None:
+        with working_place() as place:
+            try:
+                found = keep(copy_file(given, place / given.name))
+            except OSError as error:
+                raise UsageError(f"--wheel {given}: cannot be copied ({error.strerror})") from error
+    elif sha256 is not None and (known := find_by_sha256(sha256)) is not None:
+        found = known
+    else:
+        wanted = parse_requirement(f"{installed.name}=={version}", exact=True)
+        fetched = fetch(wanted, platform_of(find_target(python=environment.python)), offline=offline)
+        path, digest = fetched.path, fetched.sha256
+        return _checked(path, digest, sha256, installed)
+    return _checked(found.path, found.sha256, sha256, installed)
+
+
+def _checked(path: Path, digest: str, wanted: str | None, installed: Installed) -> Path:
+    if wanted is not None and digest != wanted:
+        raise UsageError(
+            f"{path.name} (sha256 {digest}) is not the wheel that {installed.name} was installed from (sha256 {wanted}); pass "
+            "that one by --wheel"
+        )
+    return path
+
+
+def _content(wheel: Path, installed: Installed) -> frozenset[Path]:
+    """Compare what a wheel has for site-packages with what lies there; return the files.
+
+    :raises UsageError: a file is another one, or missing.
+    """
+    site = installed.dist_info.parent
+    same: list[str] = []
+    other: list[str] = []
+    with WheelArchive(wheel) as archive:
+        for name, member in archive.members.items():
+            skipped = name == f"{archive.dist_info}/RECORD" or name.startswith(f"{archive.data_dir}/")
+            if member.is_directory or skipped:
+                continue
+            digest = hashlib.sha256()
+            for chunk in archive.chunks(name):
+                digest.update(chunk)
+            (same if _sha256(site / name) == digest.hexdigest() else other).append(name)
+    if other:
+        raise UsageError(
+            f"{wheel.name} is not the wheel that {installed.name} was installed from, or its files were changed since: "
+            f"{join_truncated(other)} differ; pass the very wheel by --wheel, or install the package again"
+        )
+    return frozenset(site / name for name in same)
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return file_sha256(path, LARGEST)
+    except OSError:
+        return None

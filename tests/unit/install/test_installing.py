@@ -1,0 +1,288 @@
+"""install: an environment gets the relinked wheel, by its own pip or by uv, and has the vendor's again after --undo."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import Run
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+from tests.unit.install.conftest import pip_install, python_of, site_of, tree
+
+LOADS = b"""import ctypes, os
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), "a.so"))
+"""
+RELINKED = "demo==1.0+rocm7.2.4"
+
+
+def vendor(works: Works, index: Path, **more: object) -> Path:
+    """A wheel that can be imported only after it was relinked, with a script in it."""
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": LOADS,
+        "demo/more/__init__.py": b"",
+        "demo/a.so": works.library,
+        "demo-1.0.data/scripts/demo-script": b"#!python\nimport demo\n",
+        "demo-1.0.dist-info/entry_points.txt": b"[console_scripts]\ndemo = demo:main\n",
+    }
+    return make_wheel(index, files, tag=TAG, **more)  # type: ignore[arg-type]
+
+
+def version_in(environment: Path) -> str:
+    ask = "import importlib.metadata as m; print(m.version('demo'))"
+    return subprocess.run(
+        [python_of(environment), "-I", "-c", ask], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def imports(environment: Path) -> bool:
+    return (
+        subprocess.run(
+            [python_of(environment), "-I", "-c", "import demo"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+
+
+# relink install
+
+
+def test_install(run: Run, works: Works, index: Path, environment: Path) -> None:
+    """With what it depends on; the wheel is chosen by hash, so that no temporary path is recorded."""
+    make_wheel(index, {"helper.py": b""}, name="helper", tag="py3-none-any")
+    vendor(works, index, requires=("helper",))
+    code, out, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert (code, err) == (0, "")
+    assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
+    assert out.splitlines()[-1].strip() == RELINKED
+    site = site_of(environment)
+    assert (site / "helper.py").exists()
+    assert not list(site.glob("demo-*.dist-info/direct_url.json"))
+    assert imports(environment)
+
+
+def test_the_constraint_keeps_it(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Without the line an upgrade takes a newer wheel of the vendor's."""
+    environment = make_environment()
+    vendor(works, index)
+    assert run("install", "demo==1.0", "--prefix", works.prefix, "--python", python_of(environment))[0] == 0
+    make_wheel(index, {"demo/__init__.py": LOADS, "demo/a.so": works.library}, version="1.1", tag=TAG)
+    (tmp_path / "constraints.txt").write_text(RELINKED + "\n")
+    pip_install(environment, "--upgrade", "demo", "-c", tmp_path / "constraints.txt")
+    assert version_in(environment) == "1.0+rocm7.2.4"
+    pip_install(environment, "--upgrade", "demo")
+    assert version_in(environment) == "1.1"
+
+
+def test_a_wheel_that_is_named_and_kept(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The active environment is the one that is changed; installing it again installs it again."""
+    environment = make_environment()
+    monkeypatch.setenv("VIRTUAL_ENV", str(environment))
+    words = ("install", vendor(works, index), "--prefix", works.prefix, "-o", tmp_path / "kept")
+    assert run(*words)[0] == 0
+    (kept,) = (tmp_path / "kept").iterdir()
+    (site_of(environment) / "demo" / "a.so").write_bytes(b"")
+    code, out, _ = run(*words)
+    assert code == 0
+    assert str(kept) in out
+    assert imports(environment)
+
+
+def test_what_cannot_be_imported(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    environment = make_environment()
+    make_wheel(index, {"demo/__init__.py": b"import nosuch\n", "demo/a.so": works.library}, tag=TAG)
+    words = ("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    code, out, _ = run(*words)
+    assert code == 1
+    assert "import demo: ModuleNotFoundError: No module named 'nosuch'" in out
+    assert "but cannot be imported. `relink repair demo --undo`" in out
+    code, out, _ = run(*words, "--no-import-test")
+    assert code == 0
+    assert "; nothing was imported." in out
+
+
+def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path, environment: Path) -> None:
+    make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
+    before = tree(environment)
+    code, out, _ = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert code == 1
+    assert "error RLK101 libnowhere.so.1" in out
+    assert f"{environment} was not changed." in out
+    assert tree(environment) == before
+
+
+def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, environment: Path) -> None:
+    vendor(works, index, requires=("nosuch",))
+    code, _, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert code == 2
+    assert "demo==1.0+rocm7.2.4 is installed, but not all that it depends on" in err
+    assert "nosuch" in err
+
+
+# relink repair and --undo
+
+
+@pytest.mark.parametrize("known", ["by content", "by hash"])
+def test_every_file_is_as_before(run: Run, works: Works, index: Path, environment: Path, known: str) -> None:
+    """SHA-256 of every installed file before the repair and after --undo; compiled modules and notes of the installer, too."""
+    wheel = vendor(works, index)
+    pip_install(environment, "demo" if known == "by content" else wheel)
+    before = tree(environment)
+    assert any(name.endswith(".pyc") for name in before)
+    assert any(name.endswith("direct_url.json") for name in before) is (known == "by hash")
+    assert not imports(environment)
+
+    words = ("repair", "demo", "--python", python_of(environment))
+    code, out, err = run(*words, "--prefix", works.prefix)
+    assert (code, err) == (0, "")
+    assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
+    assert imports(environment)
+    assert tree(environment) != before
+
+    code, out, err = run(*words, "--undo")
+    assert (code, err) == (0, "")
+    assert f"demo 1.0 is installed in {environment} again." in out
+    assert tree(environment) == before
+
+
+def test_repaired_again_for_another_rocm(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From the vendor's wheel again, not from the relinked one; what pip made at first is still kept for --undo."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    words = ("repair", "demo", "--python", python_of(environment))
+    assert run(*words, "--prefix", works.prefix)[0] == 0
+    other = Path(shutil.copytree(works.prefix, tmp_path / "other"))
+    (other / ".info" / "version").write_text("7.3.0\n")
+    assert run(*words, "--prefix", other)[0] == 0
+    assert version_in(environment) == "1.0+rocm7.3.0"
+    assert run(*words, "--undo")[0] == 0
+    assert tree(environment) == before
+
+
+def test_undo_of_an_installation(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """`relink install` has nothing to keep; the vendor's wheel comes from the cache, by its hash."""
+    environment = make_environment()
+    vendor(works, index)
+    python = python_of(environment)
+    assert run("install", "demo", "--prefix", works.prefix, "--python", python)[0] == 0
+    shutil.rmtree(index)
+    index.mkdir()
+    assert run("repair", "demo", "--undo", "--python", python)[0] == 0
+    assert version_in(environment) == "1.0"
+    code, _, err = run("repair", "demo", "--undo", "--python", python)
+    assert code == 2
+    assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
+
+
+def test_only_the_very_wheel(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    environment = make_environment()
+    wheel = vendor(works, index)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    words = ("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    other = make_wheel(tmp_path / "other", {"demo/__init__.py": LOADS, "demo/a.so": works.plain}, tag=TAG)
+    code, _, err = run(*words, "--wheel", other)
+    assert code == 2
+    assert "is not the wheel that demo was installed from, or its files were changed since: demo/a.so" in err
+    assert tree(environment) == before
+    assert run(*words, "--wheel", wheel)[0] == 0
+    code, _, err = run("repair", "demo", "--undo", "--python", python_of(environment), "--wheel", other)
+    assert code == 2
+    assert "is not the wheel that demo was installed from (sha256 " in err
+
+
+# Who is refused
+
+
+def test_no_environment_was_named(run: Run, works: Works, index: Path) -> None:
+    """Relink's own Python is never changed, whether in a virtual environment or not."""
+    vendor(works, index)
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix)
+        assert code == 2
+        assert "no environment was named: activate a virtual environment, or pass --python PATH" in err
+
+
+def test_an_externally_managed_python(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
+    vendor(works, index)
+    facts = dict.fromkeys(("prefix", "base", "purelib", "platlib", "stdlib"), str(tmp_path / "usr"))
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr" / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
+    python = tmp_path / "python3"
+    python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(facts)}\nEND\n")
+    python.chmod(0o755)
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python)
+        assert code == 2
+        assert f"{python} is managed by the system's package manager (PEP 668)" in err
+        assert f"{python} -m venv DIR" in err
+
+
+@pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
+def test_condas_packages(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
+) -> None:
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    if mark == "INSTALLER":
+        (site_of(environment) / "demo-1.0.dist-info" / "INSTALLER").write_text("conda\n")
+    else:
+        (environment / "conda-meta").mkdir()
+        (environment / "conda-meta" / "demo-1.0-py311h_0.json").write_text("{}")
+    before = tree(environment)
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
+        assert code == 2
+        assert "demo is a package of conda's" in err
+    assert tree(environment) == before
+
+
+def test_an_editable_installation(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """As pip leaves it behind: PEP 660, with direct_url.json of PEP 610."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    facts = {"url": "file:///src/demo", "dir_info": {"editable": True}}
+    (site_of(environment) / "demo-1.0.dist-info" / "direct_url.json").write_text(json.dumps(facts))
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
+        assert code == 2
+        assert "demo is an editable installation" in err
+
+
+@pytest.mark.usefixtures("index")
+def test_what_is_not_installed(run: Run, make_environment: Callable[..., Path]) -> None:
+    environment = make_environment()
+    code, _, err = run("repair", "demo", "--python", python_of(environment))
+    assert code == 2
+    assert f"demo is not installed in {environment}" in err
+    code, _, err = run("repair", "demo==1.0", "--python", python_of(environment))
+    assert code == 2
+    assert "pass the name alone" in err
