@@ -20,6 +20,8 @@ from relink.system_errors import raise_trouble
 __all__ = ["Environment", "find_environment"]
 
 _TIMEOUT = 60  # seconds
+_TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
+"""What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 _QUESTION = """
 import json, sys, sysconfig
 print(json.dumps({
@@ -69,6 +71,12 @@ def find_environment(python: str | None, environment: Mapping[str, str]) -> Envi
             f"{named} is managed by the system's package manager (PEP 668), and relink installs nothing there; make a virtual "
             f"environment: {named} -m venv DIR, then pass --python DIR/bin/python"
         )
+    for mark, tool in _TOOLS.items():
+        if (prefix / mark).exists():
+            raise UsageError(
+                f"{named} is of an environment that {tool} has made for a tool of its own, and relink installs nothing "
+                "there; pass the Python of an environment of yours by --python"
+            )
     site = dict.fromkeys((Path(said["purelib"]), Path(said["platlib"])))
     return Environment(os.path.abspath(named) if "/" in named else named, prefix, tuple(site))
 

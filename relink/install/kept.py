@@ -10,8 +10,9 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT
@@ -21,6 +22,8 @@ from relink.install.environment import Environment
 from relink.install.installed import Installed
 
 __all__ = ["keep_aside", "put_back"]
+
+_Value = TypeVar("_Value")
 
 
 def _place(environment: Environment, installed: Installed) -> Path:
@@ -32,6 +35,7 @@ def keep_aside(environment: Environment, installed: Installed, content: frozense
 
     :param content: the files that are as the wheel has them; of these the times alone are noted.
     :param sha256: of the wheel.
+    :raises OSError: a file cannot be read or written.
     """
     place = _place(environment, installed)
     shutil.rmtree(place, ignore_errors=True)
@@ -53,18 +57,17 @@ def put_back(environment: Environment, before: Installed, now: Installed, sha256
 
     :param before: what was installed under the same name until now.
     :return: whether there was anything kept for this very wheel.
+    :raises OSError: a file cannot be written.
     """
     place = _place(environment, before)
-    try:
-        state = json.loads(read_text(place / "kept.json", JSON_LIMIT))
-    except (OSError, ValueError):
+    state = _read(place)
+    if state is None or state[0] != sha256:
         return False
-    if state["sha256"] != sha256:
-        return False
-    times = {path: int(time) for path, time in _inside(environment, state["times"].items())}
+    _, files, numbers = state
+    times = dict(_inside(environment, numbers))
     for path in _all_files(now) - times.keys():
         path.unlink()
-    for path, number in _inside(environment, state["files"].items()):
+    for path, number in _inside(environment, files):
         path.parent.mkdir(parents=True, exist_ok=True)
         copy_file(place / os.path.basename(number), path)
     for path, time in times.items():
@@ -77,9 +80,20 @@ def put_back(environment: Environment, before: Installed, now: Installed, sha256
     return True
 
 
-def _inside(environment: Environment, items: Iterable[tuple[str, str]]) -> Iterator[tuple[Path, str]]:
+def _read(place: Path) -> tuple[str, dict[str, str], dict[str, int]] | None:
+    """Return the hash of the wheel, the files by path, and the times by path; None where that is not what lies there."""
+    try:
+        state = json.loads(read_text(place / "kept.json", JSON_LIMIT))
+        files = {str(name): str(number) for name, number in state["files"].items()}
+        times = {str(name): int(time) for name, time in state["times"].items()}
+        return str(state["sha256"]), files, times
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _inside(environment: Environment, items: Mapping[str, _Value]) -> Iterator[tuple[Path, _Value]]:
     """The paths that lie inside of the environment."""
-    for name, value in items:
+    for name, value in items.items():
         path = Path(os.path.normpath(environment.prefix / name))
         if path.is_relative_to(environment.prefix):
             yield path, value

@@ -20,6 +20,7 @@ from relink.install.kept import keep_aside, put_back
 from relink.install.requirements import parse_requirement
 from relink.loader.target import find_target
 from relink.options import Options
+from relink.system_errors import raise_trouble
 from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
@@ -52,7 +53,13 @@ def repair(
         if result is None:
             return Outcome(report, None)
         if not installed.plan:
-            keep_aside(environment, installed, content, file_sha256(original, LARGEST))
+            try:
+                keep_aside(environment, installed, content, file_sha256(original, LARGEST))
+            except OSError as error:
+                raise_trouble(error)
+                raise UsageError(
+                    f"{error.filename}: what --undo needs cannot be kept ({error.strerror}), so nothing was changed"
+                ) from error
         install_exactly(environment, result)
         return Outcome(
             report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
@@ -80,7 +87,13 @@ def undo(
     original = _original(installed, facts.version, facts.sha256, environment, wheel, offline=offline)
     install_exactly(environment, original)
     now = _installed(name, environment)
-    put_back(environment, installed, now, facts.sha256)
+    try:
+        put_back(environment, installed, now, facts.sha256)
+    except OSError as error:
+        raise_trouble(error)
+        raise UsageError(
+            f"{installed.name} {facts.version} is installed again, but {error.filename} cannot be put back ({error.strerror})"
+        ) from error
     return Outcome(None, parse_wheel_name(original.name))
 
 

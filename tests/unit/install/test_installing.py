@@ -147,6 +147,7 @@ def test_every_file_is_as_before(run: Run, works: Works, index: Path, environmen
     assert any(name.endswith(".pyc") for name in before)
     assert any(name.endswith("direct_url.json") for name in before) is (known == "by hash")
     assert not imports(environment)
+    times = {path: path.stat().st_mtime_ns for path in (site_of(environment) / "demo").rglob("*.py")}
 
     words = ("repair", "demo", "--python", python_of(environment))
     code, out, err = run(*words, "--prefix", works.prefix)
@@ -159,6 +160,7 @@ def test_every_file_is_as_before(run: Run, works: Works, index: Path, environmen
     assert (code, err) == (0, "")
     assert f"demo 1.0 is installed in {environment} again." in out
     assert tree(environment) == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times  # the compiled modules are valid
 
 
 def test_repaired_again_for_another_rocm(
@@ -187,10 +189,12 @@ def test_undo_of_an_installation(
     vendor(works, index)
     python = python_of(environment)
     assert run("install", "demo", "--prefix", works.prefix, "--python", python)[0] == 0
-    shutil.rmtree(index)
-    index.mkdir()
+    for wheel in index.iterdir():
+        wheel.unlink()
+    make_wheel(index, {"demo/__init__.py": b"another build"}, tag=TAG)
     assert run("repair", "demo", "--undo", "--python", python)[0] == 0
     assert version_in(environment) == "1.0"
+    assert (site_of(environment) / "demo" / "__init__.py").read_bytes() == LOADS
     code, _, err = run("repair", "demo", "--undo", "--python", python)
     assert code == 2
     assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
@@ -240,6 +244,35 @@ def test_an_externally_managed_python(run: Run, works: Works, index: Path, tmp_p
         assert code == 2
         assert f"{python} is managed by the system's package manager (PEP 668)" in err
         assert f"{python} -m venv DIR" in err
+
+
+@pytest.mark.parametrize("mark", ["pipx_metadata.json", "uv-receipt.toml"])
+def test_the_environment_of_a_tool(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
+) -> None:
+    """Relink itself runs in one under pipx and uvx."""
+    environment = make_environment()
+    vendor(works, index)
+    (environment / mark).touch()
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
+        assert code == 2
+        assert "has made for a tool of its own" in err
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"sha256": 1}', '{"sha256": "SHA", "files": [], "times": {}}'])
+def test_kept_files_that_were_damaged(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], kept: str
+) -> None:
+    """The vendor's wheel is installed again all the same."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    words = ("repair", "demo", "--python", python_of(environment))
+    assert run(*words, "--prefix", works.prefix)[0] == 0
+    (environment / "share" / "relink" / "demo" / "kept.json").write_text(kept)
+    assert run(*words, "--undo")[0] == 0
+    assert version_in(environment) == "1.0"
 
 
 @pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
