@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,167 +11,24 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export as Definition
-from relink.elf.symbols import SymbolTable, match
+from relink.elf.symbols import match
 from relink.files import map_file
 from relink.loader.binding import (
-    Bindings,
     Difference,
-    MissingVersion,
-    UnservedRecord,
     bind,
-    check_versions,
     differences,
     interpreter_exports,
-    unserved_records,
 )
 from relink.loader.closest import Closest
-from relink.loader.closure import Closure
-from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.files import Files
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
-from relink.loader.target import find_target
 from tests.fuzz.binding_graphs import Node, Tweak, image
-from tests.fuzz.real_binding import really_bind, simulated_bind
-from tests.support.cc import cc, shared
-from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library
-
-built = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
-HERE = ("-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN")
-
-
-@pytest.fixture(scope="module")
-def environment() -> Environment:
-    return Environment(find_target(), Files())
-
-
-@pytest.fixture
-def lib(tmp_path: Path) -> Path:
-    return tmp_path.resolve()
-
-
-def _library(
-    path: Path, source: str = "", *, needed: Sequence[Path] = (), script: str = "", flags: Sequence[str] = ()
-) -> Path:
-    """Compile a library that finds the others beside it; `script` is a linker's version script."""
-    more = list(flags)
-    if script:
-        mapping = path.with_suffix(".map")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mapping.write_text(script)
-        more.append(f"-Wl,--version-script={mapping}")
-    return shared(path, source, needed=needed, flags=(*HERE, *more))
-
-
-def _bound(
-    environment: Environment, path: Path, preloads: Sequence[Path] = (), *, assume: Sequence[str] = ()
-) -> tuple[Closure, Bindings, Tables]:
-    """Trace and bind; the real loader has to agree first."""
-    fresh = replace(environment, files=Files())
-    names = [str(item) for item in preloads]
-    said, closure = simulated_bind(fresh, str(path), names, bindings=True)
-    assert really_bind(fresh, str(path), names, bindings=True) == said
-    tables = Tables(fresh.files, {})
-    return closure, bind(closure, tables, assume=assume), tables
-
-
-def _where(closure: Closure, bindings: Bindings, path: Path, name: str, version: str | None = None) -> str:
-    """Return the file name of what a symbol of `path` binds to."""
-    index = next(i for i, item in enumerate(closure.objects) if item.path == str(path))
-    key = (index, name, version)
-    target = bindings.bound.get(key, bindings.interposed.get(key))
-    assert target is not None
-    return Path(closure.objects[target].path).name
-
-
-def test_a_missing_symbol_with_the_closest_export(environment: Environment, lib: Path) -> None:
-    _library(lib / "libb.so", "int compute_the_sum(void) { return 1; } int other(void) { return 2; }")
-    top = _library(
-        lib / "liba.so",
-        "int compute_the_sums(void); int f(void) { return compute_the_sums(); }",
-        needed=[lib / "libb.so"],
-    )
-    closure, bindings, tables = _bound(environment, top)
-    (lost,) = bindings.unbound
-    assert (lost.path, lost.name, lost.version, lost.file) == (str(top), "compute_the_sums", None, None)
-    assert lost.reason == "undefined"
-    assert Closest(closure, tables).of(lost) == ("compute_the_sum in libb.so",)
-    assert bindings.explained == ()
-
-
-def test_a_symbol_with_another_version(environment: Environment, lib: Path) -> None:
-    nodes = "V_1 { global: bar; }; V_2 { global: foo; } V_1;"
-    old = _library(lib / "libb.so", "int foo(void) { return 1; }", script="V_1 { global: foo; };")
-    call = "int foo(void); int f(void) { return foo(); }"
-    top = _library(lib / "liba.so", call, needed=[old])
-    _, bindings, _ = _bound(environment, top)
-    assert bindings.unbound == ()
-    _library(lib / "libb.so", "int foo(void) { return 1; } int bar(void) { return 2; }", script=nodes)
-    closure, bindings, tables = _bound(environment, top)
-    (lost,) = bindings.unbound
-    assert (lost.name, lost.version, lost.file) == ("foo", "V_1", "libb.so")
-    assert Closest(closure, tables).of(lost) == ("foo@V_2 in libb.so",)
-    assert check_versions(closure, tables) == []  # the node itself is there
-
-
-def test_version_nodes_gone_are_all_listed(environment: Environment, lib: Path) -> None:
-    source = "int foo(void) { return 1; } int bar(void) { return 2; } int baz(void) { return 3; }"
-    script = "V_1 { global: foo; }; V_2 { global: bar; } V_1; W_1 { global: baz; };"
-    old = _library(lib / "libb.so", source, script=script)
-    call = "int foo(void); int bar(void); int baz(void); int f(void) { return foo() + bar() + baz(); }"
-    top = _library(lib / "liba.so", call, needed=[old])
-    assert check_versions(*_bound(environment, top)[::2]) == []
-    _library(lib / "libb.so", source, script="V_3 { global: foo; bar; baz; };")
-    closure, bindings, tables = _bound(environment, top)
-    gone = check_versions(closure, tables)
-    assert {item.version: item.defined for item in gone} == {"V_1": ("V_3",), "V_2": ("V_3",), "W_1": ()}
-    assert {(item.requester, item.supplier) for item in gone} == {(str(top), str(lib / "libb.so"))}
-    assert {lost.name for lost in bindings.unbound} == {"foo", "bar", "baz"}
-
-
-@built
-def test_a_weak_version_may_be_missing(environment: Environment, lib: Path) -> None:
-    Library("libb.so", exports=(Export("x", "V_1"),)).write(lib / "libb.so")
-    wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", weak_versions=(("libb.so", "V_2"),))
-    top = wants.write(lib / "liba.so")
-    closure, _, tables = _bound(environment, top)
-    assert check_versions(closure, tables) == []
-    replace(wants, weak_versions=(), imports=(Import("x", "V_2", "libb.so"),)).write(top)
-    closure, bindings, tables = _bound(environment, top)
-    assert check_versions(closure, tables) == [
-        MissingVersion(str(top), "libb.so", "V_2", str(lib / "libb.so"), ("V_1",))
-    ]
-    assert [lost.name for lost in bindings.unbound] == ["x"]
-
-
-@built
-def test_a_record_of_a_file_that_is_not_loaded(environment: Environment, lib: Path) -> None:
-    Library("libb.so", exports=(Export("x", "V_1"),)).write(lib / "libb.so")
-    wants = Library(
-        "liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x", "V_1", "libgone.so", binding=2),)
-    )
-    top = wants.write(lib / "liba.so")
-    fresh = replace(environment, files=Files())
-    assert really_bind(fresh, str(top)).aborts
-    tables = Tables(fresh.files, {})
-    assert unserved_records(trace(fresh, str(top)), tables) == [UnservedRecord(str(top), "libgone.so")]
-    replace(wants, needed=("libb.so", "libgone.so")).write(top)
-    fresh = replace(environment, files=Files())
-    closure = trace(fresh, str(top))
-    assert unserved_records(closure, Tables(fresh.files, {})) == []
-    assert [edge.soname for edge in closure.missing] == ["libgone.so"]
-
-
-@built
-def test_a_soname_counts_only_where_it_was_asked_for(environment: Environment, lib: Path) -> None:
-    Library("libb.so.1", exports=(Export("x", "V_1"),)).write(lib / "libb.so")
-    imports = (Import("x", "V_1", "libb.so.1", binding=2),)
-    top = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=imports).write(lib / "liba.so")
-    fresh = replace(environment, files=Files())
-    assert really_bind(fresh, str(top)).aborts
-    found = unserved_records(trace(fresh, str(top)), Tables(fresh.files, {}))
-    assert found == [UnservedRecord(str(top), "libb.so.1")]
+from tests.fuzz.real_binding import really_bind
+from tests.support.cc import cc
+from tests.support.elf_builder import Export, Import, Library
+from tests.unit.loader.planted import HERE, built, compiled, supplier_of, traced_and_bound
 
 
 @built
@@ -190,8 +46,8 @@ def test_a_versioned_import_of_a_library_without_any_version_tables(
     assert (lost.name, lost.reason) == ("x", "aborts")
     # Of a library that the record does not name it is taken.
     replace(wants, needed=("libc1.so", "libb.so")).write(top)
-    closure, bindings, _ = _bound(environment, top)
-    assert _where(closure, bindings, top, "x", "V_1") == "libc1.so"
+    closure, bindings, _ = traced_and_bound(environment, top)
+    assert supplier_of(closure, bindings, top, "x", "V_1") == "libc1.so"
     # Where no other library has the name, it is no different.
     replace(wants, needed=("libb.so",)).write(top)
     fresh = replace(environment, files=Files())
@@ -200,34 +56,9 @@ def test_a_versioned_import_of_a_library_without_any_version_tables(
     assert (lost.name, lost.reason) == ("x", "aborts")
 
 
-def test_only_a_hidden_version(environment: Environment, lib: Path) -> None:
-    source = """
-        int old_foo(void) { return 1; } int bar(void) { return 2; }
-        __asm__(".symver old_foo,foo@V_2");
-    """
-    hidden = _library(
-        lib / "libb.so", source, script="V_1 { global: bar; local: old_foo; }; V_2 { global: foo; } V_1;"
-    )
-    plain = _library(
-        lib / "stub" / "libb.so",
-        "int foo(void) { return 1; } int bar(void) { return 2; }",
-        script="V_1 { global: bar; }; V_2 { global: foo; } V_1;",
-    )
-    call = "int foo(void); int f(void) { return foo(); }"
-    versioned = _library(lib / "libversioned.so", call, needed=[plain])
-    unversioned = _library(
-        lib / "libunversioned.so", call, needed=[_library(lib / "stub2" / "libb.so", "int foo; ")]
-    )
-    closure, bindings, _ = _bound(environment, versioned)
-    assert _where(closure, bindings, versioned, "foo", "V_2") == hidden.name
-    closure, bindings, tables = _bound(environment, unversioned)
-    assert [(lost.name, lost.version) for lost in bindings.unbound] == [("foo", None)]
-    assert Closest(closure, tables).of(bindings.unbound[0]) == ("foo@V_2 in libb.so",)
-
-
 def test_a_weak_import_may_be_missing(environment: Environment, lib: Path) -> None:
     source = "extern int gone(void) __attribute__((weak)); int f(void) { return gone ? gone() : 0; }"
-    _, bindings, _ = _bound(environment, _library(lib / "liba.so", source))
+    _, bindings, _ = traced_and_bound(environment, compiled(lib / "liba.so", source))
     assert (bindings.unbound, bindings.weak_unbound) == ((), 1)
 
 
@@ -236,41 +67,41 @@ def test_an_ifunc_satisfies_an_import(environment: Environment, lib: Path) -> No
         static int one(void) { return 1; } static void *pick(void) { return one; }
         int foo(void) __attribute__((ifunc("pick")));
     """
-    below = _library(lib / "libb.so", source)
-    top = _library(lib / "liba.so", "int foo(void); int f(void) { return foo(); }", needed=[below])
-    closure, bindings, _ = _bound(environment, top)
+    below = compiled(lib / "libb.so", source)
+    top = compiled(lib / "liba.so", "int foo(void); int f(void) { return foo(); }", needed=[below])
+    closure, bindings, _ = traced_and_bound(environment, top)
     assert bindings.unbound == ()
-    assert _where(closure, bindings, top, "foo") == "libb.so"
+    assert supplier_of(closure, bindings, top, "foo") == "libb.so"
 
 
 def test_interposition_is_in_breadth_first_order(environment: Environment, lib: Path) -> None:
-    deep = _library(lib / "libdeep.so", "int foo(void) { return 3; }")
-    left = _library(
+    deep = compiled(lib / "libdeep.so", "int foo(void) { return 3; }")
+    left = compiled(
         lib / "libleft.so", "int foo(void); int left(void) { return foo(); }", needed=[deep]
     )  # binds to the right one all the same
-    right = _library(
+    right = compiled(
         lib / "libright.so", "__attribute__((weak)) int foo(void) { return 2; } int g(void) { return foo(); }"
     )
-    top = _library(lib / "liba.so", "int left(void); int f(void) { return left(); }", needed=[left, right])
-    closure, bindings, _ = _bound(environment, top)
-    assert _where(closure, bindings, left, "foo") == "libright.so"
-    preload = _library(lib / "libpre.so", "int foo(void) { return 4; }")
-    closure, bindings, _ = _bound(environment, top, [preload])
-    assert _where(closure, bindings, left, "foo") == "libpre.so"
-    assert _where(closure, bindings, right, "foo") == "libpre.so"  # its own reference is taken over
+    top = compiled(lib / "liba.so", "int left(void); int f(void) { return left(); }", needed=[left, right])
+    closure, bindings, _ = traced_and_bound(environment, top)
+    assert supplier_of(closure, bindings, left, "foo") == "libright.so"
+    preload = compiled(lib / "libpre.so", "int foo(void) { return 4; }")
+    closure, bindings, _ = traced_and_bound(environment, top, [preload])
+    assert supplier_of(closure, bindings, left, "foo") == "libpre.so"
+    assert supplier_of(closure, bindings, right, "foo") == "libpre.so"  # its own reference is taken over
     assert bindings.explained == ()  # the object's own libraries would do
 
 
 def test_bsymbolic_keeps_what_is_its_own(environment: Environment, lib: Path) -> None:
     source = "int value = 2; int *where(void) { return &value; }"
     for flags, taken in (((), 1), (("-Wl,-Bsymbolic",), 0)):
-        below = _library(lib / "libb.so", source, flags=flags)
-        top = _library(
+        below = compiled(lib / "libb.so", source, flags=flags)
+        top = compiled(
             lib / "liba.so",
             "int value = 1; int *where(void); void *f(void) { return where(); }",
             needed=[below],
         )
-        closure, bindings, _ = _bound(environment, top)
+        closure, bindings, _ = traced_and_bound(environment, top)
         over = [
             key
             for key in bindings.interposed
@@ -285,8 +116,8 @@ def test_dt_symbolic_looks_into_the_object_first(environment: Environment, lib: 
     plain = Library("libb.so", exports=(Export("x"), Export("y")), imports=(Import("x"),))
     for symbolic, expected in ((0, "liba.so"), (16, "libb.so"), (30, "libb.so")):
         (lib / "libb.so").write_bytes(image(Node(plain, symbolic=symbolic)))
-        closure, bindings, _ = _bound(environment, lib / "liba.so")
-        assert _where(closure, bindings, lib / "libb.so", "x") == expected
+        closure, bindings, _ = traced_and_bound(environment, lib / "liba.so")
+        assert supplier_of(closure, bindings, lib / "libb.so", "x") == expected
 
 
 @built
@@ -295,12 +126,12 @@ def test_a_protected_definition_binds_in_its_own_object(environment: Environment
     plain = Library("libb.so", exports=(Export("x"),), imports=(Import("x"),))
     for visibility, taken in ((0, 1), (3, 0)):
         (lib / "libb.so").write_bytes(image(Node(plain, (Tweak("x", visibility, own=0),))))
-        _, bindings, _ = _bound(environment, lib / "liba.so")
+        _, bindings, _ = traced_and_bound(environment, lib / "liba.so")
         assert len(bindings.interposed) == taken
     # Hidden ones are for nobody else.
     (lib / "libb.so").write_bytes(image(Node(replace(plain, imports=()), (Tweak("x", 2),))))
     wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x"),))
-    closure, bindings, tables = _bound(environment, wants.write(lib / "liba.so"))
+    closure, bindings, tables = traced_and_bound(environment, wants.write(lib / "liba.so"))
     assert Closest(closure, tables).of(bindings.unbound[0]) == ("x in libb.so, but hidden there",)
 
 
@@ -312,16 +143,16 @@ def test_unique_symbols_are_one_for_the_process(environment: Environment, lib: P
     (lib / "libb.so").write_bytes(image(Node(below, symbolic=16)))
     wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", exports=(one,), imports=(Import("x"),))
     top = wants.write(lib / "liba.so")
-    closure, bindings, _ = _bound(environment, top)
-    assert _where(closure, bindings, top, "x") == "libb.so"
+    closure, bindings, _ = traced_and_bound(environment, top)
+    assert supplier_of(closure, bindings, top, "x") == "libb.so"
     replace(wants, exports=(Export("x"),)).write(top)
-    closure, bindings, _ = _bound(environment, top)
-    assert _where(closure, bindings, top, "x") == "liba.so"
+    closure, bindings, _ = traced_and_bound(environment, top)
+    assert supplier_of(closure, bindings, top, "x") == "liba.so"
 
 
 def test_a_copy_relocation_wants_its_original(environment: Environment, lib: Path) -> None:
     source = "extern int value; int main(void) { return value; }"
-    below = _library(lib / "libb.so", "int value = 1;")
+    below = compiled(lib / "libb.so", "int value = 1;")
     flags = ("-no-pie", "-fno-pic", "-nostdlib", "-Wl,-e,main", *HERE)
     try:
         program = cc(source, lib / "program", *flags, needed=[below])
@@ -331,10 +162,10 @@ def test_a_copy_relocation_wants_its_original(environment: Environment, lib: Pat
         table = read_symbols(buffer)
     if not table.copies:
         pytest.skip("this compiler makes no copy relocation")
-    closure, bindings, _ = _bound(environment, program)
-    assert _where(closure, bindings, program, "value") == "libb.so"
-    _library(lib / "libb.so", "int other = 1;")
-    _, bindings, _ = _bound(environment, program)
+    closure, bindings, _ = traced_and_bound(environment, program)
+    assert supplier_of(closure, bindings, program, "value") == "libb.so"
+    compiled(lib / "libb.so", "int other = 1;")
+    _, bindings, _ = traced_and_bound(environment, program)
     assert [lost.name for lost in bindings.unbound] == ["value"]
 
 
@@ -342,7 +173,7 @@ EXTENSION = "void Py_IncRef(void *); void Py_Gone(void); void f(void) { Py_IncRe
 
 
 def test_the_interpreters_own_exports(environment: Environment, lib: Path) -> None:
-    path = _library(lib / "extension.so", EXTENSION)
+    path = compiled(lib / "extension.so", EXTENSION)
     python = environment.target.python
     assert python is not None
     tables = Tables(environment.files, {})
@@ -361,8 +192,8 @@ def test_the_interpreters_own_exports(environment: Environment, lib: Path) -> No
 
 
 def test_any_interpreter_is_assumed_where_none_is_known(environment: Environment, lib: Path) -> None:
-    path = _library(lib / "extension.so", EXTENSION + "void Nothing(void); void g(void) { Nothing(); }")
-    _, bindings, _ = _bound(environment, path)
+    path = compiled(lib / "extension.so", EXTENSION + "void Nothing(void); void g(void) { Nothing(); }")
+    _, bindings, _ = traced_and_bound(environment, path)
     assert {(item.name, item.by, item.assumed) for item in bindings.explained} == {
         ("Py_IncRef", "the interpreter that imports it", True),
         ("Py_Gone", "the interpreter that imports it", True),
@@ -377,10 +208,10 @@ def test_any_interpreter_is_assumed_where_none_is_known(environment: Environment
 
 
 def test_a_member_that_the_package_loads_first(environment: Environment, lib: Path) -> None:
-    shared_library = _library(
+    shared_library = compiled(
         lib / "libshared.so", "void *Provider_GetHost(void) { return 0; } void maybe(void) {}"
     )
-    provider = _library(
+    provider = compiled(
         lib / "libprovider.so",
         """
         void *Provider_GetHost(void); void *maybe(void) __attribute__((weak));
@@ -403,13 +234,13 @@ def test_a_member_that_the_package_loads_first(environment: Environment, lib: Pa
 
 
 def test_symbols_that_the_user_vouches_for(environment: Environment, lib: Path) -> None:
-    old = _library(lib / "libb.so", "int foo(void) { return 1; }", script="V_1 { global: foo; };")
+    old = compiled(lib / "libb.so", "int foo(void) { return 1; }", script="V_1 { global: foo; };")
     source = (
         "int foo(void); int host_a(void); int other(void); int f(void) { return foo() + host_a() + other(); }"
     )
-    top = _library(lib / "liba.so", source, needed=[old])
-    _library(lib / "libb.so", "int bar(void) { return 1; }", script="V_1 { global: bar; };")
-    _, bindings, _ = _bound(environment, top, assume=["host_*", "foo@V_*"])
+    top = compiled(lib / "liba.so", source, needed=[old])
+    compiled(lib / "libb.so", "int bar(void) { return 1; }", script="V_1 { global: bar; };")
+    _, bindings, _ = traced_and_bound(environment, top, assume=["host_*", "foo@V_*"])
     assert {(item.name, item.by, item.kind) for item in bindings.explained} == {
         ("host_a", "host_*", "assumed"),
         ("foo", "foo@V_*", "assumed"),
@@ -417,104 +248,14 @@ def test_symbols_that_the_user_vouches_for(environment: Environment, lib: Path) 
     assert [lost.name for lost in bindings.unbound] == ["other"]
 
 
-FIVE = "".join(f"int same_{number}(void) {{ return {number}; }}" for number in range(5))
-FIVE += "void _init(void) {}"  # which every library may have
-
-
-def test_the_same_symbols_twice(environment: Environment, lib: Path) -> None:
-    first = _library(lib / "libfirst.so", FIVE + "int first(void) { return 0; }")
-    second = _library(lib / "libsecond.so", FIVE + "int second(void) { return same_1() + same_2(); }")
-    calls = "int same_3(void); int first(void); int user(void) { return same_3() + first(); }"
-    user = _library(lib / "libuser.so", calls, needed=[second])
-    of_both = "int same_4(void); int both(void) { return same_4(); }"
-    both = _library(lib / "libboth.so", of_both, needed=[first, second])
-    top = _library(lib / "liba.so", needed=[first, user, both])
-    closure, bindings, tables = _bound(environment, top)
-    (pair,) = duplicates(closure, tables, bindings)
-    assert (pair.first, pair.second) == (str(first), str(second))
-    assert (pair.count, pair.examples) == (5, ("same_0", "same_1", "same_2"))
-    # Two of its own calls, and one of its user's: not what it does not export, nor what an object that needs both calls.
-    assert pair.mixed == 3
-    assert [found.mixed for found in duplicates(closure, tables)] == [0]
-    weak = FIVE.replace("int same", "__attribute__((weak)) int same")
-    _library(lib / "libsecond.so", weak)
-    closure, bindings, tables = _bound(environment, top)
-    assert duplicates(closure, tables, bindings) == []  # weak ones are meant to be many
-
-
-def test_version_nodes_keep_twins_apart(environment: Environment, lib: Path) -> None:
-    first = _library(lib / "libfirst.so", FIVE, script="ONE { global: same_*; };")
-    second = _library(lib / "libsecond.so", FIVE, script="TWO { global: same_*; };")
-    top = _library(lib / "liba.so", needed=[first, second])
-    closure, bindings, tables = _bound(environment, top)
-    assert duplicates(closure, tables, bindings) == []
-    _library(lib / "libsecond.so", FIVE, script="ONE { global: same_*; };")
-    closure, bindings, tables = _bound(environment, top)
-    assert [pair.count for pair in duplicates(closure, tables, bindings)] == [5]
-
-
-def test_twins_in_what_is_dlopened(environment: Environment, lib: Path) -> None:
-    first = _library(lib / "libfirst.so", FIVE)
-    second = _library(lib / "libsecond.so", FIVE)
-    top = _library(lib / "liba.so", needed=[first])
-    closure = trace(
-        environment, str(top), dlopens=lambda item: ["libsecond.so"] if item.path == str(top) else []
-    )
-    (pair,) = duplicates(closure, Tables(environment.files, {}))
-    assert (pair.first, pair.second, pair.count) == (str(first), str(second), 5)
-
-
-def test_two_versions_of_one_library_with_both_chains(environment: Environment, lib: Path) -> None:
-    six = _library(lib / "libamdhip64.so.6")
-    seven = _library(lib / "libamdhip64.so.7")
-    gpu = _library(lib / "libgpu.so", needed=[six])
-    middle = _library(lib / "libmiddle.so", needed=[gpu])
-    top = _library(lib / "liba.so", needed=[middle, seven])
-    (pair,) = two_versions(trace(environment, str(top)))
-    assert (pair.stem, pair.sonames) == ("libamdhip64", ("libamdhip64.so.7", "libamdhip64.so.6"))
-    assert pair.paths == (str(seven), str(six))
-    assert pair.chains == ((str(top), str(seven)), (str(top), str(middle), str(gpu), str(six)))
-    assert not pair.by_dlopen
-
-
-def test_a_second_version_by_dlopen(environment: Environment, lib: Path) -> None:
-    six = _library(lib / "libamdhip64.so.6")
-    seven = _library(lib / "libamdhip64.so.7")
-    gpu = _library(lib / "libgpu.so", needed=[six])
-    top = _library(lib / "liba.so", needed=[seven])
-    closure = trace(
-        environment, str(top), dlopens=lambda item: ["libgpu.so"] if item.path == str(top) else []
-    )
-    (pair,) = two_versions(closure)
-    assert pair.by_dlopen
-    assert pair.chains == ((str(top), str(seven)), (str(top), str(gpu), str(six)))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "stem"),
-    [
-        ("libLLVM-17.so.1", "libLLVM.so.20.0git", "libLLVM"),
-        ("libgomp-a34b3233.so.1.0.0", "libgomp.so.1", "libgomp"),
-        ("librocblas.so.3", "librocblas.so.4", "librocblas"),
-        ("libfoo64.so.1", "libfoo32.so.1", None),
-        ("libfoo.so.1", "libfoobar.so.1", None),
-    ],
-)
-def test_what_counts_as_one_library(
-    environment: Environment, lib: Path, one: str, other: str, stem: str | None
-) -> None:
-    top = _library(lib / "liba.so", needed=[_library(lib / one), _library(lib / other)])
-    assert [pair.stem for pair in two_versions(trace(environment, str(top)))] == ([stem] if stem else [])
-
-
 def test_differences_between_two_orders(environment: Environment, lib: Path) -> None:
-    first = _library(lib / "libfirst.so", "int foo(void) { return 1; } int call(void) { return foo(); }")
-    second = _library(lib / "libsecond.so", "int foo(void) { return 2; } int again(void) { return foo(); }")
+    first = compiled(lib / "libfirst.so", "int foo(void) { return 1; } int call(void) { return foo(); }")
+    second = compiled(lib / "libsecond.so", "int foo(void) { return 2; } int again(void) { return foo(); }")
     call = "int foo(void); int f(void) { return foo(); }"
     sides = []
     for needed in ([first, second], [second, first]):
-        top = _library(lib / "liba.so", call, needed=needed)
-        closure, bindings, _ = _bound(environment, top)
+        top = compiled(lib / "liba.so", call, needed=needed)
+        closure, bindings, _ = traced_and_bound(environment, top)
         sides.append((closure, bindings))
     # The same member, linked again: a file of a wheel has the same identity before and after.
     files = [closure.objects[0].image for closure, _ in sides]
@@ -528,10 +269,10 @@ def test_differences_between_two_orders(environment: Environment, lib: Path) -> 
 
 
 def test_differences_compare_files_not_paths(environment: Environment, lib: Path) -> None:
-    below = _library(lib / "libb.so", "int foo(void) { return 1; }")
+    below = compiled(lib / "libb.so", "int foo(void) { return 1; }")
     (lib / "elsewhere").mkdir()
     (lib / "elsewhere" / "libb.so").symlink_to(below)
-    top = _library(lib / "liba.so", "int foo(void); int f(void) { return foo(); }", needed=[below])
+    top = compiled(lib / "liba.so", "int foo(void); int f(void) { return foo(); }", needed=[below])
     tables = Tables(environment.files, {})
     sides = []
     for entries in ((), (str(lib / "elsewhere"),)):
@@ -540,7 +281,7 @@ def test_differences_compare_files_not_paths(environment: Environment, lib: Path
     assert sides[0][0].objects[-1].path != sides[1][0].objects[-1].path
     assert differences(*sides) == []
     below.unlink()
-    _library(lib / "libb.so", "int other(void) { return 1; }")
+    compiled(lib / "libb.so", "int other(void) { return 1; }")
     fresh = replace(environment, files=Files())
     closure = trace(fresh, str(top))
     gone = (closure, bind(closure, Tables(fresh.files, {})))
@@ -548,8 +289,8 @@ def test_differences_compare_files_not_paths(environment: Environment, lib: Path
 
 
 def test_members_are_known_without_being_on_disk(environment: Environment, lib: Path) -> None:
-    below = _library(lib / "libb.so", "int foo(void) { return 1; }")
-    path = _library(lib / "build" / "liba.so", "int foo(void); int f(void) { return foo(); }", needed=[below])
+    below = compiled(lib / "libb.so", "int foo(void) { return 1; }")
+    path = compiled(lib / "build" / "liba.so", "int foo(void); int f(void) { return foo(); }", needed=[below])
     with map_file(str(path)) as buffer:
         member, table = read_image(buffer, "pkg/liba.so"), read_symbols(buffer)
     environment = replace(environment, files=Files(overlay={str(lib / "liba.so"): member}))
@@ -559,22 +300,7 @@ def test_members_are_known_without_being_on_disk(environment: Environment, lib: 
         load(environment, [str(lib / "liba.so")], sys.executable),
     ):
         bindings = bind(closure, tables)
-        assert _where(closure, bindings, lib / "liba.so", "foo") == "libb.so"
-
-
-def test_two_programs_do_not_share_a_table(environment: Environment, lib: Path) -> None:
-    tables = Tables(environment.files, {})
-    for name in ("one", "two"):
-        path = _library(lib / f"lib{name}.so", f"int {name}(void) {{ return 1; }}")
-        table = tables.of(trace(environment, str(path)).objects[0])
-        assert name in table.exports
-
-
-def test_a_file_that_went_away_has_no_symbols(environment: Environment, lib: Path) -> None:
-    path = _library(lib / "liba.so", FIVE)
-    closure = trace(environment, str(path))
-    path.unlink()
-    assert Tables(environment.files, {}).of(closure.objects[0]) == SymbolTable()
+        assert supplier_of(closure, bindings, lib / "liba.so", "foo") == "libb.so"
 
 
 def test_a_hidden_requirement_takes_nothing_without_a_version() -> None:
