@@ -29,7 +29,7 @@ VARIABLE = "RELINK_SETTINGS"
 """The environment variable that names a file to take, whoever it belongs to, or `NONE`."""
 NONE = "none"
 
-_LIMIT = 256 << 10  # bytes, as for a profile
+_SETTINGS_LIMIT = 256 << 10  # bytes, as for a profile
 _OWN, _PROJECT = "relink.toml", "pyproject.toml"
 _TABLE = ("tool", "relink")
 _PATHS = frozenset({"prefix", "nix-closure"})
@@ -133,7 +133,7 @@ def _candidates(directory: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> tuple[str, os.stat_result]:
     try:
-        data, status = read_with_status(path, _LIMIT)
+        data, status = read_with_status(path, _SETTINGS_LIMIT)
         return data.decode("utf-8"), status
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise

@@ -24,7 +24,7 @@ from relink.comparison.verdict import PlanCheck, plan_for
 from relink.elf.image import is_elf, read_image
 from relink.elf.sections import read_sections
 from relink.errors import ElfError
-from relink.report.diff_text import ByteRange, LoadPlace, MemberChange, Verdict, WheelDiff, WheelSide
+from relink.report.diff_text import ByteRange, DiffVerdict, LoadPlace, MemberChange, WheelDiff, WheelSide
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.zipformat import Member
@@ -87,7 +87,7 @@ class _Comparison:
         renamed = tuple((old, new) for old, new in self.renamed.items() if old != new)
         unexplained: list[str] = []
         archive: tuple[str, ...] = ()
-        verdict: Verdict = "identical"
+        verdict: DiffVerdict = "identical"
         if before.sha256() != after.sha256():
             verdict = "same content"
             common = {name: old for name, old in old_names.items() if name in after.members}

@@ -58,7 +58,7 @@ _KNOWN_FAULTS = {
     "0.18": "it corrupts libraries whose segments are aligned to more than a page",
 }
 # Seconds, and one more for each so many bytes: all of the 513 MB provider of onnxruntime-rocm takes 4 s, most files 0.1 s.
-TIMEOUT = 60.0
+EDIT_TIMEOUT = 60.0
 BYTES_A_SECOND = 4 << 20
 VERSION_TIMEOUT = 30.0
 _MEMORY, _COPIES = 1 << 30, 8  # bytes of memory that it may take, and for each of the file's so many more
@@ -229,7 +229,7 @@ def _wrong_result(before: Image, issues: list[str]) -> EditError:
 def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbox: Sandbox) -> None:
     """Run patchelf, which may write `path` and nothing else."""
     size = path.stat().st_size
-    timeout = TIMEOUT + size / BYTES_A_SECOND
+    timeout = EDIT_TIMEOUT + size / BYTES_A_SECOND
     # It has several copies of the file in memory, and what it writes is larger by the sections that it moves.
     limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
     place = os.path.realpath(path)

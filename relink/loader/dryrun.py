@@ -30,7 +30,7 @@ __all__ = [
     "start_loader",
 ]
 
-TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
+DRY_RUN_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
 _DIED = "error while loading shared libraries: "
@@ -147,7 +147,7 @@ def start_loader(
         return sandbox.start(
             [target.interpreter, program],
             asked,
-            Limits(seconds=TIMEOUT),
+            Limits(seconds=DRY_RUN_TIMEOUT),
             root=target.sysroot if target.sysroot != "/" else None,
             native=target.header.machine == _MACHINES.get(os.uname().machine)
             and target.header.elf_class == 64,
@@ -163,10 +163,10 @@ def _not_asked(target: Target, error: OSError) -> TargetError:
 
 def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) -> LoaderMap:
     try:
-        output, errors = process.communicate(timeout=TIMEOUT)
+        output, errors = process.communicate(timeout=DRY_RUN_TIMEOUT)
     except subprocess.TimeoutExpired:
         stop(process)
-        return _dead(f"the loader did not end within {TIMEOUT} s and was stopped")
+        return _dead(f"the loader did not end within {DRY_RUN_TIMEOUT} s and was stopped")
     except OSError as error:
         raise _not_asked(target, error) from error
     said = errors.strip()

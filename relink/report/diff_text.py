@@ -19,7 +19,7 @@ __all__ = [
     "to_text",
 ]
 
-Verdict: TypeAlias = Literal["identical", "same content", "only what the plan says", "unexplained"]
+DiffVerdict: TypeAlias = Literal["identical", "same content", "only what the plan says", "unexplained"]
 SCHEMA = "relink.comparison/1"
 _SHOWN = 40  # lines of one kind, without --verbose
 
@@ -120,7 +120,7 @@ class WheelDiff:
     changed: tuple[MemberChange, ...]
     unchanged: int
     planned: bool
-    verdict: Verdict
+    verdict: DiffVerdict
     unexplained: tuple[str, ...]
     archive: tuple[str, ...] = ()
     brings: tuple[LoadPlace, ...] = ()

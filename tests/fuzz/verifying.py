@@ -122,7 +122,7 @@ def recorded(
     answers: dict[str, list[tuple[str, LoaderMap]]], slow: list[str], *, raw: bool
 ) -> Iterator[None]:
     """Collect what the loader answers, by member, and the members for which it takes too long."""
-    original, limit = dryrun.dry_runs, dryrun.TIMEOUT
+    original, limit = dryrun.dry_runs, dryrun.DRY_RUN_TIMEOUT
 
     @contextmanager
     def dry_runs(
@@ -136,7 +136,7 @@ def recorded(
                 name = path[path.index("demo/") :]
                 answers.setdefault(name, []).append(("in the sandbox", reply))
                 if any("did not end within" in line for line in reply.problems):
-                    slow.append(f"more than {dryrun.TIMEOUT} s for {name}")
+                    slow.append(f"more than {dryrun.DRY_RUN_TIMEOUT} s for {name}")
                 if raw:
                     answers[name].append(("outside", ask_raw(target, program, preloads)))
                 yield reply
@@ -145,12 +145,12 @@ def recorded(
             yield noted(replies)
 
     verification.dry_runs = dry_runs  # type: ignore[attr-defined]
-    dryrun.TIMEOUT = SECONDS
+    dryrun.DRY_RUN_TIMEOUT = SECONDS
     try:
         yield
     finally:
         verification.dry_runs = original  # type: ignore[attr-defined]
-        dryrun.TIMEOUT = limit
+        dryrun.DRY_RUN_TIMEOUT = limit
 
 
 def ask_raw(target: Target, program: str, preloads: Sequence[str]) -> LoaderMap:

@@ -189,7 +189,7 @@ def test_patchelf_goes_astray(
     works: Works, vendor: Path, tmp_path: Path, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "bin", monkeypatch, script)
-    monkeypatch.setattr(patchelf, "TIMEOUT", 0.5)
+    monkeypatch.setattr(patchelf, "EDIT_TIMEOUT", 0.5)
     assert said in failed(relink(vendor, works.options(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
@@ -220,7 +220,7 @@ def test_patience_goes_by_the_size_of_the_file(
     wheel = works.wheel(tmp_path, {"demo/a.so": large})
     real = patchelf.find_patchelf().path
     put(tmp_path / "bin", monkeypatch, f'sleep 1; exec {real} "$@"')
-    monkeypatch.setattr(patchelf, "TIMEOUT", 0.5)
+    monkeypatch.setattr(patchelf, "EDIT_TIMEOUT", 0.5)
     said = failed(relink(wheel, works.options(tmp_path / "out")))
     assert re.search(r"did not end within 0\.5\d* s and was stopped", said)
     monkeypatch.setattr(patchelf, "BYTES_A_SECOND", 1 << 16)

@@ -149,7 +149,7 @@ def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest
         return started(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(dryrun, "start_loader", slow)
-    monkeypatch.setattr(dryrun, "TIMEOUT", 0.5)
+    monkeypatch.setattr(dryrun, "DRY_RUN_TIMEOUT", 0.5)
     files: dict[str, bytes | Path] = {"demo/a.so": works.library, "demo/b.so": works.library}
     report = relink(works.wheel(tmp_path, files), works.options(tmp_path / "out"))
     assert len(calls) == 2

@@ -382,7 +382,7 @@ def test_a_loader_that_answers_strangely(loader: Callable[[str], Target]) -> Non
 
 
 def test_a_loader_that_does_not_end(loader: Callable[[str], Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.loader.dryrun.TIMEOUT", 0.2)
+    monkeypatch.setattr("relink.loader.dryrun.DRY_RUN_TIMEOUT", 0.2)
     found = dry_run(loader("exec sleep 99"), "/program")
     assert (found.died, found.problems) == (True, ("the loader did not end within 0.2 s and was stopped",))
 

@@ -37,7 +37,7 @@ __all__ = [
 AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
 _SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
-LARGEST: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
+LARGEST_BLOCK: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the block has fewer
@@ -148,7 +148,7 @@ class Blocks:
             except InflateError:
                 return None
             for data in parts:
-                if stop + len(data) > start + LARGEST or not self._is(stop, data):
+                if stop + len(data) > start + LARGEST_BLOCK or not self._is(stop, data):
                     return None
                 stop += len(data)
             if not (text and self._inflate_budget > 0):

@@ -454,7 +454,7 @@ def test_a_patchelf_that_does_not_end_is_ended_with_all_it_started(
         instead,
         f'case "$*" in --version) echo patchelf 0.19.3; exit;; esac\nsleep 60 & echo $! > {pid}\nwait',
     )
-    monkeypatch.setattr(patchelf, "TIMEOUT", 0.5)
+    monkeypatch.setattr(patchelf, "EDIT_TIMEOUT", 0.5)
     path = tmp_path / "libuser.so"
     path.write_bytes(libraries["none"])
     start = time.monotonic()

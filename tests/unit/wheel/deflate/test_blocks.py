@@ -197,7 +197,7 @@ def test_so_large_blocks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(300 * KIB)
     stream = deflate(content, 6)
     check(stream, content)
-    monkeypatch.setattr(blocks, "LARGEST", 200 * KIB)
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK", 200 * KIB)
     assert walked(stream, content) == []
     assert blocks_of(stream, content).before(len(content)) is None
 
