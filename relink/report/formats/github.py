@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 
-from relink.findings.model import RULES, Finding
+from relink.findings.causes import Cause, causes
+from relink.findings.model import RULES
 from relink.report.formats.results import Results
-from relink.text import escaped
+from relink.text import escaped, join_truncated
 
 __all__ = ["github"]
 
@@ -21,7 +22,7 @@ _PROPERTY = (*_DATA, (":", "%3A"), (",", "%2C"))
 
 
 def github(results: Results) -> str:
-    """Return a command for each error and each warning, errors first: GitHub shows the first ten of a level in a step.
+    """Return a command for each cause of errors and of warnings, errors first: GitHub shows the first ten of a level in a step.
 
     Infos are left out, as they are in text.
     """
@@ -32,18 +33,19 @@ def github(results: Results) -> str:
             lines += [
                 _command(
                     command,
-                    f"{found.code} {RULES[found.code].title}",
-                    f"{escaped(': '.join(_places(name, found)))}\n{escaped(found.remedy)}",
+                    f"{cause.code} {RULES[cause.code].title}",
+                    f"{escaped(': '.join(_places(name, cause)))}\n{escaped(cause.remedy)}",
                 )
-                for found in outcome.findings
-                if found.level == level
+                for cause in causes(outcome.findings)
+                if cause.level == level
             ]
     return "".join(lines)
 
 
-def _places(wheel: str, found: Finding) -> tuple[str, ...]:
-    """Return the wheel, what the finding is about unless that is the wheel, and the message."""
-    return (wheel, *({found.subject} - {wheel}), found.message)
+def _places(wheel: str, cause: Cause) -> tuple[str, ...]:
+    """Return the wheel, what the cause is about unless that is the wheel or the message says it, and the message."""
+    subjects = [] if cause.whole else [subject for subject in cause.subjects if subject != wheel]
+    return (wheel, *([join_truncated(subjects)] if subjects else ()), cause.message)
 
 
 def _command(name: str, title: str, message: str) -> str:

@@ -178,6 +178,20 @@ def test_commands_of_errors_come_first_and_infos_do_not_come() -> None:
     assert "100%25 gone%0AAdd it." in text
 
 
+def test_one_cause_is_one_annotation() -> None:
+    lost = [
+        Finding(
+            "RLK301", "error", f"{name}.so", "needs GLIBC_2.43", "Elsewhere.", cause="built for another glibc"
+        )
+        for name in "abc"
+    ]
+    ((_, _, message),) = commands(FORMATS["github"](results(*lost)))
+    assert message == "demo-1.0-py3-none-any.whl: built for another glibc\nElsewhere."
+    same = [Finding("RLK204", "warning", f"{name}.so", "gone", "Nothing.") for name in "abc"]
+    ((_, _, message),) = commands(FORMATS["github"](results(*same)))
+    assert message == "demo-1.0-py3-none-any.whl: a.so, b.so, c.so: gone\nNothing."
+
+
 def test_a_finding_about_the_wheel_names_it_once() -> None:
     text = FORMATS["github"](
         results(Finding("RLK504", "warning", "demo-1.0-py3-none-any.whl", "tagged", "Nothing."))
