@@ -33,6 +33,8 @@ class Options:
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.
     :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
+    :ivar preload_known: preload what a profile or the ROCm table knows to be dlopened and not to be found, where that changes no
+        binding.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
@@ -49,6 +51,7 @@ class Options:
     substitute: Sequence[str] = ()
     assume_symbols: Sequence[str] = ()
     preload: Sequence[str] = ()
+    preload_known: bool = True
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     keep_version: bool = False

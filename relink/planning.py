@@ -114,6 +114,7 @@ def context_of(
         substitutes=tuple(_pair(text) for text in options.substitute),
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
+        preload_known=options.preload_known,
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),

@@ -18,6 +18,7 @@ from relink.cli.options import (
     Interpreter,
     Json,
     LimitOptions,
+    NoPreload,
     Prefixes,
     Preload,
     ProfileName,
@@ -96,6 +97,7 @@ def diff(
     substitute: Substitute = [],
     assume_symbols: AssumeSymbols = [],
     preload: Preload = [],
+    no_preload: NoPreload = False,
     profile: ProfileName = None,
     keep_version: Annotated[
         bool, typer.Option("--keep-version", help="NEW was made with --keep-version.", rich_help_panel=LINK)
@@ -142,6 +144,7 @@ def diff(
             substitute=tuple(substitute),
             assume_symbols=tuple(assume_symbols),
             preload=tuple(preload),
+            preload_known=not no_preload,
             profile=profile,
             keep_version=keep_version,
             local_version=local_version,
@@ -175,6 +178,7 @@ def explain(
     allow_missing: AllowMissing = [],
     substitute: Substitute = [],
     preload: Preload = [],
+    no_preload: NoPreload = False,
     profile: ProfileName = None,
 ) -> None:
     """Draw who needs whom in a wheel as it will be, with the rule that finds each library, or all that is tried in vain.
@@ -195,6 +199,7 @@ def explain(
         allow_missing=tuple(allow_missing),
         substitute=tuple(substitute),
         preload=tuple(preload),
+        preload_known=not no_preload,
         profile=profile,
     )
     trees = dependency_trees(queries.explain(wheel, options), library)

@@ -138,6 +138,14 @@ Preload = Annotated[
         rich_help_panel=KNOWN,
     ),
 ]
+NoPreload = Annotated[
+    bool,
+    typer.Option(
+        "--no-preload",
+        help="Preload nothing but what --preload names: also not what is known to be dlopened and not to be found.",
+        rich_help_panel=KNOWN,
+    ),
+]
 Trust = Annotated[
     list[str],
     typer.Option(

@@ -16,6 +16,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.plans.model import Load
+from relink.resolve.preloading import with_known_preloads
 from relink.resolve.proof import Prover
 from relink.resolve.proof_findings import proof_findings
 from relink.resolve.reasons import reasons
@@ -65,7 +66,8 @@ def decide(
     paths = {context.layout.path_of(member) for member in context.images}
     for member in _leaves_first(context.images):
         try:
-            outcome = outcomes[member] = prover.find_outcome(context, member)
+            outcome = with_known_preloads(prover, context, member, prover.find_outcome(context, member))
+            outcomes[member] = outcome
         except RootRefusedError as error:
             if error.path not in paths:
                 raise

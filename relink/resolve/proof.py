@@ -64,7 +64,7 @@ class Prover:
         return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
 
     def find_outcome(self, context: ResolveContext, member: str) -> Outcome:
-        """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, the user's preloads added."""
+        """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
         outcome = find_strategy(context, member)
         required_edit = ElfEdit()
         substitutions: dict[str, SubstitutionDecision] = {}
@@ -90,7 +90,7 @@ class Prover:
         added = self._preloads(context, member, outcome)
         if added:
             outcome = find_strategy(context, member, replace(required_edit, add=added))
-        return replace(outcome, substitutions=substitutions)
+        return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
 
     def _evaluate_missing(
         self, context: ResolveContext, member: str, outcome: Outcome, missing: Sequence[str]

@@ -63,13 +63,12 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
             decision = outcome.substitutions[soname]
             text = f"NEEDED {soname} dropped: {'; '.join(decision.evidence)}"
             yield finding("RLK113", member, text, profile=decision.profile)
-        preloaded = [soname for soname in outcome.edit.add if soname in context.preload]
-        if preloaded:
-            yield finding(
-                "RLK121",
-                member,
-                f"added to NEEDED, since the closure dlopens it: {join_truncated(preloaded)}",
-            )
+        by_profile: dict[str | None, list[str]] = {}
+        for soname, profile in outcome.preloaded.items():
+            by_profile.setdefault(profile, []).append(soname)
+        for profile, sonames in by_profile.items():
+            text = f"added to NEEDED, since the closure dlopens it: {join_truncated(sonames)}"
+            yield finding("RLK121", member, text, profile=profile)
 
 
 def _variants(

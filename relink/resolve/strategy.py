@@ -56,6 +56,7 @@ class ResolveContext:
     :ivar substitutes: (old soname, new soname) that the user vouches for.
     :ivar assume_symbols: globs of symbols that something else will supply.
     :ivar preload: sonames that libraries dlopen and that are to be there before.
+    :ivar preload_known: whether those that a profile knows of are preloaded without being named.
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
@@ -71,6 +72,7 @@ class ResolveContext:
     substitutes: tuple[tuple[str, str], ...] = ()
     assume_symbols: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    preload_known: bool = True
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR
@@ -92,6 +94,8 @@ class Outcome:
     :ivar original: the image before the edit, `image` after it.
     :ivar entries: the original's search path, entry by entry.
     :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
+    :ivar preloaded: the sonames that the edit adds since an object dlopens them, each with the profile that knows of it; None
+        where the user says so.
     """
 
     strategy: Strategy
@@ -102,6 +106,7 @@ class Outcome:
     issues: tuple[ResolutionIssue, ...]
     entries: tuple[SearchPathEntry, ...]
     substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
+    preloaded: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def loads(self) -> bool:

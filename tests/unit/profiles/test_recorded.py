@@ -162,6 +162,9 @@ def test_onnxruntime_migraphx(prefix: Path, tmp_path: Path) -> None:
     (supplied,) = [found for found in of(report, "RLK303") if found.profile == "onnxruntime-migraphx"]
     assert "Provider_GetHost" in supplied.message
     (provider,) = [file for file in report.files if file.path.endswith("providers_migraphx.so")]
+    assert "libamd_comgr.so.3" in provider.edit.add
+    plain = run(data, prefix, tmp_path / "plain", preload_known=False)
+    (provider,) = [file for file in plain.files if file.path.endswith("providers_migraphx.so")]
     assert len(provider.edit.add) == 10
     without = run(data, prefix, tmp_path / "without", profile="none")
     assert [found.subject.rpartition("/")[2] for found in of(without, "RLK302")] == [

@@ -33,6 +33,7 @@ class Scene:
     substitutes: tuple[tuple[str, str], ...] = ()
     assume_symbols: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    preload_known: bool = True
     images: dict[str, Image] = field(default_factory=dict)
     tables: dict[str, SymbolTable] = field(default_factory=dict)
 
@@ -103,6 +104,7 @@ class Scene:
             substitutes=self.substitutes,
             assume_symbols=self.assume_symbols,
             preload=self.preload,
+            preload_known=self.preload_known,
             vendor=ROCM_VENDOR,
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
         )
@@ -118,3 +120,12 @@ class Scene:
 
 def codes(decisions: PlanDraft) -> list[str]:
     return [found.code for found in decisions.findings]
+
+
+def define(*names: str) -> str:
+    return "".join(f"int {name}(void){{return 1;}} " for name in names)
+
+
+def call(*names: str) -> str:
+    uses = "+".join(f"{name}()" for name in names)
+    return "".join(f"extern int {name}(void); " for name in names) + f"int uses(void){{return {uses};}}"

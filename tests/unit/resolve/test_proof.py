@@ -16,7 +16,7 @@ from relink.findings.model import RULES, Finding
 from relink.plans.model import FilePlan
 from relink.profiles import DlopenEntry, EqualSonames, Profile
 from relink.resolve.decide import PlanDraft
-from tests.unit.resolve.scenes import Scene, codes
+from tests.unit.resolve.scenes import Scene, call, codes, define
 
 MEMBER = "demo/a.so"
 
@@ -36,18 +36,9 @@ def found(decisions: PlanDraft, code: str) -> Finding:
     return item
 
 
-def define(*names: str) -> str:
-    return "".join(f"int {name}(void){{return 1;}} " for name in names)
-
-
 def opens(soname: str) -> str:
     opening = "extern void *dlopen(const char *, int); void *opened(void){return dlopen(name(), 1);} "
     return f'const char *name(void){{return "{soname}";}} {opening}'
-
-
-def call(*names: str) -> str:
-    uses = "+".join(f"{name}()" for name in names)
-    return "".join(f"extern int {name}(void); " for name in names) + f"int uses(void){{return {uses};}}"
 
 
 @pytest.fixture
@@ -264,6 +255,7 @@ class TestSteps:
         scene.provide("lib/libbuiltins$(id).so.7", source=define("builtins"))
         scene.provide("lib/libhip.so.7", [], define("hip"))
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
+        scene.preload_known = False
         assert found(scene.decide(), "RLK120").step == "--preload 'libbuiltins$(id).so.7'"
 
 
@@ -385,6 +377,7 @@ class TestDlopen:
         scene.provide("lib/libbuiltins.so.7", source=define("builtins"))
         scene.provide("lib/libhip.so.7", [], define("hip"))
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
+        scene.preload_known = False
         item = found(scene.decide(), "RLK120")
         assert item.subject == "libbuiltins.so.7"
         assert "known by profile rocm: it compiles" in item.message
