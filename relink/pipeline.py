@@ -14,7 +14,7 @@ from relink.contents import Contents
 from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.findings.model import Finding, has_errors, select
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu.wanted import seen_gpus, wanted_gpus
 from relink.loader.python import active_python
 from relink.loader.target import find_target
 from relink.nix.roots import register_roots
@@ -50,7 +50,8 @@ def run(
 def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PreparedPlan]:
     """Find target and providers, read the wheel, and make the plan."""
     with clock.stage("target"):
-        gpus = wanted_gpus(options.gpus)
+        # A root directory of another machine says nothing of the GPUs that it will have.
+        gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
         providers = open_providers(options, target)
     with clock.stage("read"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relink.findings.model import Finding, Level, finding
@@ -107,6 +107,8 @@ class _Severity:
         self.another_gpu_runs = any(self.facts.runs(gpu.target) for gpu in local)
 
     def of(self, gpu: Wanted) -> Level:
+        if not gpu.asked:
+            return "info" if self.another_gpu_runs else "warning"
         return "warning" if self.facts.allow_gap or (gpu.local and self.another_gpu_runs) else "error"
 
 
@@ -128,7 +130,9 @@ def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
     yield from _together(facts)
     severity = _Severity(facts, gpus)
     for gpu in gpus:
-        yield from _one_gpu(facts, gpu, severity)
+        for found in _one_gpu(facts, gpu, severity):
+            unasked = found.level != "info" and not gpu.asked
+            yield replace(found, level=severity.of(gpu)) if unasked else found
     yield from _runtime(facts, gpus, severity)
 
 
@@ -218,7 +222,7 @@ def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
     if rebuilds:
         ways.append(_rebuild(rebuilds))
     text = "; or ".join(ways) or "Use another GPU"
-    more = "" if facts.allow_gap else ". --allow-isa-gap relinks the wheel all the same."
+    more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."
     return text[:1].upper() + text[1:] + more
 
 
@@ -261,11 +265,13 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> It
             chosen: Level = "warning" if facts.allow_gap else "error"
             if row.gpu is not None:
                 chosen = severity.of(row.gpu)
-            elif not gpus and need.needed == "yes" and "kpack" not in need.what:
+            elif not any(gpu.asked for gpu in gpus) and need.needed == "yes" and "kpack" not in need.what:
                 chosen = "warning"  # native code may be there for the GPU that it will meet
             yield finding("RLK405", subject, message, level=chosen)
         elif need.verdict == "unknown":
-            yield finding("RLK406", subject, message, level="warning" if gpus else "info")
+            yield finding(
+                "RLK406", subject, message, level="warning" if any(gpu.asked for gpu in gpus) else "info"
+            )
 
 
 def code_problems(items: Iterable[Coverage]) -> Iterator[Finding]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relink.errors import UsageError
-from relink.gpu.device import find_gpus
+from relink.gpu.device import Gpu, find_gpus
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId, processor_for
 
-__all__ = ["Wanted", "wanted_gpus"]
+__all__ = ["Wanted", "seen_gpus", "wanted_gpus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Wanted:
 
     :ivar name: what the user called it, where that is not the target id.
     :ivar local: it is in this machine; `physical` is its processor where an override makes it pass for another.
+    :ivar asked: the user asks for it; else it was seen in this machine, and what it lacks is no error.
     """
 
     target: TargetId
@@ -27,6 +28,7 @@ class Wanted:
     products: tuple[str, ...] = ()
     local: bool = False
     physical: str = ""
+    asked: bool = True
 
     def __str__(self) -> str:
         if self.physical:
@@ -52,10 +54,7 @@ def wanted_gpus(
                 reason = "; ".join(devices.problems) or "KFD lists no GPU"
                 raise UsageError(f"--gpu auto finds none: {reason} (for example --gpu gfx1031)")
             for gpu in devices.gpus:
-                known = table().processors.get(gpu.physical.processor)
-                physical = gpu.physical.processor if gpu.overridden else ""
-                products = known.products if known else ()
-                found.setdefault(gpu.target, Wanted(gpu.target, "", products, local=True, physical=physical))
+                found.setdefault(gpu.target, _local(gpu))
         else:
             try:
                 target = processor_for(text)
@@ -67,3 +66,17 @@ def wanted_gpus(
             name = "" if text.strip().lower() == str(target) else text.strip()
             found.setdefault(target, Wanted(target, name, known.products if known else ()))
     return tuple(found.values())
+
+
+def seen_gpus(root: str = "/", environment: Mapping[str, str] | None = None) -> tuple[Wanted, ...]:
+    """Return the GPUs of this machine, each architecture once, as nobody has asked for them; none where none can be seen."""
+    found: dict[TargetId, Wanted] = {}
+    for gpu in find_gpus(root, os.environ if environment is None else environment).gpus:
+        found.setdefault(gpu.target, replace(_local(gpu), asked=False))
+    return tuple(found.values())
+
+
+def _local(gpu: Gpu) -> Wanted:
+    known = table().processors.get(gpu.physical.processor)
+    physical = gpu.physical.processor if gpu.overridden else ""
+    return Wanted(gpu.target, "", known.products if known else (), local=True, physical=physical)

@@ -56,6 +56,9 @@ def verdict(report: Report) -> Verdict:
     gpus = _gpus(report.isa)
     if gpus and not twice:
         parts.append(f"GPUs: {gpus}")
+    here = _gpus_here(report.isa)
+    if here and not twice:
+        parts.append(f"Of this machine: {here}")
     if twice and report.output is not None:
         parts.append(f"Written to {report.output.path}")
     level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
@@ -101,6 +104,14 @@ def _gpus(isa: Mapping[str, Any] | None) -> str:
     """The GPUs that the wheel and all libraries that it reaches have code for; empty where that is not known."""
     targets = list(((isa or {}).get("common") or {}).get("targets") or ())
     return join_truncated(targets, _MAX_GPUS)
+
+
+def _gpus_here(isa: Mapping[str, Any] | None) -> str:
+    """The GPUs of this machine that were asked for or seen, and whether each has all code that it needs."""
+    local = [gpu for gpu in (isa or {}).get("gpus") or () if gpu["local"]]
+    return join_truncated(
+        [f"{gpu['target']} ({'covered' if gpu['covered'] else 'not covered'})" for gpu in local], _MAX_GPUS
+    )
 
 
 def _install(report: Report) -> str:

@@ -15,6 +15,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from packaging.version import Version
 from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.errors import RelinkError, SandboxError, UsageError, WheelError
+from relink.gpu.wanted import wanted_gpus
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.options import Options
@@ -632,3 +634,19 @@ def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
     # What has been edited is deflated from then on.
     assert {stage for stage, _, _ in heard} <= {"read", "edit", "write", "verify", "publish"}
     assert stages == ["target", "read", "plan", "edit", "write", "verify", "publish"]
+
+
+def test_the_gpus_of_this_machine_are_looked_at_unasked(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = replace(wanted_gpus(["gfx1031"])[0], local=True, asked=False)
+    monkeypatch.setattr("relink.pipeline.seen_gpus", lambda: (here,))
+
+    def targets(**more: Any) -> list[str]:
+        report = relink(works.small(tmp_path), works.options(tmp_path, dry_run=True, **more))
+        assert report.isa is not None
+        return [gpu["target"] for gpu in report.isa["gpus"]]
+
+    assert targets() == ["gfx1031"]
+    assert targets(gpus=("gfx1100",)) == ["gfx1100"]
+    assert targets(sysroot="/") == []

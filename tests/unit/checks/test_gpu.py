@@ -468,3 +468,20 @@ def test_lists_in_words() -> None:
         "a, b and c",
     ]
     assert TargetId("gfx1031") in {gpu.target for gpu in gpus("rx 6700 xt")}
+
+
+def test_a_gpu_that_was_only_seen_is_no_error(tmp_path: Path) -> None:
+    blas = rocblas(tmp_path, ["gfx1030", "gfx1100"])
+    seen = [replace(gpu, local=True, asked=False) for gpu in gpus("RX 6750 XT")]
+    plan = check_gpus(wheel("gfx1030", "gfx1100"), [blas], RUNTIME, seen)
+    found = only(plan, "RLK401")
+    assert found.level == "warning"
+    assert "--allow-isa-gap" not in found.remedy
+    assert not [item for item in plan.findings if item.level == "error"]
+
+
+def test_one_covered_gpu_of_several_that_were_seen_suffices() -> None:
+    seen = [replace(gpu, local=True, asked=False) for gpu in gpus("gfx1030", "gfx1031")]
+    plan = check_gpus(wheel("gfx1030"), (), RUNTIME, seen)
+    assert [item.level for item in plan.findings if item.code == "RLK401"] == ["info"]
+    assert [gpu["covered"] for gpu in plan.block["gpus"]] == [True, False]

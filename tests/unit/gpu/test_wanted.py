@@ -8,7 +8,8 @@ import pytest
 
 from relink.errors import UsageError
 from relink.gpu.target_id import TargetId
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu.wanted import seen_gpus, wanted_gpus
+from tests.unit.gpu.test_device import node
 
 
 def test_a_target_and_a_product() -> None:
@@ -33,3 +34,18 @@ def test_what_means_nothing(text: str) -> None:
 def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--gpu auto finds none: "):
         wanted_gpus(["AUTO"], str(tmp_path), {})
+
+
+def test_gpus_that_nobody_asked_for(tmp_path: Path) -> None:
+    for number, version in enumerate((100300, 110000, 100300)):
+        node(tmp_path, number, gfx_target_version=version)
+    found = seen_gpus(str(tmp_path), {})
+    assert [(str(gpu.target), gpu.local, gpu.asked) for gpu in found] == [
+        ("gfx1030", True, False),
+        ("gfx1100", True, False),
+    ]
+    assert all(gpu.asked for gpu in wanted_gpus(["auto"], str(tmp_path), {}))
+
+
+def test_none_is_seen_where_there_is_none(tmp_path: Path) -> None:
+    assert seen_gpus(str(tmp_path), {}) == ()

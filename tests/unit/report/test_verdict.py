@@ -26,6 +26,14 @@ HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.", level="warnin
 ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
 WRITTEN = f"Written to {OUTPUT.path}."
 COVERED = {"common": {"targets": ["gfx908", "gfx90a"]}}
+HERE = {
+    **COVERED,
+    "gpus": [
+        {"target": "gfx90a", "local": True, "covered": True},
+        {"target": "gfx1031", "local": True, "covered": False},
+        {"target": "gfx942", "local": False, "covered": False},
+    ],
+}
 
 
 def report(*findings: Finding, files: tuple[FilePlan, ...] = (CHANGED, SAME), **facts: Any) -> Report:
@@ -43,6 +51,11 @@ def missing(soname: str, step: str | None = None) -> Finding:
         (
             report(output=OUTPUT, verified=3, isa=COVERED),
             "Loads; checked by ld.so for 3 files. GPUs: gfx908, gfx90a.",
+            PIP,
+        ),
+        (
+            report(output=OUTPUT, verified=3, isa=HERE),
+            "Loads; checked by ld.so for 3 files. GPUs: gfx908, gfx90a. Of this machine: gfx90a (covered), gfx1031 (not covered).",
             PIP,
         ),
         (report(output=OUTPUT), "Should load; ld.so was not asked.", PIP),
