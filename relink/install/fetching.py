@@ -114,7 +114,10 @@ def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
             *(f"--platform={name}" for name in platforms),
             wanted.text,
         ]
-        failed = f"{wanted.text}: pip has got no wheel of it for {platform.shown}"
+        failed = (
+            f"{wanted.text}: pip has got no wheel of it for {platform.shown}; name the Python that will load it by --python, or "
+            "see what pip says"
+        )
         run_installer(command, place, failed)
         wheels = list(place.glob("*.whl"))
         if len(wheels) != 1:
