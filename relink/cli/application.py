@@ -57,7 +57,8 @@ class _WithDefault(TyperGroup):
         }
         ctx.meta[WORDS] = tuple(args)
         if args and args[0] not in own | set(self.commands):
-            if wrong := unknown_word(args[0], self.commands):
+            wrong = None if ctx.resilient_parsing else unknown_word(args[0], self.commands)
+            if wrong is not None:  # a shell that completes a line is told nothing
                 raise _UsageError(wrong, ctx)
             args = [self.default, *args]
         return super().parse_args(ctx, args)

@@ -101,6 +101,7 @@ def proposals(line: str, shell: str) -> str:
     ("line", "some"),
     [
         ("relink in", ["inspect", "install"]),
+        ("relink unknown --dry", ["--dry-run"]),
         ("relink --pre", ["--prefix", "--preload"]),
         ("relink --ver", ["--version", "--verbose"]),
         ("relink x.whl --allow-m", ["--allow-missing"]),
