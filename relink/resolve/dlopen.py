@@ -57,7 +57,8 @@ class DlopenKnowledge:
         stems = {soname_stem(name) for name in found}
         vendor = self.context.vendor
         for name, why in vendor.dlopens_of(own, self._available()).items():
-            if soname_stem(name) not in stems and self._fits(own, name):
+            # The table knows better than a string, which may be there for another reason.
+            if found.get(name) == "string" or (soname_stem(name) not in stems and self._fits(own, name)):
                 found[name] = f"{_PROFILE}{vendor.table}: {why}"
         return found | self._of_member(item)
 

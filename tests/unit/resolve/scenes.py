@@ -129,3 +129,8 @@ def define(*names: str) -> str:
 def call(*names: str) -> str:
     uses = "+".join(f"{name}()" for name in names)
     return "".join(f"extern int {name}(void); " for name in names) + f"int uses(void){{return {uses};}}"
+
+
+def opens(soname: str) -> str:
+    opening = "extern void *dlopen(const char *, int); void *opened(void){return dlopen(name(), 1);} "
+    return f'const char *name(void){{return "{soname}";}} {opening}'

@@ -9,7 +9,7 @@ import pytest
 import relink.rocm.facts
 from relink.profiles import DlopenEntry
 from relink.resolve.decide import PlanDraft
-from tests.unit.resolve.scenes import Scene, call, codes, define
+from tests.unit.resolve.scenes import Scene, call, codes, define, opens
 
 MEMBER = "demo/a.so"
 HIP, BUILTINS = "libhip.so.7", "libbuiltins.so.7"
@@ -47,6 +47,17 @@ def test_it_is_added_and_reported_with_what_knows_of_it(scene: Scene) -> None:
     assert (told.level, told.subject, told.profile) == ("info", MEMBER, "rocm")
     assert BUILTINS in told.message
     assert added(scene.decide_again(draft)) == ()
+
+
+def test_the_table_knows_better_than_a_string(scene: Scene) -> None:
+    scene.provide(f"lib/{BUILTINS}", source=define("builtins"))
+    scene.provide(f"lib/{HIP}", [], define("hip") + opens(BUILTINS))
+    scene.provide("lib/libother.so.1", [], define("other") + opens("libseen.so.1"))
+    scene.provide("lib/libseen.so.1")
+    scene.member(MEMBER, [HIP, "libother.so.1"], call("hip"))
+    draft = scene.decide()
+    assert BUILTINS in added(draft)
+    assert "libseen.so.1" not in added(draft)  # only a string says that it is dlopened
 
 
 def test_what_is_preloaded_may_dlopen_another(scene: Scene) -> None:

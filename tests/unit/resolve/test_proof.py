@@ -16,7 +16,7 @@ from relink.findings.model import RULES, Finding
 from relink.plans.model import FilePlan
 from relink.profiles import DlopenEntry, EqualSonames, Profile
 from relink.resolve.decide import PlanDraft
-from tests.unit.resolve.scenes import Scene, call, codes, define
+from tests.unit.resolve.scenes import Scene, call, codes, define, opens
 
 MEMBER = "demo/a.so"
 
@@ -34,11 +34,6 @@ def only(decisions: PlanDraft) -> FilePlan:
 def found(decisions: PlanDraft, code: str) -> Finding:
     (item,) = [item for item in decisions.findings if item.code == code]
     return item
-
-
-def opens(soname: str) -> str:
-    opening = "extern void *dlopen(const char *, int); void *opened(void){return dlopen(name(), 1);} "
-    return f'const char *name(void){{return "{soname}";}} {opening}'
 
 
 @pytest.fixture
