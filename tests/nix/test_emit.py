@@ -1,9 +1,7 @@
-"""The text that is emitted: golden files, and hostile names, which Nix has to give back as they were."""
+"""The text that is emitted, evaluated by Nix: packages, and hostile names, which come back as they were."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +12,12 @@ from hypothesis import strategies as st
 
 from relink.errors import UsageError
 from relink.nix.emit import package_nix, write_package
-from relink.nix.model import About, File, Index, Package, PathEntry, Replaced, RunPath, Source, plan_json
+from relink.nix.model import File, PathEntry, Replaced, RunPath, Source, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_string
 from tests.nix.conftest import ROOT, Nix
 from tests.support.amount import amount
+from tests.unit.nix.packages import PACKAGES, PLAIN
 
-GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = [
     "'",
     "''",
@@ -49,60 +47,6 @@ SETTINGS = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-PLAIN = Package(
-    pname="demo",
-    version="1.0",
-    source=Source(
-        "demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl",
-        "sha256-AAAA=",
-        url="https://example.org/demo%2Brocm.whl",
-    ),
-    python="3.12",
-    rocm=7,
-    proved=True,
-    libraries=(("rocmPackages.clr", ("libamdhip64.so.7",)),),
-    files=(
-        File(
-            "site-packages",
-            "demo/a.so",
-            RunPath("runpath", (PathEntry(text="$ORIGIN"), PathEntry(attribute="rocmPackages.clr"))),
-            (Replaced("libx.so.1", "libx.so.7"),),
-        ),
-    ),
-    undefined=("Py*",),
-    about=About("A demonstration", "https://example.org", "MIT"),
-    dependencies=("numpy", "packaging"),
-    imports=("demo",),
-    gpus=("gfx1030", "gfx1100"),
-)
-PACKAGES = {
-    "plain": PLAIN,
-    "table": replace(
-        PLAIN,
-        proved=False,
-        python=None,
-        source=Source(
-            "demo-1.0-py3-none-any.whl",
-            "sha256-AAAA=",
-            index=Index("demo", "1.0", "py3", "py3", "none", "any"),
-        ),
-        libraries=(*PLAIN.libraries, ("extraLibraries.hipsparselt", ("libhipsparselt.so.0",))),
-        dependencies=("3to2", "numpy"),
-        siblings=("jax-rocm7-pjrt",),
-        gpus=(),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_golden(name: str) -> None:
-    """RELINK_GOLDEN=1 writes the files anew."""
-    for suffix, text in (("nix", package_nix(PACKAGES[name])), ("json", plan_json(PACKAGES[name]))):
-        path = GOLDEN / f"{name}.{suffix}"
-        if os.environ.get("RELINK_GOLDEN"):
-            path.write_text(text)
-        assert path.read_text() == text
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -202,9 +146,3 @@ def test_a_whole_package_of_hostile_names(nix: Nix, gpus: list[str], imports: li
     found = nix.value(f"import {path} {{ relinkWheel = a: a; python312Packages = {{ }}; }}")
     assert found.get("gpuTargets", []) == gpus
     assert found.get("pythonImportsCheck", []) == imports
-
-
-def test_the_plan_is_json_without_what_package_nix_has() -> None:
-    data = json.loads(plan_json(PLAIN))
-    assert data["schema"] == "relink.nix/1"
-    assert not data.keys() & {"gpus", "dependencies", "imports", "findings", "siblings"}

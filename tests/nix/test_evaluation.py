@@ -12,7 +12,6 @@ import pytest
 
 from relink.gpu import table
 from relink.gpu.target_id import CodeTarget, match, parse_target_id
-from relink.nix.compatibility import compatibility_json
 from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import package, write
 from tests.support.cc import shared
@@ -47,12 +46,6 @@ def printed(nix: Nix, said: str, sentence: str) -> None:
     assert sentence in " ".join(plain.split())
     documented = (ROOT / "examples" / "nix" / "README.md").read_text().replace("`", "")
     assert f"| {sentence.replace('`', '')} |" in documented
-
-
-def test_the_table_in_nix_is_that_of_isa_toml() -> None:
-    assert (ROOT / "nix" / "isa.json").read_text() == compatibility_json(), (
-        "run: python -c 'from relink.nix.compatibility import compatibility_json as c; print(c(), end=\"\")' > nix/isa.json"
-    )
 
 
 def test_a_missing_attribute(in_store: Nix, made: Path) -> None:

@@ -1,29 +1,22 @@
-"""What `relink isa` and `relink doctor` print: on wide and narrow terminals, without colours, in a pipe."""
+"""What `relink isa` prints: on wide and narrow terminals, without colours, in a pipe."""
 
 from __future__ import annotations
 
 import io
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from relink.checks.machine import Diagnosis, diagnose
 from relink.gpu import BufferSource, LibraryCoverage, coverage_of, read_device_code, table
 from relink.gpu.survey import Group, Item, Kernels, Survey
 from relink.gpu.wanted import wanted_gpus
-from relink.report.doctor_text import doctor_text
 from relink.report.isa_text import survey_text
 from relink.report.lines import show
 from tests.unit.gpu.build import entries_of, library, raw
-from tests.unit.gpu.test_device import node
-from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
-from tests.unit.gpu.test_survey import fat
 
 
-def item(path: str, *sets: tuple[str, ...]) -> Item:
+def file_of(path: str, *sets: tuple[str, ...]) -> Item:
     data = library([raw(entries_of(*targets)) for targets in sets])
     return coverage_of(read_device_code(BufferSource(data), path))
 
@@ -38,8 +31,8 @@ def miopen() -> LibraryCoverage:
 
 
 MIXED = survey_of(
-    item("pkg/a.so", ("gfx1030", "gfx1100"), ("gfx1030",)),
-    item("pkg/b.so", ("gfx1030", "gfx90a:xnack+")),
+    file_of("pkg/a.so", ("gfx1030", "gfx1100"), ("gfx1030",)),
+    file_of("pkg/b.so", ("gfx1030", "gfx90a:xnack+")),
     miopen(),
 )
 
@@ -85,7 +78,7 @@ def test_colours() -> None:
 
 def test_a_narrow_terminal_gets_several_tables() -> None:
     many = survey_of(
-        *(item(f"pkg/{n}.so", ("gfx1030", *names)) for n, names in enumerate(
+        *(file_of(f"pkg/{n}.so", ("gfx1030", *names)) for n, names in enumerate(
             [("gfx1100",), ("gfx90a",), ("gfx906",), ("gfx942",), ("gfx1101",)]
         ))
     )  # fmt: skip
@@ -100,7 +93,7 @@ def test_a_narrow_terminal_gets_several_tables() -> None:
 
 def test_files_that_cover_the_same_share_a_column() -> None:
     same = survey_of(
-        item("pkg/a.so", ("gfx1030",)), item("pkg/b.so", ("gfx1030",)), item("pkg/c.so", ("gfx906",))
+        file_of("pkg/a.so", ("gfx1030",)), file_of("pkg/b.so", ("gfx1030",)), file_of("pkg/c.so", ("gfx906",))
     )
     assert rows(printed(same))["gfx1030"][:2] == ["yes", "-"]
     assert "  1  pkg/a.so" in printed(same)
@@ -127,7 +120,7 @@ def test_a_pipe_gets_one_line_a_file() -> None:
 
 
 def test_some_variants_only() -> None:
-    first, second = item("pkg/one.so", ("gfx1030",)), item("pkg/two.so", ("gfx1030", "gfx1100"))
+    first, second = file_of("pkg/one.so", ("gfx1030",)), file_of("pkg/two.so", ("gfx1030", "gfx1100"))
     found = Survey(
         "d", "wheel", (first, second), (Group("pkg/one.so", (first,)), Group("pkg/two.so", (second,)))
     )
@@ -153,130 +146,3 @@ def test_kernel_files_and_problems() -> None:
     assert "k: 7 kernel files: full gfx1030" in text
     assert "): missing: no kernel file is for it" in text
     assert "warning: k: odd" in text
-
-
-@pytest.fixture
-def rocm(tmp_path: Path) -> Path:
-    where = tmp_path / "rocm" / "lib"
-    lib(where / "libamdhip64.so.7", "gfx11-generic", "libamd_comgr.so.3", versions="hip_7.2")
-    lib(where / "libamd_comgr.so.3", READER_2, READER_3, versions="amd_comgr_2.8")
-    lib(where / "libhsa-runtime64.so.1", "gfx11-generic")
-    fat(where / "librocsolver.so.0", raw(entries_of("gfx1030", "gfx1100")), "libamdhip64.so.7")
-    fat(where / "librocsparse.so.1", raw(entries_of("gfx1030")), "libamdhip64.so.7")
-    return tmp_path / "rocm"
-
-
-def codes(found: Diagnosis) -> set[tuple[str, str, str]]:
-    return {(item.code, item.level, Path(item.subject).name) for item in found.findings}
-
-
-def machine(root: Path, *versions: int) -> Path:
-    for number, version in enumerate(versions, 1):
-        node(root, number, gfx_target_version=version, drm_render_minor=127 + number)
-    for path in ("dev/kfd", "dev/dri/renderD128"):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).touch()
-    return root
-
-
-def test_a_machine_in_order(tmp_path: Path, rocm: Path) -> None:
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
-    assert codes(found) == {("RLK425", "warning", "rocm"), ("RLK508", "warning", "rocm")}
-    text = "\n".join(line.plain for line in doctor_text(found))
-    assert "GPU gfx1030, node 1: RX 6800" in text
-    assert "dev/kfd: accessible" in text
-    assert "HIP runtime: 7.2" in text
-    assert "compressed bundles up to version: 3" in text
-    assert "kpack archives: no" in text
-    assert "with libamdhip64.so.7: rocSOLVER, rocSPARSE" in text
-    assert "all cover gfx1030" in text
-
-
-def test_incoherence_names_the_library(tmp_path: Path, rocm: Path) -> None:
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
-    (coherence,) = (item for item in found.findings if item.code == "RLK425")
-    assert coherence.level == "warning"
-    assert "in common; librocsparse.so.1 (rocSPARSE) has no full code for gfx1100" in coherence.message
-    assert not [item for item in found.findings if item.level == "error"]
-
-
-def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> None:
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 110000)), {})
-    (gap,) = (item for item in found.findings if item.code == "RLK426")
-    assert gap.level == "error"
-    assert "librocsparse.so.1 (rocSPARSE): no full code for gfx1100" in gap.message
-    assert "rocSPARSE with GPU_TARGETS=gfx1030;gfx1100" in gap.remedy
-
-
-def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.checks.machine.find_places", lambda *_: ())
-    found = diagnose([], str(tmp_path), {})
-    assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK424"}
-    (none,) = (item for item in found.findings if item.code == "RLK421")
-    nodes = ("GPU", f"{tmp_path}/dev/kfd", f"{tmp_path}/dev/dri/renderD*")
-    assert none.subjects == nodes
-    assert "group" not in none.remedy
-    text = "\n".join(line.plain for line in doctor_text(found))
-    assert "no GPU" in text
-    assert "renderD*: not there" in text
-
-
-def test_a_gpu_without_its_nodes(tmp_path: Path, rocm: Path) -> None:
-    """As in a container that was not given them: no group opens a node that is not there."""
-    root = machine(tmp_path / "root", 100300)
-    shutil.rmtree(root / "dev")
-    found = diagnose([str(rocm)], str(root), {})
-    lost = [item for item in found.findings if item.code == "RLK422"]
-    assert lost
-    for item in lost:
-        assert item.message == "is not there, although the kernel lists a GPU"
-        assert "--device /dev/kfd" in item.remedy
-        assert "group" not in item.remedy
-    assert "RLK421" not in {item.code for item in found.findings}
-
-
-def test_an_incomplete_runtime(tmp_path: Path, rocm: Path) -> None:
-    (rocm / "lib" / "libamd_comgr.so.3").unlink()
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
-    (lost,) = (item for item in found.findings if item.code == "RLK424")
-    assert (lost.level, "libamd_comgr was not found" in lost.message) == ("error", True)
-    text = "\n".join(line.plain for line in doctor_text(found))
-    assert "compressed bundles up to version: unknown" in text
-
-
-def test_a_library_of_another_runtime_than_the_prefix_has(tmp_path: Path, rocm: Path) -> None:
-    fat(rocm / "lib" / "librocblas.so.4", raw(entries_of("gfx1030")), "libamdhip64.so.6")
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
-    (lost,) = (item for item in found.findings if item.code == "RLK424")
-    assert lost.level == "warning"
-    assert lost.message == "libamdhip64.so.6 is not in it; needed by librocblas.so.4 (rocBLAS)"
-    assert found.prefixes[0].runtime.hip == (7, 2)
-
-
-def test_hazards_of_the_environment(tmp_path: Path, rocm: Path) -> None:
-    environment = {
-        "HIP_USE_RUNTIME_UNBUNDLER": "1",
-        "LD_LIBRARY_PATH": "/x",
-        "HSA_OVERRIDE_GFX_VERSION_1": "10.3.0",
-        "HIP_VISIBLE_DEVICES": "0",
-    }
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100301)), environment)
-    hazards = {item.subject: (item.level, item.message) for item in found.findings if item.code == "RLK423"}
-    assert set(hazards) == set(environment)
-    assert hazards["HIP_USE_RUNTIME_UNBUNDLER"][0] == "warning"
-    assert "fails on compressed bundles" in hazards["HIP_USE_RUNTIME_UNBUNDLER"][1]
-    assert hazards["HIP_VISIBLE_DEVICES"][0] == "info"
-    text = "\n".join(line.plain for line in doctor_text(found))
-    assert "GPU gfx1030, node 1: RX 6700, RX 6700 XT, RX 6750 XT; xnack unknown; really gfx1031" in text
-
-
-def test_the_group_that_is_missing(tmp_path: Path, rocm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = machine(tmp_path / "root", 100300)
-    (root / "dev/kfd").chmod(0o660)
-    monkeypatch.setattr("os.access", lambda *_: False)
-    monkeypatch.setattr("os.getgroups", list)
-    monkeypatch.setattr("os.getegid", lambda: 54321)
-    found = diagnose([str(rocm)], str(root), {})
-    lost = {Path(item.subject).name: item for item in found.findings if item.code == "RLK422"}
-    assert "belongs to the group" in lost["kfd"].message
-    assert lost["kfd"].remedy.startswith("usermod -aG ")

@@ -1,21 +1,15 @@
-"""What a package takes from a wheel's name and METADATA, and the names of symbols as globs; without Nix."""
+"""What a package takes from a wheel's name and METADATA."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from packaging.metadata import parse_email
 
 from relink.nix.metadata import about, dependencies, imports, source
 from relink.nix.model import About, Index
-from relink.nix.subject import literal
 from relink.wheel.archive import WheelArchive
-from tests.nix.conftest import ROOT
-from tests.support.amount import amount
 from tests.support.wheels import make_wheel
 
 
@@ -108,19 +102,3 @@ def test_imports() -> None:
         "d.py",
     ]
     assert imports(members) == ("a", "b")
-
-
-@settings(max_examples=amount(30), deadline=None)
-@given(
-    st.text(st.sampled_from("ab*?[]\\!-^{}()|+@ '\"$"), min_size=1, max_size=8),
-    st.text(st.sampled_from("ab*"), max_size=4),
-)
-@example("*", "anything")
-@example("[!x]", "a")
-def test_a_symbol_is_no_glob(name: str, other: str) -> None:
-    """A wheel whose symbol is called * must not switch the dry run off."""
-    ask = 'for one in "$1" "$3"; do relinkMatches "$one" "$2" && echo yes || echo no; done'
-    script = f"source {ROOT}/nix/relink.sh; {ask}"
-    command = ["bash", "-euc", script, "-", name, literal(name), other]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["yes", "yes" if name == other else "no"]

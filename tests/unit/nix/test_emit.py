@@ -1,0 +1,62 @@
+"""The text that is emitted, and the files that are written; tests/nix has the text evaluated by Nix."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.errors import UsageError
+from relink.nix.emit import SHIPPED, package_nix, shipped_directory, write_package
+from relink.nix.model import plan_json
+from tests.unit.nix.packages import PACKAGES, PLAIN
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_golden(name: str) -> None:
+    """RELINK_GOLDEN=1 writes the files anew."""
+    for suffix, text in (("nix", package_nix(PACKAGES[name])), ("json", plan_json(PACKAGES[name]))):
+        path = GOLDEN / f"{name}.{suffix}"
+        if os.environ.get("RELINK_GOLDEN"):
+            path.write_text(text)
+        assert path.read_text() == text
+
+
+def test_what_is_written_replaces_what_is_there(tmp_path: Path) -> None:
+    """A FIFO would keep whoever opens it waiting; a link would lead the text elsewhere."""
+    os.mkfifo(tmp_path / "package.nix")
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "demo.json").symlink_to("other")
+    expression, plan = write_package(PLAIN, tmp_path)
+    assert expression.read_text() == package_nix(PLAIN)
+    assert json.loads(plan.read_text()) == json.loads(plan_json(PLAIN))
+    assert (tmp_path / "other").read_text() == "kept"
+    for name in SHIPPED:
+        assert (tmp_path / "relink" / name).read_bytes() == (shipped_directory() / name).read_bytes()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        UsageError, match=r"file/x: cannot be written to \(Not a directory\); name another by --output"
+    ):
+        write_package(PLAIN, tmp_path / "file" / "x")
+
+
+def test_a_name_from_the_wheel_stays_in_its_comment() -> None:
+    package = replace(PLAIN, libraries=(("extraLibraries.x", ("libx.so\n}: builtins.abort",)),))
+    assert not [line for line in package_nix(package).splitlines() if line.startswith("}: builtins")]
+
+
+def test_a_quoted_dependency_has_no_with() -> None:
+    """``with`` takes identifiers alone, so one name in quotes is asked for by the whole path, and the others too."""
+    assert "dependencies = with python312Packages; [" in package_nix(PLAIN)
+    text = package_nix(replace(PLAIN, dependencies=("3to2", "numpy")))
+    assert 'python312Packages."3to2"' in text
+    assert "python312Packages.numpy" in text
+    assert "with python312Packages" not in text

@@ -1,0 +1,71 @@
+"""A package from a plan: directories of store paths become attributes; tests/nix builds what is made so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relink.nix.model import File, Package, PathEntry, RunPath
+from relink.options import Options
+from relink.queries import nix_package
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+ORIGIN_AND_CLR = (PathEntry(text="$ORIGIN"), PathEntry(attribute="rocmPackages.clr"))
+ITEM = "0123456789abcdfghijklmnpqrsvwxyz"
+
+
+def made(directory: Path, *prefixes: Path, needed: tuple[str, ...] = ("libamdhip64.so.7",)) -> Package:
+    library = build(Library("liba.so", needed, runpath="$ORIGIN:/opt/rocm/lib"))
+    wheel = make_wheel(directory / "wheel", {"demo/__init__.py": b"", "demo/a.so": library}, tag=TAG)
+    places = tuple(str(path) for path in prefixes)
+    return nix_package(wheel, Options(prefixes=places))
+
+
+def only(package: Package) -> File:
+    (file,) = package.files
+    return file
+
+
+def test_an_ordinary_prefix_proves_nothing_about_a_store(tmp_path: Path) -> None:
+    Library("libamdhip64.so.7").write(tmp_path / "rocm" / "lib" / "libamdhip64.so.7")
+    package = made(tmp_path, tmp_path / "rocm")
+    assert (package.proved, package.rocm) == (False, 7)
+    entries = only(package).search_path
+    assert entries == RunPath("runpath", ORIGIN_AND_CLR)
+    (told,) = [item for item in package.findings if item.code == "RLK710"]
+    assert f"checked against {tmp_path}/rocm" in told.message
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is named as the store's. Without a C library in it, Nix is asked for no closure's loader."""
+    monkeypatch.setenv("NIX_STORE_DIR", str(tmp_path / "store"))
+    program = tmp_path / "bin" / "nix-store"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nfor last; do :; done; echo $last\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return tmp_path / "store"
+
+
+def test_a_directory_of_a_store_path_is_an_attribute_and_a_directory(store: Path, tmp_path: Path) -> None:
+    Library("libamdhip64.so.7").write(store / f"{ITEM}-clr-7.2.4" / "lib" / "libamdhip64.so.7")
+    package = made(tmp_path, store / f"{ITEM}-clr-7.2.4")
+    assert package.proved
+    assert only(package).search_path == RunPath("runpath", ORIGIN_AND_CLR)
+    assert package.libraries == (("rocmPackages.clr", ("libamdhip64.so.7",)),)
+    assert not [item for item in package.findings if item.code in ("RLK710", "RLK711")]
+
+
+def test_a_store_path_of_a_name_that_nobody_knows_is_guessed_and_told(store: Path, tmp_path: Path) -> None:
+    item = store / f"{ITEM}-mine-1.0"
+    Library("libmine.so.1").write(item / "lib" / "libmine.so.1")
+    package = made(tmp_path, item, needed=("libmine.so.1",))
+    assert package.libraries == (("pkgs.mine", ("libmine.so.1",)),)
+    (told,) = [item for item in package.findings if item.code == "RLK711"]
+    assert told.subject == str(item)
+    assert "guessed from the path's name" in told.message

@@ -1,0 +1,85 @@
+"""A package from the table of components alone; tests/nix builds what is made so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
+from relink.options import Options
+from relink.queries import nix_package
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+
+
+def made(
+    directory: Path, files: dict[str, Library], *, major: int | None = None, **options: object
+) -> Package:
+    contents: dict[str, bytes | Path] = {name: build(library) for name, library in files.items()}
+    wheel = make_wheel(directory, {"demo/__init__.py": b"", **contents}, tag=TAG)
+    return nix_package(wheel, Options(**options), major=major)  # type: ignore[arg-type]
+
+
+def codes(package: Package) -> list[str]:
+    return [item.code for item in package.findings if item.code.startswith("RLK7")]
+
+
+def test_each_needed_is_an_attribute(tmp_path: Path) -> None:
+    needed = ("libamdhip64.so.7", "librocblas.so.5", "libb.so", "libc.so.6", "libnobody-has-it.so.3")
+    package = made(
+        tmp_path,
+        {
+            "demo/liba.so": Library("liba.so", needed, runpath="$ORIGIN:/opt/rocm/lib"),
+            "demo/libb.so": Library("libb.so"),
+        },
+    )
+    assert (package.rocm, package.proved) == (7, False)
+    entries = (
+        PathEntry(text="$ORIGIN"),
+        PathEntry(attribute="rocmPackages.clr"),
+        PathEntry(attribute="rocmPackages.rocblas"),
+        PathEntry(attribute="extraLibraries.nobody-has-it"),
+    )
+    assert package.files == (File("site-packages", "demo/liba.so", RunPath("runpath", entries)),)
+    assert dict(package.libraries) == {
+        "extraLibraries.nobody-has-it": ("libnobody-has-it.so.3",),
+        "rocmPackages.clr": ("libamdhip64.so.7",),
+        "rocmPackages.rocblas": ("librocblas.so.5",),
+    }
+    assert codes(package) == ["RLK710", "RLK711", "RLK712"]
+
+
+def test_the_other_soname_of_one_abi_takes_its_place(tmp_path: Path) -> None:
+    package = made(tmp_path, {"demo/liba.so": Library("liba.so", ("librocm_smi64.so.7",))}, major=7)
+    (file,) = package.files
+    assert file.replace == (Replaced("librocm_smi64.so.7", "librocm_smi64.so.1"),)
+    assert dict(package.libraries) == {"rocmPackages.rocm-smi": ("librocm_smi64.so.1",)}
+    assert "RLK714" in codes(package)
+
+
+def test_another_soname_without_evidence_stays_and_is_told(tmp_path: Path) -> None:
+    package = made(tmp_path, {"demo/liba.so": Library("liba.so", ("librocblas.so.4",))}, major=7)
+    (file,) = package.files
+    assert file.replace == ()
+    (told,) = [item for item in package.findings if item.code == "RLK715"]
+    assert told.subject == "librocblas.so.4"
+    assert "rocmPackages.rocblas of ROCm 7 has librocblas.so.5" in told.message
+
+
+def test_what_may_be_missing_asks_for_nothing(tmp_path: Path) -> None:
+    library = {"demo/liba.so": Library("liba.so", ("librocblas.so.5", "libcuda.so.1"))}
+    package = made(tmp_path, library, allow_missing=("libcuda*",))
+    assert dict(package.libraries) == {"rocmPackages.rocblas": ("librocblas.so.5",)}
+    assert package.missing == ("libcuda*",)
+
+
+def test_a_file_that_needs_nothing_is_left_as_it_is(tmp_path: Path) -> None:
+    files = {
+        "demo/liba.so": Library("liba.so", ("libc.so.6",)),
+        "demo/libb.so": Library("libb.so", runpath="$ORIGIN"),
+    }
+    assert made(tmp_path, files).files == ()

@@ -1,0 +1,131 @@
+"""How two wheels differ, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from relink.report.diff_text import (
+    ByteRange,
+    ElfChange,
+    LoadPlace,
+    MemberChange,
+    SectionChange,
+    WheelDiff,
+    WheelSide,
+    to_json,
+    to_text,
+)
+
+OLD = WheelSide("/in/old.whl", "0" * 64, 100, "demo", "1.0", ("py3-none-any",))
+NEW = WheelSide("/out/new.whl", "1" * 64, 101, "demo", "1.0+rocm7", ("py3-none-any",))
+CHANGE = MemberChange("demo/a.so", 10, 10, 0o100755, 0o100755, 3, (ByteRange(4, 7, ".text"),), None)
+
+
+def compared(**facts: Any) -> WheelDiff:
+    usual: dict[str, Any] = {
+        "old": OLD,
+        "new": NEW,
+        "renamed": (),
+        "added": (),
+        "removed": (),
+        "changed": (),
+        "unchanged": 2,
+        "planned": True,
+        "verdict": "unexplained",
+        "unexplained": (),
+    }
+    return WheelDiff(**(usual | facts))
+
+
+def shown(verbose: bool = False, **facts: Any) -> list[str]:
+    return [line.plain for line in to_text(compared(**facts), verbose=verbose)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "last"),
+    [
+        ({"verdict": "identical"}, "identical"),
+        ({"verdict": "same content"}, "same content, packed differently"),
+        (
+            {"verdict": "only what the plan says", "reference": "of p.json", "added": ("a",)},
+            "only what the plan says (0 changed, 1 added, 0 removed, 2 unchanged); the plan is of p.json",
+        ),
+        (
+            {"verdict": "unexplained", "unexplained": ("x", "y")},
+            "2 differences that no plan explains (0 changed, 0 added, 0 removed, 2 unchanged)",
+        ),
+        (
+            {"verdict": "unexplained", "unexplained": ("x",), "planned": False},
+            (
+                "1 differences that no plan explains (0 changed, 0 added, 0 removed, 2 unchanged); "
+                "the new wheel carries no plan that was made for the old one"
+            ),
+        ),
+    ],
+)
+def test_the_last_line_is_the_verdict(facts: dict[str, Any], last: str) -> None:
+    assert shown(**facts)[-1] == last
+    assert compared(**facts).ok is (facts["verdict"] != "unexplained")
+
+
+def test_the_plan_inside_is_told_to_be_the_makers() -> None:
+    assert "whoever made NEW wrote that plan" in shown(verdict="only what the plan says")[-1]
+
+
+def test_a_changed_member() -> None:
+    elf = ElfChange(
+        ("- NEEDED liba.so", "+ RUNPATH $ORIGIN"), (SectionChange(".dynstr", ("moved", "resized")),)
+    )
+    change = MemberChange(
+        "demo/a.so", 10, 12, 0o100644, 0o100755, 5, (ByteRange(4, 7, ".text"), ByteRange(32, 33, "")), elf
+    )
+    assert shown(changed=(change,))[2:-1] == [
+        "changed  demo/a.so  10 -> 12 bytes, 5 differ",
+        "    mode 100644 -> 100755",
+        "    - NEEDED liba.so",
+        "    + RUNPATH $ORIGIN",
+        "    .dynstr: moved, resized",
+        "    bytes 0x4..0x7  .text",
+        "    bytes 0x20..0x21",
+        "    … and 1 more bytes",
+    ]
+    assert shown(changed=(CHANGE,))[2:-1] == [
+        "changed  demo/a.so  10 bytes, 3 differ",
+        "    bytes 0x4..0x7  .text",
+    ]
+
+
+def test_much_is_shortened_unless_it_is_asked_for() -> None:
+    names = tuple(f"demo/{number}" for number in range(45))
+    ranges = tuple(ByteRange(number * 10, number * 10 + 1, "") for number in range(9))
+    many = MemberChange("demo/a.so", 99, 99, 0o100644, 0o100644, 9, ranges, None)
+    place = LoadPlace("", "search path", names)
+    facts: dict[str, Any] = {
+        "added": names,
+        "changed": (many,) * 41,
+        "brings": (place,),
+        "unexplained": names,
+    }
+    text = shown(**facts)
+    assert "added    … and 5 more (--verbose shows them)" in text
+    assert "… and 1 more changed members (--verbose shows them)" in text
+    assert "    … and 1 more bytes" in text
+    assert (
+        "brings in  the current directory, by an empty entry  search path of demo/0, demo/1, demo/2 and 42 more"
+        in text
+    )
+    assert len([line for line in text if line.startswith("unexplained: ")]) == 45  # never shortened
+    whole = shown(verbose=True, **facts)
+    assert not [line for line in whole if "--verbose" in line or "more" in line]
+    assert len([line for line in whole if line.startswith("    bytes")]) == 9 * 41
+
+
+def test_json_has_everything() -> None:
+    data = json.loads(json.dumps(to_json(compared(changed=(CHANGE,), renamed=(("a", "b"),)))))
+    assert data["schema"] == "relink.comparison/1"
+    assert data["old"]["path"] == "/in/old.whl"
+    assert data["renamed"] == [["a", "b"]]
+    assert data["changed"][0]["ranges"] == [{"start": 4, "stop": 7, "where": ".text"}]

@@ -1,0 +1,48 @@
+"""The bill of materials of an output; report/test_text.py has what it rests on."""
+
+from __future__ import annotations
+
+from relink.plans.embedded import BASE_PREFIX
+from relink.plans.model import InterpreterChange, Plan, ProviderFacts, RpathChange, TargetFacts, WheelFacts
+from relink.report.sbom import bill_of_materials
+from tests.support.plans import recorded
+
+
+def planned(*closure: tuple[str, str], changed: bool = True) -> Plan:
+    path = RpathChange("/opt", "/p", "rpath", "runpath") if changed else RpathChange(None, None, None, None)
+    file = recorded(
+        "demo/a.so", "runpath" if changed else "nothing", (), path, InterpreterChange(None, None), closure
+    )
+    return Plan(
+        WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",)),
+        "demo-1.0+rocm7.whl",
+        TargetFacts("/lib64/ld.so", "2.36", ("/lib",), "/usr/bin/python3"),
+        (ProviderFacts("prefix", "/p", "7.2.4"),),
+        (file,),
+    )
+
+
+def test_libraries_of_the_system_and_of_the_base_prefix_are_components() -> None:
+    plan = planned(
+        ("libz.so", "/p/libz.so"),
+        ("liba.so", f"{BASE_PREFIX}/lib/liba.so"),
+        ("libown.so", "$WHEEL/demo/libown.so"),
+        ("prog", "$PREFIX/bin/prog"),
+    )
+    document = bill_of_materials(plan, "1.0+rocm7")
+    paths = sorted(["/p/libz.so", f"{BASE_PREFIX}/lib/liba.so"])
+    assert [item["bom-ref"] for item in document["components"]] == paths
+    assert document["components"][paths.index("/p/libz.so")]["properties"] == [
+        {"name": "relink:path", "value": "/p/libz.so"}
+    ]
+
+
+def test_the_ancestor_is_the_vendors_wheel() -> None:
+    (ancestor,) = bill_of_materials(planned(), "1.0+rocm7")["metadata"]["component"]["pedigree"]["ancestors"]
+    assert ancestor["purl"] == "pkg:pypi/demo@1.0"
+    assert ancestor["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+
+
+def test_what_is_not_edited_brings_no_component() -> None:
+    document = bill_of_materials(planned(("libz.so", "/p/libz.so"), changed=False), "1.0")
+    assert document["components"] == []
