@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
-import time
 
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu.bundle import Budget, Bundle, walk
-from relink.gpu.compressed import CompressedHeader, parse_header
-from relink.gpu.device_code import DeviceCode, read_device_code
+from relink.gpu.bundle import Budget, walk
 from tests.unit.gpu.build import HOST, PAGE, ccob, chain, code_object, entries_of, hip, raw
+from tests.unit.gpu.reading import names, read
 
-COMPRESSED = [(version, method) for version in (1, 2, 3) for method in ("zstd", "zlib")]
 ARCHS_27 = (
     *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1011", "gfx1012"),
     *(f"gfx103{n}" for n in range(7)),
@@ -22,14 +19,6 @@ ARCHS_27 = (
     *(f"gfx115{n}" for n in range(4)),
     *("gfx1200", "gfx1201", "gfx1250"),
 )
-
-
-def read(data: bytes) -> DeviceCode:
-    return read_device_code(BufferSource(data), "x")
-
-
-def names(bundle: Bundle) -> list[str]:
-    return [str(code.target) for code in bundle.targets]
 
 
 @pytest.mark.parametrize("align", [PAGE, 1, 16])
@@ -40,21 +29,6 @@ def test_a_raw_bundle(align: int) -> None:
     assert (code.form, code.container, names(bundle)) == ("bundle", "raw", ["gfx90a:xnack-", "gfx1030"])
     assert [str(o.target) for o in code.code_objects] == ["gfx90a:xnack-", "gfx1030"]
     assert bundle.entries[0].text == HOST
-
-
-@pytest.mark.parametrize(("version", "method"), COMPRESSED)
-def test_a_compressed_bundle(version: int, method: str) -> None:
-    inner = raw(entries_of("gfx1100", "gfx1200"))
-    code = read(ccob(inner, version, method))
-    (bundle,) = code.bundles
-    assert (bundle.container, bundle.method, bundle.uncompressed_size) == (
-        f"ccob-v{version}",
-        method,
-        len(inner),
-    )
-    assert names(bundle) == ["gfx1100", "gfx1200"]
-    assert [o.version for o in code.code_objects] == [6, 6]
-    assert [p for p in code.problems if "version 1" not in p] == []
 
 
 @pytest.mark.parametrize("first", ["raw", "ccob"])
@@ -206,78 +180,6 @@ def test_a_size_past_the_end_is_clipped() -> None:
     assert any("less than its own header" in p for p in code.problems)
 
 
-@pytest.mark.parametrize(
-    ("version", "method", "text"), [(4, 1, "version 4"), (0, 1, "version 0"), (3, 2, "method 2")]
-)
-def test_an_unknown_version_or_method_is_named_and_counts(version: int, method: int, text: str) -> None:
-    data = b"CCOB" + struct.pack("<HH", version, method) + ccob(raw(entries_of("gfx1100")))[8:]
-    code = read(data)
-    assert [b.container for b in code.bundles] == ["unreadable"]
-    assert any(text in p for p in code.problems)
-
-
-def test_a_payload_that_is_damaged_or_no_bundle() -> None:
-    data = bytearray(ccob(raw(entries_of("gfx1100")), 2, "zlib"))
-    data[24:40] = bytes(16)
-    assert any("damaged" in p for p in read(bytes(data)).problems)
-    data = bytearray(ccob(raw(entries_of("gfx1100"))))
-    data[32:36] = b"abcd"
-    assert any("zstd payload cannot be read" in p for p in read(bytes(data)).problems)
-    assert any("is no bundle" in p for p in read(ccob(b"something else" * 20)).problems)
-
-
-def test_a_size_that_the_frame_contradicts_is_named() -> None:
-    data = bytearray(ccob(raw(entries_of("gfx1100"))))
-    struct.pack_into("<Q", data, 16, 123456)
-    assert any("its zstd frame" in p for p in read(bytes(data)).problems)
-
-
-@pytest.mark.parametrize("method", ["zstd", "zlib"])
-def test_a_bomb_costs_no_more_than_a_bundle(method: str) -> None:
-    bomb = ccob(raw(entries_of("gfx1100")) + bytes(300 << 20), 3, method)
-    assert len(bomb) < 1 << 20
-    started = time.process_time()
-    code = read(bomb)
-    assert names(code.bundles[0]) == ["gfx1100"]
-    assert time.process_time() - started < 0.5
-    nothing = ccob(b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 4000) + bytes(300 << 20), 3, method)
-    started = time.process_time()
-    read(nothing)
-    assert time.process_time() - started < 0.5
-
-
-def test_a_window_that_wants_too_much_memory_is_refused() -> None:
-    content = raw(entries_of("gfx1100"))
-    # RFC 8878: magic, frame header with a window of 2**(10 + 20) bytes, one raw block, the last
-    packed = (
-        b"\x28\xb5\x2f\xfd\x00" + bytes([20 << 3]) + struct.pack("<I", len(content) << 3 | 1)[:3] + content
-    )
-    assert (
-        read(
-            b"CCOB"
-            + struct.pack("<HHQQQ", 3, 1, 32 + len(packed), len(content), 0)
-            + packed.replace(b"\xa0", b"\x50", 1)
-        )
-        .bundles[0]
-        .entries
-    )
-    data = b"CCOB" + struct.pack("<HHQQQ", 3, 1, 32 + len(packed), 8192, 0) + packed
-    code = read(data)
-    assert code.bundles[0].entries == ()
-    assert any("damaged" in p for p in code.problems)
-
-
-def test_many_bombs_in_one_file_are_given_up() -> None:
-    data, _ = chain([ccob(raw(entries_of("gfx1100")))] * 20)
-    budget = Budget(inflated=10 * 128 * 1024)
-    bundles = walk(BufferSource(data), 0, len(data), budget)
-    assert sum(bool(b.entries) for b in bundles) == 10
-    assert any("used up" in p for p in budget.problems)
-    budget = Budget(bundles=5)
-    assert len(walk(BufferSource(data), 0, len(data), budget)) == 5
-    assert any("more bundles" in p for p in budget.problems)
-
-
 def test_a_file_of_too_many_entries_is_given_up() -> None:
     data, _ = chain([raw(entries_of("gfx1100", "gfx1030"))] * 4)
     budget = Budget(entries=7)
@@ -300,16 +202,6 @@ def test_problems_are_counted_out() -> None:
     assert len(budget.problems) == 100
 
 
-def test_version_1_ends_at_the_next_wrapper() -> None:
-    data, places = chain([ccob(raw(entries_of("gfx1100")), 1), ccob(raw(entries_of("gfx1030")), 1, "zlib")])
-    budget = Budget()
-    bundles = walk(BufferSource(data), 0, len(data), budget, known=places)
-    assert [names(b) for b in bundles] == [["gfx1100"], ["gfx1030"]]
-    assert budget.problems == []
-    assert len(walk(BufferSource(data), 0, len(data), budget)) == 1
-    assert any("does not say where it ends" in p for p in budget.problems)
-
-
 def test_the_walk_goes_on_at_the_next_wrapper_after_a_bundle_it_cannot_read() -> None:
     broken = b"CCOB\x09\0\x01\0" + bytes(100)
     data, places = chain([raw(entries_of("gfx1100")), broken, b"junk" * 30, raw(entries_of("gfx1030"))])
@@ -317,16 +209,3 @@ def test_the_walk_goes_on_at_the_next_wrapper_after_a_bundle_it_cannot_read() ->
     bundles = walk(BufferSource(data), 0, len(data), budget, known=places)
     assert [b.container for b in bundles] == ["raw", "unreadable", "unreadable", "raw"]
     assert len(budget.problems) == 2
-
-
-@pytest.mark.parametrize(("version", "size"), [(2, 24), (3, 32)])
-def test_a_compressed_size_equal_to_the_header(version: int, size: int) -> None:
-    """Nothing follows, which is a payload that cannot be read; the header itself is none that contradicts itself."""
-    data = ccob(raw(entries_of("gfx1100")), version, size=size)
-    header = parse_header(data)
-    assert isinstance(header, CompressedHeader)
-    assert (header.size, header.header_size) == (size, size)
-    assert (
-        parse_header(ccob(b"", version, size=size - 1))
-        == f"CCOB says {size - 1} bytes, less than its own header"
-    )

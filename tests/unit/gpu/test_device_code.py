@@ -8,36 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.source import BufferSource, FileSource
+from relink.elf.source import FileSource
 from relink.gpu.coverage import coverage_of
-from relink.gpu.device_code import DeviceCode, read_device_code, read_file, same_device_code
+from relink.gpu.device_code import read_file, same_device_code
 from tests.unit.gpu.build import (
     BASE,
     PAGE,
     TEXT,
     Piece,
-    ccob,
     code_object,
-    entries_of,
     hip,
     kpack_archive,
     library,
-    raw,
 )
-
-THREE = [
-    raw(entries_of("gfx1100", "gfx1030")),
-    ccob(raw(entries_of("gfx1100"))),
-    ccob(raw(entries_of("gfx1100")), 1),
-]
-
-
-def read(data: bytes, scan_limit: int = 0) -> DeviceCode:
-    return read_device_code(BufferSource(data), "libx.so", scan_limit=scan_limit)
-
-
-def targets(code: DeviceCode) -> list[list[str]]:
-    return [[str(t.target) for t in bundle.targets] for bundle in code.bundles]
+from tests.unit.gpu.reading import THREE, read, targets
 
 
 @pytest.mark.parametrize("relocation", ["rela", "rela-in-place", "relr"])
@@ -158,92 +142,6 @@ def test_object_files_of_the_old_driver_have_a_section_an_entry() -> None:
     code = read(library(extra=[*pieces, *other], kind=1))
     assert (code.container, targets(code)) == ("sections", [["gfx1100", "gfx1030"]])
     assert read(library(extra=other)).bundles == ()
-
-
-def offload_binary(arch: str, image: bytes, kind: int = 4) -> bytes:
-    strings = b"triple\0amdgcn-amd-amdhsa\0arch\0" + arch.encode() + b"\0"
-    text = 32 + 40 + 32
-    rows = struct.pack("<QQQQ", text, text + 7, text + 25, text + 30)
-    image_at = -(-(text + len(strings)) // 8) * 8
-    size = image_at + len(image)
-    head = b"\x10\xff\x10\xad" + struct.pack("<IQQQ", 1, size, 32, 40)
-    entry = struct.pack("<HHIQQQQ", 1, kind, 0, 72, 2, image_at, len(image))
-    data = head + entry + rows + strings
-    return data + bytes(image_at - len(data)) + image
-
-
-def test_offload_binaries_alone_and_in_object_files() -> None:
-    data = offload_binary("gfx1100", code_object()) + offload_binary(
-        "gfx90a:xnack+", code_object("gfx90a:xnack+")
-    )
-    data += offload_binary("gfx1030", code_object("gfx1030"), kind=1)  # OpenMP
-    for code in (
-        read(data),
-        read(library(extra=[Piece(".llvm.offloading", data, kind=0x6FFF4C0B, flags=0)], kind=1)),
-    ):
-        assert targets(code) == [["gfx1100", "gfx90a:xnack+"]]
-        assert code.container == "offload-binary"
-    hostile = bytearray(offload_binary("gfx1100", code_object()))
-    struct.pack_into("<Q", hostile, 16, 1 << 60)
-    assert read(bytes(hostile)).problems
-    for length in range(4, len(data), 7):
-        read(data[:length])
-    beyond = bytearray(offload_binary("gfx1100", code_object()))
-    struct.pack_into("<Q", beyond, 64, 257)  # one byte more than there is
-    assert targets(read(bytes(beyond))) == [[]]
-
-
-@pytest.mark.parametrize("section", [".rodata", ".data"])
-def test_device_code_elsewhere_is_found_when_it_is_asked_for(section: str) -> None:
-    strings = b"__CLANG_OFFLOAD_BUNDLE__\0CCOB\0\x7fELF\x02\x01\x01 and so on, as compilers have it"
-    data = (
-        strings + bytes(7) + raw(entries_of("gfx1100", "gfx1030"), align=16) + b"zz" + code_object("gfx1010")
-    )
-    data += bytes(5) + ccob(raw(entries_of("gfx1100"))) + strings
-    extra = [
-        Piece(section, data, flags=2),
-        Piece(".text", code_object(), flags=6),
-        Piece(".debug", code_object(), flags=0),
-    ]
-    image = library([THREE[0]], extra=extra)
-    assert read(image).embedded == ()
-    code = read(image, scan_limit=1 << 20)
-    assert [b.container for b in code.embedded] == ["raw", "code-object", "ccob-v3"]
-    assert [[str(t.target) for t in b.targets] for b in code.embedded] == [
-        ["gfx1100", "gfx1030"],
-        ["gfx1010"],
-        ["gfx1100"],
-    ]
-    assert code.problems == ()
-    assert [b.address for b in code.embedded] == [b.offset + TEXT for b in code.embedded]
-    assert any("bytes of" in p for p in read(image, scan_limit=64).problems)
-
-
-def test_a_bundle_elsewhere_that_is_in_doubt_is_none() -> None:
-    doubtful = (
-        b"__CLANG_OFFLOAD_BUNDLE__"
-        + struct.pack("<QQQQ", 2, 64, 64, 40)
-        + hip("gfx1100").encode()
-        + bytes(100)
-    )
-    assert read(library(extra=[Piece(".rodata", doubtful)]), scan_limit=1 << 20).embedded == ()
-
-
-def test_code_across_the_pieces_of_the_search_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.gpu.embedded.SEARCH_STEP", 1000)
-    data = b"".join(
-        bytes(993) + code_object(name, size=993) for name in ("gfx1100", "gfx1030", "gfx1010") * 5
-    )
-    code = read(library(extra=[Piece(".data", data)]), scan_limit=1 << 20)
-    assert len(code.embedded) == 15
-
-
-def test_embedded_bundles_count_where_there_is_no_fatbin_but_bare_code_objects_do_not() -> None:
-    data = raw(entries_of("gfx1100", "gfx1030"), align=16) + bytes(9) + raw(entries_of("gfx1100"), align=16)
-    found = coverage_of(
-        read(library(extra=[Piece(".rodata", data + code_object("gfx1010"))]), scan_limit=1 << 20)
-    )
-    assert (found.targets, found.partial, found.embedded) == (("gfx1100",), (("gfx1030", 1),), 3)
 
 
 def test_a_kpack_archive_by_itself() -> None:
