@@ -1,3 +1,5 @@
+"""Wheels written anew: what changes, what stays, and what is refused."""
+
 from __future__ import annotations
 
 import base64
@@ -6,31 +8,23 @@ import hashlib
 import io
 import json
 import os
-import random
 import stat
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import installer.sources
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wheel.wheelfile import WheelFile
 
 from relink.errors import RelinkError, UsageError, WheelError
-from relink.wheel import packing
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
-from relink.wheel.compress import pack
+from relink.wheel.changes import Addition, Changes, Replacement
 from relink.wheel.naming import relinked
-from relink.wheel.record import check_record, read_record
-from relink.wheel.writer import WrittenWheel, output_path, write_wheel
+from relink.wheel.writer import output_path, write_wheel
 from tests.support.amount import amount
 from tests.unit.wheel.build import (
     DIST_INFO,
@@ -44,36 +38,10 @@ from tests.unit.wheel.build import (
     make_wheel,
     write_raw,
 )
+from tests.unit.wheel.rewriting import NOISE, accepted, rewrite
 
 NEW_DIST_INFO = "demo_pkg-1.0+rocm7.2.4.dist-info"
 NEW_FILENAME = "demo_pkg-1.0+rocm7.2.4-cp312-cp312-linux_x86_64.whl"
-NOISE = random.Random(2).randbytes(2_500_000)
-
-
-def rewrite(wheel: Path, out: Path, *, local: str | None = "rocm7.2.4", **arguments: Any) -> WrittenWheel:
-    """`arguments`: the fields of Changes and of WriteOptions."""
-    out.mkdir(exist_ok=True)
-    with WheelArchive(wheel) as archive:
-        name = relinked(archive.name, local=local, platform="linux_x86_64")
-        how = {
-            field.name: arguments.pop(field.name) for field in fields(WriteOptions) if field.name in arguments
-        }
-        return write_wheel(archive, out, Changes(name, **arguments), WriteOptions(**how))
-
-
-def accepted(path: Path) -> None:
-    """Everybody else's opinion, and our own."""
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-    with WheelFile(path) as wheel:
-        for name in wheel.namelist():
-            wheel.read(name)
-    with installer.sources.WheelFile.open(path) as source:
-        source.validate_record()
-    with WheelArchive(path) as ours:
-        entries, issues = read_record(ours)
-        assert not issues
-        assert not check_record(entries, ours.members, ours.dist_info)
 
 
 def test_the_whole(tmp_path: Path) -> None:
@@ -520,76 +488,3 @@ def test_round_trip(
     assert found == expected
     assert list(found) == list(expected)
     assert rewrite(result.path, tmp_path / "again").sha256 == result.sha256
-
-
-# Several at once
-
-AT_ONCE = {(1, 1 << 30), (2, 2_600_000), (4, 1), (4, 1 << 30)}
-BETWEEN = pytest.mark.slow(reason="half a second each, between others of the same test")
-
-
-@pytest.mark.parametrize(
-    ("jobs", "memory"),
-    [
-        (jobs, memory) if (jobs, memory) in AT_ONCE else pytest.param(jobs, memory, marks=BETWEEN)
-        for jobs in (1, 2, 4)
-        for memory in (1, 2_600_000, 1 << 30)
-    ],
-)
-def test_what_is_deflated_at_once_changes_nothing(tmp_path: Path, jobs: int, memory: int) -> None:
-    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(6)})
-    changes = {f"demo_pkg/{number}.bin": Replacement(NOISE[number:]) for number in range(6)}
-    expected = rewrite(wheel, tmp_path / "expected", replacements=changes, jobs=1)
-    result = rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
-    assert result.path.read_bytes() == expected.path.read_bytes()
-    accepted(result.path)
-
-
-@pytest.mark.parametrize(
-    ("jobs", "memory", "most"), [(1, 1 << 30, 1), (4, 1, 1), (4, 2 * len(NOISE), 2), (4, 1 << 30, 4)]
-)
-def test_memory_and_jobs_bound_what_is_deflated_at_once(
-    tmp_path: Path, jobs: int, memory: int, most: int
-) -> None:
-    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(8)})
-    changed = threading.Condition()
-    active = highest = 0
-
-    def slow() -> Iterator[bytes]:
-        nonlocal active, highest
-        with changed:
-            active += 1
-            highest = max(highest, active)
-            changed.notify_all()
-            changed.wait_for(lambda: highest >= most, timeout=5)
-        yield NOISE
-        with changed:
-            active -= 1
-
-    changes = {f"demo_pkg/{number}.bin": Replacement(slow(), len(NOISE)) for number in range(8)}
-    rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
-    assert highest == most
-    assert active == 0
-
-
-def test_memory_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for one, the next is begun with when one is taken."""
-    ahead = []
-
-    def noted(name: str, *content: Any, **how: Any) -> Any:
-        ahead.append(name)
-        return pack(name, *content, **how)
-
-    monkeypatch.setattr(packing, "pack", noted)
-    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(8)})
-    changes = {f"demo_pkg/{number}.bin": Replacement(NOISE) for number in range(8)}
-    rewrite(wheel, tmp_path / "out", replacements=changes, jobs=4, max_memory=len(NOISE))
-    assert [name for name in ahead if name.endswith(".bin")] == [*changes]
-
-
-def test_what_goes_wrong_ahead_is_told(tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(3)})
-    changes = {f"demo_pkg/{number}.bin": Replacement(iter([b"x"]), 1 + number // 2) for number in range(3)}
-    with pytest.raises(RelinkError, match=r"2\.bin' was announced with 2 bytes and has 1"):
-        rewrite(wheel, tmp_path / "out", replacements=changes, jobs=4)
-    assert os.listdir(tmp_path / "out") == []

@@ -17,7 +17,7 @@ from relink.wheel.changes import Addition, Replacement
 from relink.wheel.zipformat import DEFLATED, STORED, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.unit.wheel.build import DIST_INFO, FILENAME, MOMENT, dist_info_files, make_wheel
-from tests.unit.wheel.test_writer import accepted, rewrite
+from tests.unit.wheel.rewriting import accepted, rewrite
 
 NOISE = random.Random(3).randbytes(10_000)
 

@@ -1,0 +1,286 @@
+"""The dynamic symbol table: compiled libraries against readelf, files made by hand, and damaged ones."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import re
+import shutil
+import struct
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relink.elf.symbols import Export, SymbolTable, match
+from relink.errors import ElfError
+from tests.support.amount import amount
+from tests.support.cc import cc, shared
+from tests.unit.elf.handmade import (
+    IMPORTS,
+    ONE,
+    TWO,
+    VERDEF,
+    VERDEFNUM,
+    VERNEED,
+    VERNEEDNUM,
+    Handmade,
+    read,
+    read_symbols,
+    script,
+)
+
+SOURCE = """
+extern int outside(void); extern int perhaps(void) __attribute__((weak)); extern _Thread_local int elsewhere;
+int plain(void) { return outside() + (perhaps ? perhaps() : 0) + elsewhere; }
+__attribute__((weak)) int soft(void) { return 1; }
+__attribute__((visibility("protected"))) int guarded(void) { return 2; }
+__attribute__((visibility("hidden"))) int inside(void) { return 3; }
+static int chosen(void) { return 4; }
+static void *choose(void) { return (void *)chosen; }
+int picked(void) __attribute__((ifunc("choose")));
+_Thread_local int local_to_thread = 5;
+int data = 6;
+__asm__(".globl single\\n.type single, %gnu_unique_object\\n.data\\nsingle: .long 7\\n.size single, 4\\n.text");
+"""
+
+
+# What compilers and linkers write
+
+
+@pytest.mark.parametrize("style", ["sysv", "gnu", "both"])
+def test_kinds_of_symbols_under_each_hash_style(tmp_path: Path, style: str) -> None:
+    table = read(shared(tmp_path / "libkinds.so", SOURCE, flags=[f"-Wl,--hash-style={style}"]))
+    assert table.problems == ()
+    assert {
+        i.name: (i.binding, i.type, i.version, i.file) for i in table.imports if i.name != "__tls_get_addr"
+    } == {
+        "outside": ("global", "notype", None, None),
+        "perhaps": ("weak", "notype", None, None),
+        "elsewhere": ("global", "tls", None, None),
+    }
+    facts = {name: (e.binding, e.type, e.visibility) for name, (e,) in table.exports.items()}
+    assert facts == {
+        "plain": ("global", "func", "default"),
+        "soft": ("weak", "func", "default"),
+        "guarded": ("global", "func", "protected"),
+        "picked": ("global", "ifunc", "default"),
+        "local_to_thread": ("global", "tls", "default"),
+        "data": ("global", "object", "default"),
+        "single": ("unique", "object", "default"),
+    }
+    assert {e.index for exports in table.exports.values() for e in exports} == {1}
+    assert not table.has_versym
+    assert not table.has_verdef
+
+
+def test_no_symbols_at_all(tmp_path: Path) -> None:
+    table = read(shared(tmp_path / "libempty.so", "", flags=[script(tmp_path, "{ local: *; };")]))
+    assert (table.imports, table.exports, table.problems) == ((), {}, ())
+
+
+def test_no_dynamic_segment(tmp_path: Path) -> None:
+    assert read(cc("int x;", tmp_path / "part.o", "-c")) == SymbolTable()
+
+
+def test_section_headers_are_not_needed(tmp_path: Path) -> None:
+    data = bytearray(shared(tmp_path / "libkinds.so", SOURCE).read_bytes())
+    whole = read_symbols(data)
+    start = struct.unpack_from("<Q", data, 40)[0]
+    bare = data[:start]
+    struct.pack_into("<Q", bare, 40, 0)
+    struct.pack_into("<HH", bare, 60, 0, 0)
+    assert read_symbols(bare) == whole
+    assert whole.exports
+
+
+def test_every_kind_of_buffer_and_no_hold_on_it(tmp_path: Path) -> None:
+    path = shared(tmp_path / "libkinds.so", SOURCE)
+    data = path.read_bytes()
+    table = read_symbols(data)
+    assert read_symbols(bytearray(data)) == table
+    assert read_symbols(memoryview(data)) == table
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert read_symbols(mapped) == table
+    mapped.close()  # BufferError if something still points into it
+
+
+def readelf(path: Path) -> tuple[Counter[tuple[object, ...]], Counter[tuple[object, ...]]]:
+    command = ["readelf", "--dyn-syms", "-W", str(path)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    imports: Counter[tuple[object, ...]] = Counter()
+    exports: Counter[tuple[object, ...]] = Counter()
+    for line in output.splitlines():
+        row = line.split()
+        if len(row) < 8 or not re.fullmatch(r"\d+:", row[0]) or row[4] == "LOCAL":
+            continue
+        name, sign, version = re.fullmatch(r"([^@]+)(@{0,2})(.*)", row[7]).groups()  # type: ignore[union-attr]
+        facts = (name, version or None, row[4].lower(), row[3].lower())
+        if row[6] == "UND":
+            imports[facts] += 1
+        else:
+            exports[*facts, row[5].lower(), sign == "@"] += 1
+    return imports, exports
+
+
+@pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf")
+@pytest.mark.parametrize(
+    "name", ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libz.so.1", "own"]
+)
+def test_agrees_with_readelf(tmp_path: Path, name: str) -> None:
+    if name == "own":
+        path = shared(tmp_path / "libown.so", SOURCE, flags=[script(tmp_path, "V { global: *; };")])
+    else:
+        directories = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib")
+        found = [p for d in directories if (p := Path(d, name)).is_file()]
+        if not found:
+            pytest.skip(f"no {name} here")
+        path = found[0]
+    table = read(path)
+    nodes = {d.name for d in table.verdefs}
+    imports, exports = readelf(path)
+    assert Counter((i.name, i.version, i.binding, i.type) for i in table.imports) == imports
+    # readelf leaves the version off the symbol that is named like it
+    mine = Counter(
+        (k, None if k in nodes else e.version, e.binding, e.type, e.visibility, e.hidden)
+        for k, definitions in table.exports.items()
+        for e in definitions
+    )
+    assert mine == exports
+    assert table.problems == ()
+    assert table.rejected == {}
+
+
+@pytest.mark.parametrize("endian", ["<", ">"])
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("tables", [("gnu",), ("sysv",), ("gnu", "sysv")])
+def test_widths_and_byte_orders(wide: bool, endian: str, tables: tuple[str, ...]) -> None:
+    table = read_symbols(Handmade(wide, endian, tables=(*tables, "versions", "rela")).build())
+    assert table.problems == ()
+    assert set(table.imports) == IMPORTS
+    order = (ONE, TWO) if "gnu" in tables else (TWO, ONE)  # ld.so follows the chain
+    assert table.exports == {"call": order}
+    assert [(d.name, d.weak, d.parents) for d in table.verdefs] == [
+        ("self", False, ()),
+        ("ONE", False, ()),
+        ("TWO", True, ("ONE",)),
+    ]
+    assert table.count == 5
+
+
+@pytest.mark.parametrize(
+    ("made", "exported"),
+    [
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 5): 2}), False, id="hidden visibility"),
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 5): 1}), False, id="internal visibility"),
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 5): 3}), True, id="protected visibility"),
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 4): 0x02}), False, id="local"),
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 4): 0x14}), False, id="a file's name"),
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 4): 0x13}), False, id="a section"),
+        pytest.param(Handmade(octets={("sym", 3 * 24 + 4): 0x15}), True, id="common"),
+        pytest.param(Handmade(words={("sym", 3 * 24 + 8): 0}), False, id="no value"),
+        pytest.param(
+            Handmade(words={("sym", 3 * 24 + 8): 0}, halves={("sym", 3 * 24 + 6): 0xFFF1}),
+            True,
+            id="absolute",
+        ),
+        pytest.param(
+            Handmade(words={("sym", 3 * 24 + 8): 0}, octets={("sym", 3 * 24 + 4): 0x16}),
+            True,
+            id="TLS at zero",
+        ),
+        pytest.param(
+            Handmade(words={("gnu", 4): 4, ("gnu", 24): 4, ("gnu", 28): 1}),
+            False,
+            id="below the first hashed",
+        ),
+    ],
+)
+def test_who_is_a_candidate(made: Handmade, exported: bool) -> None:
+    table = read_symbols(made.build())
+    assert table.problems == ()
+    assert ("ONE" in {e.version for e in table.exports["call"]}) is exported
+    assert ("call" in table.rejected) is not exported
+    assert TWO in table.exports["call"]
+
+
+def test_local_and_hidden_undefined_symbols_are_not_looked_up() -> None:
+    table = read_symbols(Handmade(octets={("sym", 24 + 4): 0x02, ("sym", 48 + 5): 2}).build())
+    assert table.imports == ()
+
+
+def test_the_plt_address_of_an_executable_is_marked() -> None:
+    table = read_symbols(Handmade(halves={("sym", 3 * 24 + 6): 0}).build())
+    marked = Export("ONE", True, "global", "func", "default", 2, undefined=True)
+    assert table.exports["call"] == (marked, TWO)
+    assert "call" in {i.name for i in table.imports}
+    assert match((marked,), "ONE") is None
+    below = Handmade(halves={("sym", 3 * 24 + 6): 0}, words={("gnu", 4): 4, ("gnu", 24): 4, ("gnu", 28): 1})
+    table = read_symbols(below.build())
+    assert table.exports == {"call": (TWO,)}
+    assert table.rejected == {}
+
+
+def test_a_version_hash_of_zero_is_no_version() -> None:
+    table = read_symbols(Handmade(words={("verneed", 16): 0}).build())
+    assert {(i.name, i.version, i.file) for i in table.imports} == {
+        ("need", None, None),
+        ("perhaps", None, None),
+    }
+
+
+def test_versym_without_records_is_not_looked_at() -> None:
+    table = read_symbols(
+        Handmade(tags={VERNEED: None, VERDEF: None, VERNEEDNUM: None, VERDEFNUM: None}).build()
+    )
+    assert table.has_versym
+    assert {(e.version, e.hidden, e.index) for e in table.exports["call"]} == {(None, False, 1)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"#!/bin/sh\n" + b" " * 100,
+        b"\x7fELF",
+        b"\x7fELF\x07\x01" + b"\0" * 60,
+        b"\x7fELF\x02\x09" + b"\0" * 60,
+        Handmade().build()[:60],
+        Handmade().build()[:100],
+    ],
+)
+def test_not_elf(data: bytes) -> None:
+    with pytest.raises(ElfError):
+        read_symbols(data)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    directory = tmp_path_factory.mktemp("small")
+    flags = [script(directory, "V { global: *; };"), "-Wl,--hash-style=both", "-Wl,-z,noseparate-code", "-s"]
+    return shared(directory / "libsmall.so", SOURCE, flags=flags).read_bytes()
+
+
+@settings(
+    max_examples=amount(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=12),
+    st.sampled_from(
+        [Handmade(w, e, tables=("gnu", "sysv", "versions", "rela")) for w in (True, False) for e in "<>"]
+    )
+    | st.none(),
+)
+def test_flipped_bytes(small: bytes, flips: list[tuple[float, int]], made: Handmade | None) -> None:
+    data = bytearray(made.build() if made else small)
+    for place, value in flips:
+        data[int(place * len(data))] = value
+    start = time.process_time()
+    with contextlib.suppress(ElfError):
+        read_symbols(data)
+    assert time.process_time() - start < 2

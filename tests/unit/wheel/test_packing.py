@@ -1,0 +1,92 @@
+"""What is deflated ahead: the same bytes, within the limits of memory and threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.errors import RelinkError
+from relink.wheel import packing
+from relink.wheel.changes import Replacement
+from relink.wheel.compress import pack
+from tests.unit.wheel.build import (
+    make_wheel,
+)
+from tests.unit.wheel.rewriting import NOISE, accepted, rewrite
+
+# Several at once
+
+AT_ONCE = {(1, 1 << 30), (2, 2_600_000), (4, 1), (4, 1 << 30)}
+BETWEEN = pytest.mark.slow(reason="half a second each, between others of the same test")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "memory"),
+    [
+        (jobs, memory) if (jobs, memory) in AT_ONCE else pytest.param(jobs, memory, marks=BETWEEN)
+        for jobs in (1, 2, 4)
+        for memory in (1, 2_600_000, 1 << 30)
+    ],
+)
+def test_what_is_deflated_at_once_changes_nothing(tmp_path: Path, jobs: int, memory: int) -> None:
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(6)})
+    changes = {f"demo_pkg/{number}.bin": Replacement(NOISE[number:]) for number in range(6)}
+    expected = rewrite(wheel, tmp_path / "expected", replacements=changes, jobs=1)
+    result = rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
+    assert result.path.read_bytes() == expected.path.read_bytes()
+    accepted(result.path)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "memory", "most"), [(1, 1 << 30, 1), (4, 1, 1), (4, 2 * len(NOISE), 2), (4, 1 << 30, 4)]
+)
+def test_memory_and_jobs_bound_what_is_deflated_at_once(
+    tmp_path: Path, jobs: int, memory: int, most: int
+) -> None:
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(8)})
+    changed = threading.Condition()
+    active = highest = 0
+
+    def slow() -> Iterator[bytes]:
+        nonlocal active, highest
+        with changed:
+            active += 1
+            highest = max(highest, active)
+            changed.notify_all()
+            changed.wait_for(lambda: highest >= most, timeout=5)
+        yield NOISE
+        with changed:
+            active -= 1
+
+    changes = {f"demo_pkg/{number}.bin": Replacement(slow(), len(NOISE)) for number in range(8)}
+    rewrite(wheel, tmp_path / "out", replacements=changes, jobs=jobs, max_memory=memory)
+    assert highest == most
+    assert active == 0
+
+
+def test_memory_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for one, the next is begun with when one is taken."""
+    ahead = []
+
+    def noted(name: str, *content: Any, **how: Any) -> Any:
+        ahead.append(name)
+        return pack(name, *content, **how)
+
+    monkeypatch.setattr(packing, "pack", noted)
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(8)})
+    changes = {f"demo_pkg/{number}.bin": Replacement(NOISE) for number in range(8)}
+    rewrite(wheel, tmp_path / "out", replacements=changes, jobs=4, max_memory=len(NOISE))
+    assert [name for name in ahead if name.endswith(".bin")] == [*changes]
+
+
+def test_what_goes_wrong_ahead_is_told(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(3)})
+    changes = {f"demo_pkg/{number}.bin": Replacement(iter([b"x"]), 1 + number // 2) for number in range(3)}
+    with pytest.raises(RelinkError, match=r"2\.bin' was announced with 2 bytes and has 1"):
+        rewrite(wheel, tmp_path / "out", replacements=changes, jobs=4)
+    assert os.listdir(tmp_path / "out") == []
