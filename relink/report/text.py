@@ -92,7 +92,9 @@ def in_prefix(report: Report, text: str) -> str:
     """Return `text` with the first provider's path written as ``$PREFIX``, as :func:`header_text` says."""
     if not report.providers or len(report.providers[0].path) <= len(_PREFIX):
         return text
-    return re.sub(rf"{re.escape(report.providers[0].path)}(?![^/\s:;,()])", lambda _: _PREFIX, text)
+    # Not within a longer path: neither `/data/opt/rocm` nor `/opt/rocm-6` is `/opt/rocm`.
+    path = rf"(?<![^\s:;,()='\"]){re.escape(report.providers[0].path)}(?![^/\s:;,()])"
+    return re.sub(path, lambda _: _PREFIX, text)
 
 
 def shortened(report: Report) -> Callable[[str], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from relink.findings.causes import Cause, causes
 from relink.findings.model import RULES, Finding, Level
 from relink.loader.target import GLIBC_SONAMES
+from relink.providers.distribution import FAMILIES
 from relink.text import join_truncated, join_with_and, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
@@ -17,8 +19,11 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
 
 __all__ = ["Verdict", "verdict", "verified"]
 
+# A saved report may be a stranger's: nothing else of it is offered as a command that installs.
+_INSTALLS = re.compile(rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII)
 _MAX_REASONS = 3
 _MAX_GPUS = 8
+_DRY = "--dry-run"
 _HIP = "libamdhip64"
 _ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
 # These say that the wheel would not work; other errors say why nothing was written all the same.
@@ -34,11 +39,13 @@ class Verdict:
 
     :ivar level: the worst that is in it: ``info`` where the wheel loads and nothing is left to decide.
     :ivar step: what to type or to do next.
+    :ivar commands: of that what can be typed as it is, in order; "the same command" written out where it is known.
     """
 
     level: Level
     text: str
     step: str | None = None
+    commands: tuple[str, ...] = ()
 
 
 def verdict(report: Report) -> Verdict:
@@ -62,7 +69,9 @@ def verdict(report: Report) -> Verdict:
     if twice and report.output is not None:
         parts.append(f"Written to {report.output.path}")
     level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
-    return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP if twice else _install(report))
+    if twice:
+        return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP)
+    return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
 
 
 def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
@@ -120,12 +129,26 @@ def _install(report: Report) -> str:
     return f"pip install {shlex.quote(report.output.path)}"
 
 
+def _installing(report: Report) -> tuple[str, ...]:
+    if report.output is not None:
+        return (_install(report),)
+    return _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+
+
+def _again(words: Iterable[str]) -> tuple[str, ...]:
+    """The command of a report with other words, or nothing: a report of the API has none, a stranger's may be any."""
+    command = shlex.join(words)
+    return (command,) if command.startswith("relink ") else ()
+
+
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     why = _why(errors)
     if report.output is not None:
-        return Verdict("error", f"Written to {report.output.path} in spite of: {why}.", _step(errors))
+        text = f"Written to {report.output.path} in spite of: {why}."
+        return Verdict("error", text, _step(errors), _commands(report, errors))
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
-    return Verdict("error", f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}.", _step(errors))
+    text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
+    return Verdict("error", text, _step(errors), _commands(report, errors))
 
 
 def _why(errors: Sequence[Cause]) -> str:
@@ -149,7 +172,8 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
                 yield "two HIP runtimes would be loaded"
             case _:
                 subjects = join_truncated(cause.subjects, 1)
-                yield f"{RULES[cause.code].title} ({subjects})"
+                rule = RULES.get(cause.code)  # None: a newer relink wrote the report
+                yield f"{rule.title if rule else cause.code} ({subjects})"
 
 
 def _is_glibc(cause: Cause) -> bool:
@@ -158,19 +182,14 @@ def _is_glibc(cause: Cause) -> bool:
 
 def _step(errors: Sequence[Cause]) -> str:
     """Options that are known to help, else the packages to install, else what to look up."""
-    options = list(dict.fromkeys(cause.step for cause in errors if (cause.step or "").startswith("--")))
+    options = _options(errors)
     if options:
         return f"again with {' '.join(filter(None, options))}"
     if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
         return _ONE_HIP
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    commands: dict[str, dict[str, None]] = {}
-    for cause in missing:
-        command, _, package = (cause.step or "").rpartition(" ")
-        if command:
-            commands.setdefault(command, {})[package] = None
     unknown = [cause.subjects[0] for cause in missing if not cause.step]
-    parts = [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
+    parts = _packages(missing)
     if unknown:
         them = "them" if parts else join_with_and(unknown) if len(unknown) < _MAX_REASONS else "them all"
         others = f"for the other {len(unknown)} " if parts else ""
@@ -178,3 +197,35 @@ def _step(errors: Sequence[Cause]) -> str:
     if missing:
         return f"{'; '.join(parts)}, then the same command"
     return f"relink rules {errors[0].code}"
+
+
+def _options(errors: Sequence[Cause]) -> list[str]:
+    return [step for step in dict.fromkeys(cause.step for cause in errors) if step and step.startswith("--")]
+
+
+def _packages(missing: Sequence[Cause]) -> list[str]:
+    """One command for all packages that one tool installs."""
+    commands: dict[str, dict[str, None]] = {}
+    for cause in missing:
+        command, _, package = (cause.step or "").rpartition(" ")
+        if command:
+            commands.setdefault(command, {})[package] = None
+    return [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
+
+
+def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
+    """What of :func:`_step` can be typed as it is."""
+    if options := _options(errors):
+        try:
+            words = [word for option in options for word in shlex.split(option)]
+        except ValueError:  # quotes that are not closed, in a report that relink did not write
+            return ()
+        return _again([*report.command, *words])
+    if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
+        return ()
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    if not missing:
+        return (_step(errors),)
+    # Once more only where nothing is left that has to be found first.
+    again = _again(report.command) if all(cause.step for cause in missing) else ()
+    return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

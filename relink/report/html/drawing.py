@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from relink.report.html.graph import Arrow, Graph, Node
 from relink.report.html.layered import Box, GraphLayout, Route, lay_out, passing
 from relink.report.html.markup import Html, tag
 from relink.report.html.words import node_words
+from relink.text import join_truncated
 
-__all__ = ["drawing"]
+__all__ = ["drawing", "marks_of", "shortened", "tooltip"]
 
 _MOST_PASSING = (
     4000  # layers that edges pass in all; the largest real graph seen has 163, and 4000 take half a second
 )
 _CHARACTER = 7.0  # pixels: the widest common monospace fonts have 0.602 em, and names are set at 11.5 px
-_LONGEST = 34  # characters of a name in a box; the rest is in the tooltip and in the table
+_LONGEST = 28  # characters of a name in a box; the rest is in the tooltip and in the table
 _HEIGHT = 40.0
+_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so$")
+_MOST_PATHS = 12  # of files in one tooltip
 
 
 def drawing(graph: Graph, anchors: list[str]) -> Html | None:
@@ -25,7 +30,7 @@ def drawing(graph: Graph, anchors: list[str]) -> Html | None:
     drawn = [(edge.start, edge.end) for edge in graph.edges if not edge.implied]
     if not graph.nodes or not graph.drawable or passing(len(graph.nodes), drawn) > _MOST_PASSING:
         return None
-    labels = [_shortened(node.name) for node in graph.nodes]
+    labels = [shortened(node.name, _LONGEST) for node in graph.nodes]
     sizes = [
         (max(len(label) * _CHARACTER, len(_second(node)) * 6.2) + 22, _HEIGHT)
         for label, node in zip(labels, graph.nodes, strict=True)
@@ -51,10 +56,12 @@ def drawing(graph: Graph, anchors: list[str]) -> Html | None:
     )
 
 
-def _shortened(name: str) -> str:
-    if len(name) <= _LONGEST:
+def shortened(name: str, longest: int) -> str:
+    """Return a name without the ABI tag of an extension module, and its middle left out where it has more than `longest`."""
+    name = _ABI_TAG.sub("….so", name)
+    if len(name) <= longest:
         return name
-    half = _LONGEST // 2
+    half = longest // 2
     return f"{name[:half]}…{name[1 - half :]}"
 
 
@@ -62,29 +69,41 @@ def _second(node: Node) -> str:
     return " · ".join(node_words(node))
 
 
-def _node(number: int, node: Node, label: str, box: Box, anchor: str) -> Html:
+def marks_of(node: Node) -> list[str]:
+    """Return the classes of a node's box: what it is first."""
     kind = "wheel" if node.file else "dropped" if node_words(node)[0] == "dropped" else node.origin
     marks = ["node", kind]
     if node.file is not None and node.file.changed:
         marks.append("changed")
     if node.file is not None and not node.file.served:
         marks.append("unserved")
+    return marks
+
+
+def tooltip(node: Node) -> Html:
+    """Return what is shown when a pointer rests on a node: its whole name, its path, and of several files the first."""
+    paths = [file.path for file in (node.file, *node.alike) if file] if node.alike else []
+    where = join_truncated(paths, _MOST_PATHS) if paths else node.path or node.name
+    return tag("title", f"{where}: {_second(node)}")
+
+
+def _node(number: int, node: Node, label: str, box: Box, anchor: str) -> Html:
     middle = box.y + box.height / 2
     return tag(
         "a",
-        tag("title", f"{node.path or node.name}: {_second(node)}"),
+        tooltip(node),
         tag(
             "rect",
             x=_number(box.x),
             y=_number(box.y),
             width=_number(box.width),
             height=_number(box.height),
-            rx="2" if kind == "wheel" else "8",
+            rx="2" if node.file else "8",
         ),
         tag("text", label, x=_number(box.x + 11), y=_number(middle - 3.5), class_="name"),
         tag("text", _second(node), x=_number(box.x + 11), y=_number(middle + 11.5), class_="second"),
         href=f"#{anchor}",
-        class_=" ".join(marks),
+        class_=" ".join(marks_of(node)),
         data_node=number,
     )
 

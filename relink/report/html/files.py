@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from relink.plans.model import FilePlan, NeededDecision
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
-from relink.report.html.words import change_mark, name_of, path_of, region
+from relink.report.html.words import change_mark, few, few_items, name_of, path_of, region, rule_phrase
 from relink.resolve.layout import Layout
 from relink.text import pluralize
 
@@ -19,30 +21,55 @@ _STRATEGIES = {
     "rpath": "a DT_RPATH, which libraries below inherit",
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
-_MANY = 12  # dropped entries; more of them are in a closed part
+_MANY = 8  # dropped entries; more of them are in a closed part
 _ACTIONS: dict[str, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 
 
 def files_section(files: tuple[FilePlan, ...]) -> Html:
-    """Return the section; those of files that do not change are closed."""
-    parts = [_file(number, file) for number, file in enumerate(files)]
+    """Return the section: what happens to the files, those that change first; alike files are one entry.
+
+    An entry is open if it is the only one that changes; what does not change is behind a summary.
+    """
+    groups: dict[Any, list[int]] = {}
+    for number, file in sorted(enumerate(files), key=lambda item: not item[1].changed):
+        groups.setdefault(_alike(file), []).append(number)
+    changed = sum(files[numbers[0]].changed for numbers in groups.values())
+    parts = [_group([(n, files[n]) for n in numbers], alone=changed == 1) for numbers in groups.values()]
     if not parts:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
-    return tag("section", tag("h2", "Files", id="files"), *parts, aria_labelledby="files")
+    return tag("section", tag("h2", "Files", id="files"), *few(parts, "entries"), aria_labelledby="files")
 
 
-def _file(number: int, file: FilePlan) -> Html:
+def _alike(file: FilePlan) -> tuple[Any, ...]:
+    """Everything that is shown of a file but its name."""
+    own = _own(file)
+    shown = tuple(
+        (entry.action, entry.soname, entry.soname_after, *_served(entry, own)) for entry in file.needed
+    )
+    return file.changed, file.served, _sentence(file), file.rpath, file.interpreter, shown
+
+
+def _own(file: FilePlan) -> str:
+    return Layout().shown(Layout().path_of(file.path))
+
+
+def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
+    (number, file), *others = files
     state = "changed" if file.changed else "unchanged" if file.served else "not served"
+    name = path_of(file.path)
     title = tag(
         "summary",
-        tag("h3", path_of(file.path)),
+        tag("h3", name, f" and {len(others)} more" if others else None),
         tag("span", state, class_=f"state {state.replace(' ', '-')}"),
         tag("span", _sentence(file), class_="muted"),
     )
-    tables = [_search_path(file), _needed(file)]
+    parts = [_search_path(file), _needed(file)]
     if file.interpreter.before is not None or file.interpreter.after is not None:
-        tables.insert(0, _interpreter(file))
-    return tag("details", title, *tables, class_="file", id=f"file-{number}", open=file.changed)
+        parts.insert(0, _interpreter(file))
+    if others:
+        names = [tag("li", path_of(other.path), id=f"file-{place}") for place, other in others]
+        parts.insert(0, joined(few_items(names, "files", class_="alike")))
+    return tag("details", title, *parts, class_="file", id=f"file-{number}", open=alone and file.changed)
 
 
 def _sentence(file: FilePlan) -> str:
@@ -78,21 +105,29 @@ def _search_path(file: FilePlan) -> Html:
         title = f"Search path: {kind_before}, unchanged" if before else title
     if not before and not after:
         return tag("p", title, class_="none")
-    gone = [entry for entry in before if entry not in after]
-    rows = [
-        _row("kept" if entry in before else "added", entry if entry in before else None, entry)
-        for entry in after
-    ]
-    if len(gone) <= _MANY:
-        rows += [_row("dropped", entry, None) for entry in gone]
-    shown = _table(file, title, rows, ("Change", "Before", "After"))
-    if len(gone) <= _MANY:
-        return shown
-    summary = f"{len(gone)} entries dropped"
-    hidden = _table(
-        file, summary, [_row("dropped", entry, None) for entry in gone], ("Change", "Before", "After")
-    )
-    return joined([shown, tag("details", tag("summary", summary), hidden, class_="more")])
+    added = [_change("added", entry) for entry in after if entry not in before]
+    dropped = [_change("dropped", entry) for entry in before if entry not in after]
+    kept = [tag("li", _entry(entry)) for entry in after if entry in before]
+    parts = [tag("p", title, class_="caption")]
+    if added or dropped:
+        shown = tag("ul", *added, *(dropped if len(dropped) <= _MANY else ()), class_="changes")
+        parts.append(shown)
+    if len(dropped) > _MANY:
+        summary = tag("summary", f"{len(dropped)} entries dropped")
+        parts.append(tag("details", summary, tag("ul", *dropped, class_="changes"), class_="more"))
+    return joined([*parts, _kept(kept, len(kept))])
+
+
+def _change(change: Change, entry: str) -> Html:
+    return tag("li", tag("b", change), " ", _entry(entry), class_=change)
+
+
+def _kept(items: list[Html], number: int) -> Html | None:
+    """What stays as it is, closed."""
+    if not items:
+        return None
+    summary = tag("summary", f"{pluralize(number, 'entry', 'entries')} unchanged")
+    return tag("details", summary, tag("ul", *items), class_="more kept")
 
 
 def _kind(kind: str | None, entries: list[str]) -> str:
@@ -114,7 +149,7 @@ def _row(change: Change, before: str | None, after: str | None) -> Html:
 def _entry(text: str | None) -> Html:
     if text is None:
         return EMPTY
-    return tag("span", "(empty: the current directory)", class_="muted") if text == "" else name_of(text)
+    return tag("span", "(empty: the current directory)", class_="muted") if text == "" else tag("code", text)
 
 
 def _needed(file: FilePlan) -> Html:
@@ -122,9 +157,24 @@ def _needed(file: FilePlan) -> Html:
         return tag("p", "NEEDED: nothing", class_="none")
     changed = sum(entry.action != "keep" for entry in file.needed)
     title = f"NEEDED: {pluralize(len(file.needed), 'entry', 'entries')}, {changed} changed"
-    own = Layout().shown(Layout().path_of(file.path))
-    rows = [_needed_row(entry, own) for entry in file.needed]
-    return _table(file, title, rows, ("Change", "Before", "After", "Served by"))
+    own = _own(file)
+    rows = [_needed_row(entry, own) for entry in file.needed if not _quiet(entry)]
+    places: dict[str, list[str]] = {}
+    for entry in file.needed:
+        if _quiet(entry):
+            places.setdefault(joined(_served(entry, own)), []).append(entry.soname)
+    items = [tag("li", tag("code", ", ".join(names)), " ", Html(place)) for place, names in places.items()]
+    kept = _kept(items, sum(map(_quiet, file.needed)))
+    if not rows:
+        return joined([tag("p", title, class_="caption"), kept])
+    table = _table(file, title, rows, ("Change", "Before", "After", "Served by"))
+    return joined([table, kept])
+
+
+def _quiet(entry: NeededDecision) -> bool:
+    """Whether nothing became of the entry, and it is found under its name."""
+    found = posixpath.basename(entry.resolved or "") == entry.soname
+    return entry.action == "keep" and found and not entry.evidence
 
 
 def _needed_row(entry: NeededDecision, own: str) -> Html:
@@ -143,9 +193,12 @@ def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
     if entry.action != "drop":
         yield tag("span", entry.origin, class_=f"origin {entry.origin}")
     if entry.resolved is not None:
-        yield joined([" ", path_of(entry.resolved)])
+        path = posixpath.normpath(entry.resolved)
+        directory, _, name = path.rpartition("/")
+        same = name == entry.soname_after and directory  # the name is in the row already
+        yield joined([" ", tag("code", directory) if same else path_of(path)])
     if entry.found_by:
-        yield tag("div", entry.found_by.removesuffix(f" of {own}"), class_="rule")
+        yield tag("span", f" {rule_phrase(entry.found_by, [own])}", class_="rule")
     for sentence in entry.evidence:
         yield tag("div", sentence, class_="evidence")
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from relink.plans.model import typed
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
-from relink.report.html.words import name_of, path_of, region
+from relink.report.html.words import few_items, name_of, path_of, region
 from relink.text import pluralize
 
 __all__ = ["Isa", "gpu_section", "isa_of"]
@@ -248,8 +248,8 @@ def _quiet_files(isa: Isa) -> Html:
     ]
     parts = []
     if quiet:
-        names = joined([path_of(path) for path in quiet], ", ")
-        parts.append(tag("p", "No GPU code in ", names, "."))
+        names = [tag("li", path_of(path)) for path in quiet]
+        parts += [tag("p", "No GPU code in", class_="caption"), *few_items(names, "files", class_="alike")]
     if problems:
         parts.append(tag("ul", *problems))
     return joined(parts)

@@ -25,18 +25,22 @@ class Node:
 
     :ivar name: its soname in the NEEDED entries; of a member, the file name.
     :ivar path: None where nothing serves it.
-    :ivar file: the plan of it where it is a member.
+    :ivar file: the plan of it where it is a member; `place` its number in the report.
+    :ivar alike: of a box for several roots, the plans of the others than `file`.
     :ivar found_by: the rule that found it first.
     :ivar needed_by: numbers of the nodes that need it; `needs` of those that it needs.
     :ivar parts: of the C library, the sonames of its files.
     :ivar added_to: in how many files it was added to NEEDED; `replaces` the sonames that it stands for now;
         `dropped_from` in how many files it is not NEEDED any more.
+    :ivar paths: of all its files, as requesters are called.
     """
 
     name: str
     path: str | None
     origin: Origin
     file: FilePlan | None = None
+    place: int = 0
+    alike: list[FilePlan] = field(default_factory=list)
     found_by: str | None = None
     needed_by: list[int] = field(default_factory=list)
     needs: list[int] = field(default_factory=list)
@@ -44,6 +48,11 @@ class Node:
     added_to: int = 0
     replaces: list[str] = field(default_factory=list)
     dropped_from: int = 0
+    paths: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Let `path` be the first of `paths`."""
+        self.paths += [self.path] if self.path is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,8 @@ class Arrow:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """The nodes, members first, and the edges, each once.
+
+    Roots that need the same, with the same result, are one node.
 
     :ivar drawable: it is small enough: the time of reduction and layout grows with the square of its size, and a larger drawing
         cannot be read.
@@ -110,10 +121,11 @@ def graph_of(report: Report) -> Graph:
     built = _Building()
     layout = Layout()
     members: dict[str, FilePlan] = {}
-    for file in report.files:
+    for place, file in enumerate(report.files):
         path = layout.shown(layout.path_of(file.path))
         members[path] = file
-        built.enter(posixpath.normpath(path), Node(posixpath.basename(path), path, "wheel", file=file))
+        node = Node(posixpath.basename(path), path, "wheel", file=file, place=place)
+        built.enter(posixpath.normpath(path), node)
     changes = {
         (path, entry.soname_after or entry.soname): entry
         for path, file in members.items()
@@ -138,10 +150,41 @@ def graph_of(report: Report) -> Graph:
                 end = built.enter(f"dropped {entry.soname}", Node(entry.soname, None, entry.origin))
                 built.nodes[end].dropped_from += 1
                 built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
+    built = _merged(built)
     drawable = len(built.nodes) <= _MOST_NODES and len(built.changes) <= _MOST_EDGES
     kept = set(reduced(len(built.nodes), list(built.changes)) if drawable else built.changes)
     edges = tuple(Arrow(*ends, change, ends not in kept) for ends, change in built.changes.items())
     return Graph(tuple(built.nodes), edges, drawable)
+
+
+def _merged(built: _Building) -> _Building:
+    """Return the graph with one node for all roots that have the same edges, changes and state."""
+    ends: dict[int, set[tuple[int, Change]]] = {number: set() for number in range(len(built.nodes))}
+    for (start, end), change in built.changes.items():
+        ends[start].add((end, change))
+    firsts: dict[tuple[frozenset[tuple[int, Change]], bool, bool], int] = {}
+    merged = _Building()
+    numbers: list[int] = []
+    for number, node in enumerate(built.nodes):
+        if node.file is not None and not node.needed_by:
+            key = (frozenset(ends[number]), node.file.changed, node.file.served)
+            first = firsts.setdefault(key, len(merged.nodes))
+            if first < len(merged.nodes):
+                merged.nodes[first].alike.append(node.file)
+                merged.nodes[first].paths += node.paths
+                numbers.append(first)
+                continue
+        numbers.append(len(merged.nodes))
+        merged.nodes.append(node)
+    for node in merged.nodes:
+        node.needs, node.needed_by = [], []
+        if node.alike and node.file is not None:
+            names = [posixpath.basename(file.path) for file in (node.file, *node.alike)]
+            modules = all(name.endswith(".so") and not name.startswith("lib") for name in names)
+            node.name = f"{len(names)} {'extension modules' if modules else 'files of the wheel'}"
+    for (start, end), change in built.changes.items():
+        merged.connect(numbers[start], numbers[end], change)
+    return merged
 
 
 def _loads(report: Report, members: dict[str, FilePlan]) -> Iterable[Load]:

@@ -17,6 +17,7 @@ __all__ = [
     "Route",
     "crossings",
     "lay_out",
+    "levels",
     "passing",
     "reduced",
     "rising",
@@ -85,11 +86,16 @@ def passing(count: int, edges: Sequence[tuple[int, int]]) -> int:
     return sum(abs(layers[a] - layers[b]) for a, b in edges)
 
 
+def levels(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the level of each node: the longest way to it, edges that close a cycle left aside."""
+    return _layers(count, _forward(count, list(dict.fromkeys((a, b) for a, b in edges if a != b))))
+
+
 def lay_out(
     sizes: Sequence[tuple[float, float]],
     edges: Sequence[tuple[int, int]],
     *,
-    between_layers: float = 48,
+    between_layers: float = 28,
     between_nodes: float = 10,
     margin: float = 8,
 ) -> GraphLayout:
@@ -288,6 +294,12 @@ def _aligned(
                 offsets.append(offset)
             for node, place, distance in zip(layer, rising(wanted, weights), offsets, strict=True):
                 middles[node] = place + distance
+    for layer in layers:  # what no edge pulls to its place stands beside its neighbours in the layer
+        steps = [*itertools.pairwise(reversed(layer)), *itertools.pairwise(layer[-2:])]
+        for fixed, node in steps:
+            if not before[node] and not after[node]:
+                apart = (heights[fixed] + heights[node]) / 2 + gap
+                middles[node] = middles[fixed] + (apart if middles[node] > middles[fixed] else -apart)
     return middles
 
 

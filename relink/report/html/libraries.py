@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from relink.report.html.column import column
 from relink.report.html.drawing import drawing
 from relink.report.html.graph import Graph, Node
 from relink.report.html.markup import Html, joined, tag
-from relink.report.html.words import name_of, node_words, path_of, region
+from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
 from relink.text import pluralize
 
 __all__ = ["anchors_of", "graph_section"]
 
-_MANY = 8  # names in a cell of the table
+_MANY = 5  # names in a cell of the table
+_SHOWN = 8  # rows of the table of changes; more are in a closed part
 
 _ORIGINS = {
     "wheel": "a file of the wheel",
@@ -24,9 +26,8 @@ _ORIGINS = {
 
 def anchors_of(graph: Graph) -> list[str]:
     """Return the id of the place with the details of each node: its file's section, or its row in the table."""
-    files = iter(range(len(graph.nodes)))
     return [
-        f"file-{next(files)}" if node.file is not None else f"library-{number}"
+        f"file-{node.place}" if node.file is not None else f"library-{number}"
         for number, node in enumerate(graph.nodes)
     ]
 
@@ -35,7 +36,6 @@ def graph_section(graph: Graph, glibc: str) -> Html:
     """Return the section."""
     anchors = anchors_of(graph)
     picture = drawing(graph, anchors)
-    libraries = [node for node in graph.nodes if node.file is None]
     implied = sum(edge.implied for edge in graph.edges)
     parts: list[Html] = []
     if picture is None and graph.nodes:
@@ -43,7 +43,8 @@ def graph_section(graph: Graph, glibc: str) -> Html:
         parts.append(tag("p", f"The graph has {size}: too many to be drawn. The table has them all."))
     elif picture is not None:
         text = (
-            "From left to right: who asks for whom, after the edit. The files of the C library stand as one box. "
+            "Who asks for whom, after the edit. Files of the wheel that ask for the same are one box, as are those of the C "
+            "library. "
             f"{pluralize(implied, 'edge that follows from others is', 'edges that follow from others are')} not drawn at first."
         )
         toggle = tag(
@@ -81,19 +82,28 @@ def graph_section(graph: Graph, glibc: str) -> Html:
                 role="region",
                 aria_label="Dependency graph; scroll with the arrow keys",
             ),
+            tag("div", column(graph, anchors), class_="graph-column"),
             _legend(graph),
         ]
     rows = [
-        _row(graph, node, anchors[number], anchors, glibc)
-        for number, node in sorted(enumerate(graph.nodes), key=lambda item: bool(item[1].parts))
-        if node.file is None
+        (node, _row(graph, node, anchors[number], anchors, glibc)) for number, node in enumerate(graph.nodes)
     ]
-    head = tag(
-        "tr",
-        *(tag("th", word, scope="col") for word in ("Library", "From", "Where it is found", "Asked for by")),
-    )
-    title = f"Who loads whom: {pluralize(len(libraries), 'library', 'libraries')}"
-    parts.append(region(title, tag("thead", head), tag("tbody", *rows), class_="libraries", id_="libraries"))
+    rows = sorted((row for row in rows if row[0].file is None), key=lambda row: bool(row[0].parts))
+    notable = [row for node, row in sorted(rows, key=lambda row: _urgency(row[0])) if _notable(node)]
+    others = [row for node, row in rows if not _notable(node)]
+    tables: list[Html] = []
+    if notable:
+        title = (
+            f"Added, replaced, dropped or found nowhere: {pluralize(len(notable), 'library', 'libraries')}"
+        )
+        tables.append(_table(title, notable[:_SHOWN]))
+        if rest := notable[_SHOWN:]:
+            more = f"{len(rest)} more of them"
+            tables.append(tag("details", tag("summary", more), _table(more, rest), class_="more"))
+    if others:
+        title = f"{'Unchanged' if notable else 'Who loads whom'}: {pluralize(len(others), 'library', 'libraries')}"
+        tables.append(tag("details", tag("summary", title), _table(title, others), class_="more"))
+    parts.append(tag("div", *tables, id="libraries"))
     if not graph.nodes:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")]
     return tag(
@@ -118,16 +128,43 @@ def _legend(graph: Graph) -> Html:
     return tag("ul", *items, class_="legend", aria_label="What the boxes mean")
 
 
-def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) -> Html:
-    where: list[str | None] = []
+def _notable(node: Node) -> bool:
+    """Whether something became of it, or has to."""
+    return bool(node.added_to or node.replaces or node.dropped_from) or node.origin in ("missing", "assumed")
+
+
+def _urgency(node: Node) -> int:
+    return (
+        0
+        if node.origin == "missing" and not node.dropped_from
+        else 1
+        if node.origin == "assumed"
+        else 2
+        if node.replaces
+        else 3
+    )
+
+
+def _table(title: str, rows: list[Html]) -> Html:
+    heads = ("Library", "From", "Where it is found", "Asked for by")
+    head = tag("tr", *(tag("th", word, scope="col") for word in heads))
+    return region(title, tag("thead", head), tag("tbody", *rows), class_="libraries")
+
+
+def _where(graph: Graph, node: Node, glibc: str) -> Html:
+    if node.path is None:
+        return joined(["nowhere"])
     if node.parts:
-        where.append(joined([path_of(f"{node.path}/"), f" glibc {glibc}: {', '.join(node.parts)}"]))
-    elif node.path is not None:
-        where.append(path_of(node.path))
-    else:
-        where.append("nowhere")
-    if node.found_by:
-        where.append(tag("div", node.found_by, class_="rule"))
+        return joined([path_of(f"{node.path}/"), f" glibc {glibc}: {', '.join(node.parts)}"])
+    directory, _, name = node.path.rpartition("/")
+    # The name is in the first column.
+    place = name_of(directory or "/") if name == node.name else path_of(node.path)
+    requesters = {path for number in node.needed_by for path in graph.nodes[number].paths}
+    rule = rule_phrase(node.found_by, requesters) if node.found_by else ""
+    return joined([place, tag("span", f" {rule}", class_="rule") if rule else None])
+
+
+def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) -> Html:
     changes = []
     if node.added_to:
         changes.append(
@@ -159,7 +196,7 @@ def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) 
         "tr",
         tag("th", name_of(node.name), *changes, scope="row"),
         tag("td", tag("span", word, class_=f"origin {word}")),
-        tag("td", *where),
+        tag("td", _where(graph, node, glibc)),
         tag("td", who, class_="who"),
         id=anchor,
     )

@@ -1,11 +1,11 @@
 "use strict";
-// Zooming, dragging, looking at one node, and filtering. Everything else works without.
+// Zooming, dragging, looking at one node, filtering, and copying. Everything else works without.
 {
   const graph = document.querySelector(".graph");
   const svg = graph?.querySelector("svg");
   if (svg) {
     const width = svg.viewBox.baseVal.width, height = svg.viewBox.baseVal.height;
-    let scale = 1;
+    let scale = 1, fitted = true;
     const zoom = (wanted, x = graph.clientWidth / 2, y = graph.clientHeight / 2) => {
       const next = Math.min(3, Math.max(0.15, wanted));
       const left = (graph.scrollLeft + x) * next / scale - x, top = (graph.scrollTop + y) * next / scale - y;
@@ -14,10 +14,19 @@
       svg.setAttribute("height", Math.round(height * scale));
       graph.scrollTo(left, top);
     };
-    const fit = () => zoom(Math.min(1, graph.clientWidth / width, parseFloat(getComputedStyle(graph).maxHeight) / height));
-    const actions = {
-      "zoom-in": () => zoom(scale * 1.25), "zoom-out": () => zoom(scale / 1.25), "zoom-fit": fit, "zoom-full": () => zoom(1),
+    const fit = () => {
+      // clientWidth is 0 where the column is shown instead.
+      const tall = parseFloat(getComputedStyle(graph).maxHeight) || height;
+      if (graph.clientWidth) zoom(Math.min(1, graph.clientWidth / width, tall / height));
+      fitted = true;
     };
+    const chosen = (wanted) => () => { fitted = false; zoom(wanted()); };
+    const actions = {
+      "zoom-in": chosen(() => scale * 1.25), "zoom-out": chosen(() => scale / 1.25), "zoom-fit": fit, "zoom-full": chosen(() => 1),
+    };
+    graph.classList.add("zoomed");
+    fit();
+    addEventListener("resize", () => { if (fitted) fit(); });
     for (const [id, action] of Object.entries(actions)) document.getElementById(id).addEventListener("click", action);
     document.querySelector(".buttons").hidden = false;
     const keys = { "+": "zoom-in", "=": "zoom-in", "-": "zoom-out", "0": "zoom-full", f: "zoom-fit" };
@@ -29,6 +38,7 @@
     graph.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return; // a plain wheel scrolls, as everywhere
       const frame = graph.getBoundingClientRect();
+      fitted = false;
       zoom(scale * Math.exp(-event.deltaY / 300), event.clientX - frame.left, event.clientY - frame.top);
       event.preventDefault();
     }, { passive: false });
@@ -53,6 +63,9 @@
     });
     graph.addEventListener("dragstart", (event) => event.preventDefault());
 
+  }
+
+  const looked = (svg) => {
     const edges = [...svg.querySelectorAll(".edge")], nodes = [...svg.querySelectorAll(".node")];
     const look = (node) => {
       svg.classList.toggle("looking", Boolean(node));
@@ -65,33 +78,61 @@
       for (const other of nodes) other.classList.toggle("near", near.has(other.dataset.node));
     };
     for (const node of nodes) {
-      node.addEventListener("pointerenter", () => { if (!grip?.moved) look(node); });
+      node.addEventListener("pointerenter", () => { if (!graph.classList.contains("grabbed")) look(node); });
       node.addEventListener("pointerleave", () => look(null));
       node.addEventListener("focus", () => { if (node.matches(":focus-visible")) look(node); });
       node.addEventListener("blur", () => look(null));
     }
+  };
+  document.querySelectorAll(".graph svg, .graph-column svg").forEach(looked);
+
+  const told = document.getElementById("copied");
+  for (const button of document.querySelectorAll(".copy")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const command = document.getElementById(button.dataset.copy);
+      try {
+        await navigator.clipboard.writeText(command.textContent);
+      } catch { // no permission: select it, and let the browser copy the selection
+        getSelection().selectAllChildren(command);
+        if (!document.execCommand("copy")) {
+          told.value = "The command is selected: copy it by keyboard";
+          return;
+        }
+      }
+      button.textContent = "Copied";
+      told.value = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; told.value = ""; }, 2000);
+    });
   }
 
   const filter = document.getElementById("filter-findings");
   if (filter) {
-    const told = filter.closest(".filter").querySelector("output");
-    const items = [...document.querySelectorAll(".findings li")];
+    const count = filter.closest(".filter").querySelector("output");
+    const items = [...document.querySelectorAll(".cause")];
     const groups = [...document.querySelectorAll(".findings")];
     const texts = items.map((item) => item.textContent.toLowerCase());
     filter.closest(".filter").hidden = false;
     filter.addEventListener("input", () => {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-      items.forEach((item, number) => { item.hidden = !words.every((word) => texts[number].includes(word)); });
+      items.forEach((item, number) => {
+        item.hidden = !words.every((word) => texts[number].includes(word));
+        if (words.length && !item.hidden) item.parentElement.closest("details.more")?.setAttribute("open", "");
+      });
       for (const group of groups) {
-        group.hidden = !group.querySelector("li:not([hidden])");
+        group.hidden = !group.querySelector(".cause:not([hidden])");
         if (words.length && group.localName === "details") group.open = true;
       }
-      told.value = words.length ? `${items.filter((item) => !item.hidden).length} of ${items.length}` : "";
+      count.value = words.length ? `${items.filter((item) => !item.hidden).length} of ${items.length}` : "";
     });
   }
 
-  // A link into a closed part opens it, and printing opens all.
-  const reveal = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details")?.setAttribute("open", "");
+  // A link into a closed part opens it and all around it, and printing opens all.
+  const reveal = () => {
+    const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let part = place?.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+    place?.scrollIntoView();
+  };
   addEventListener("hashchange", reveal);
   reveal();
 }

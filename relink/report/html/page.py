@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-from relink.findings.model import RULES, Finding
+from relink.report.html.cause_list import counted, findings_section
 from relink.report.html.files import files_section
 from relink.report.html.gpu import Isa, gpu_section, isa_of
 from relink.report.html.graph import Graph, graph_of
 from relink.report.html.libraries import graph_section
-from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
+from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
+from relink.report.html.prefixed import prefixed
 from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
+from relink.report.text import in_prefix
+from relink.report.verdict import verdict
 from relink.text import pluralize
 
 __all__ = ["html_page"]
@@ -27,6 +30,7 @@ def html_page(report: Report, *, plan: bool = False) -> str:
     :param plan: the report is what a plan says: nothing is known of an output, nor of GPUs.
     :raises UsageError: the report's ``isa`` object has another shape than ``report.schema.json`` says.
     """
+    report = prefixed(report)
     graph = graph_of(report)
     isa = isa_of(report.isa) if report.isa is not None else None
     style, script = _asset("page.css"), _asset("page.js")
@@ -52,7 +56,7 @@ def html_page(report: Report, *, plan: bool = False) -> str:
         _navigation(report),
         tag(
             "main",
-            _findings(report.findings),
+            findings_section(report.findings),
             graph_section(graph, report.target.glibc),
             gpu_section(isa),
             files_section(report.files),
@@ -80,56 +84,62 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
     wheel = report.wheel
     yield tag("p", "relink plan" if plan else "relink report", class_="kicker")
     yield tag("h1", tag("bdi", wheel.name), " ", tag("bdi", wheel.version, class_="version"))
-    kind, word, rest = _verdict(report, plan=plan)
-    yield tag("p", tag("strong", word), f" {rest}", class_=f"verdict {kind}")
+    yield from _planned(report) if plan else _verdict(report)
+    yield tag("dl", *_counts(report, graph, isa), class_="counts")
+    if report.providers and in_prefix(report, report.providers[0].path) != report.providers[0].path:
+        path = name_of(report.providers[0].path)
+        yield tag("p", name_of("$PREFIX"), " stands for ", path, ".", class_="prefix")
+
+
+def _planned(report: Report) -> Iterator[Html]:
+    """What a plan says: the edits. Nothing is known of an output, and no command of whoever wrote the plan is offered."""
+    changed = sum(file.changed for file in report.files)
+    what = (
+        f"{changed} of {pluralize(len(report.files), 'ELF file')} change." if changed else "No file changes."
+    )
+    yield tag("p", tag("strong", "The plan of a wheel."), f" {what}", class_="verdict plain")
+
+
+def _verdict(report: Report) -> Iterator[Html]:
+    """What came of it, and what to type next, as the text of the run ends with it."""
+    found = verdict(report)
+    yield tag("p", tag("strong", breakable(found.text)), class_=f"verdict {found.level}")
+    if found.step is None:
+        return
+    # Copied is what is shown: a command that is cut or has characters spelled out is not offered.
+    commands = [command for command in found.commands if shown(command) == command]
+    if commands != [found.step]:
+        yield tag("p", tag("b", "Next: "), breakable(found.step), class_="step")
+    for number, command in enumerate(commands):
+        name = f"command-{number}"
+        button = tag("button", "Copy", type="button", class_="copy", data_copy=name, hidden=True)
+        yield tag("p", tag("code", breakable(command), id=name), " ", button, class_="command")
+    if commands:
+        yield tag("output", id="copied", class_="unseen")
+
+
+def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
     changed = sum(file.changed for file in report.files)
     outside = [node for node in graph.nodes if node.file is None]
     needed = {edge.end for edge in graph.edges if edge.change != "dropped"}
     missing = sum(number in needed and node.origin == "missing" for number, node in enumerate(graph.nodes))
+    entries = counted(report.findings)
     counts: list[tuple[str, str, str]] = [
-        (str(sum(found.level == level for found in report.findings)), title, level)
-        for level, (title, _) in LEVELS.items()
+        (str(entries[level]), title, level) for level, (title, _) in LEVELS.items()
     ]
     counts.append((f"{changed} of {len(report.files)}", "ELF files change", ""))
     counts.append((str(sum(node.path is not None for node in outside)), "libraries loaded", ""))
     counts.append((str(missing), "found nowhere", "error"))
     if isa is not None and isa.common.targets:
         counts.append((str(len(isa.common.targets)), "GPU architectures", ""))
-    items = [
-        tag(
-            "div",
-            tag("dt", title.lower() if level else title),
-            tag("dd", number),
-            class_=level if number != "0" else None,
-        )
-        for number, title, level in counts
-    ]
-    yield tag("dl", *items, class_="counts")
-
-
-def _verdict(report: Report, *, plan: bool) -> tuple[str, str, str]:
-    """(kind, first words, the rest) of what came of it."""
-    changed = sum(file.changed for file in report.files)
-    errors = sum(found.level == "error" for found in report.findings)
-    what = f"{changed} of {pluralize(len(report.files), 'ELF file')}"
-    if report.output is not None:
-        if errors:
-            return (
-                "warning",
-                "Written although there are errors.",
-                f"{what} changed; {pluralize(errors, 'error')}.",
-            )
-        return "good", "Relinked.", f"{what} changed." if changed else "Every file loads as it is."
-    if plan:
-        return "plain", "The plan of a wheel.", f"{what} change." if changed else "No file changes."
-    if errors:
-        return "error", "Nothing was written.", f"{pluralize(errors, 'error')}; {what} would change."
-    return "plain", "A dry run.", f"{what} would change." if changed else "No file would change."
+    for number, title, level in counts:
+        word = title.lower() if level else title
+        yield tag("div", tag("dt", word), tag("dd", number), class_=level if number != "0" else None)
 
 
 def _navigation(report: Report) -> Html:
     places = [
-        ("findings", f"Findings {len(report.findings)}"),
+        ("findings", f"Findings {sum(counted(report.findings).values())}"),
         ("dependencies", "Dependencies"),
         ("gpu", "GPU code"),
         ("files", f"Files {len(report.files)}"),
@@ -137,54 +147,6 @@ def _navigation(report: Report) -> Html:
     ]
     items = [tag("li", tag("a", text, href=f"#{place}")) for place, text in places]
     return tag("nav", tag("ul", *items), aria_label="Sections")
-
-
-def _findings(findings: tuple[Finding, ...]) -> Html:
-    parts: list[Html] = []
-    for level, (title, sign) in LEVELS.items():
-        group = [found for found in findings if found.level == level]
-        if not group:
-            continue
-        head = tag(
-            "h3",
-            tag("span", sign, class_="badge", aria_hidden="true"),
-            title,
-            tag("span", str(len(group)), class_="number"),
-        )
-        items = tag("ul", *(_finding(found) for found in group))
-        if level == "info":
-            parts.append(tag("details", tag("summary", head), items, class_=f"findings {level}"))
-        else:
-            parts.append(tag("div", head, items, class_=f"findings {level}"))
-    if not parts:
-        parts.append(tag("p", "Nothing was found that is worth telling."))
-    else:
-        parts.insert(0, _filter("filter-findings", "Filter findings"))
-    return tag("section", tag("h2", "Findings", id="findings"), *parts, aria_labelledby="findings")
-
-
-def _finding(found: Finding) -> Html:
-    rule = RULES.get(found.code)
-    idle = found.remedy.startswith("Nothing")
-    return tag(
-        "li",
-        tag(
-            "p",
-            tag("span", found.code, class_="code"),
-            tag("span", rule.title, class_="muted") if rule else None,
-            tag("span", f", by the profile {found.profile}", class_="muted") if found.profile else None,
-        ),
-        tag("p", name_of(found.subject), class_="subject"),
-        tag("p", breakable(found.message)),
-        tag("p", tag("b", "Next: "), breakable(found.remedy), class_="muted remedy" if idle else "remedy")
-        if found.remedy
-        else None,
-    )
-
-
-def _filter(name: str, text: str) -> Html:
-    field = tag("input", type="search", id=name, autocomplete="off", spellcheck="false")
-    return tag("p", tag("label", f"{text} ", field), tag("output", for_=name), class_="filter", hidden=True)
 
 
 def _facts(report: Report) -> Html:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+from collections.abc import Collection, Sequence
+
+from relink.findings.model import Level
 from relink.report.html.graph import Change, Node
 from relink.report.html.markup import Html, breakable, joined, tag
 from relink.text import pluralize
 
-__all__ = ["LEVELS", "MARKS", "change_mark", "name_of", "node_words", "path_of", "region"]
+__all__ = [
+    "FEW",
+    "LEVELS",
+    "MARKS",
+    "change_mark",
+    "few",
+    "few_items",
+    "name_of",
+    "node_words",
+    "path_of",
+    "region",
+    "rule_phrase",
+]
+
+FEW = 5
+"""How many of a list are shown before the rest is asked for."""
 
 MARKS: dict[Change, tuple[str, str]] = {
     "kept": ("", "kept"),
@@ -14,13 +34,56 @@ MARKS: dict[Change, tuple[str, str]] = {
     "replaced": ("~", "replaced"),
     "dropped": ("-", "dropped"),
 }
-LEVELS = {"error": ("Errors", "✕"), "warning": ("Warnings", "!"), "info": ("Notes", "i")}
+LEVELS: dict[Level, tuple[str, str]] = {
+    "error": ("Errors", "✕"),
+    "warning": ("Warnings", "!"),
+    "info": ("Notes", "i"),
+}
+
+
+_SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)  # as relink.loader.search writes it
+_DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.DOTALL)
 
 
 def change_mark(change: Change) -> Html:
     """Return the sign and the word of a change, as the first cell of a row shows it."""
     sign, word = MARKS[change]
     return tag("span", tag("span", sign, aria_hidden="true", class_="sign"), word, class_=f"change {change}")
+
+
+def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
+    """Return the loader's rule in a few words: the directory is seen from the path that was found.
+
+    :param requesters: the objects whose NEEDED it is; one of them need not be named as the owner of a search path.
+    """
+    if match := _SEARCH_PATH.fullmatch(found_by):
+        kind, owner = match.groups()
+        return f"by {kind}" if owner in requesters else f"by {kind} of {posixpath.basename(owner)}"
+    if match := _DIRECTORY.match(found_by):
+        return f"by {match[1] or match[2]}"
+    return f"by {found_by}" if found_by == "ld.so.cache" else found_by
+
+
+def few(parts: Sequence[Html], what: str, shown: int = FEW) -> list[Html]:
+    """Return the first parts as they are, and the others in a closed element that says how many there are.
+
+    :param what: what the others are, in the plural; a single one is shown, too.
+    """
+    if len(parts) <= shown + 1:
+        return list(parts)
+    return [*parts[:shown], _closed(len(parts) - shown, what, *parts[shown:])]
+
+
+def few_items(items: Sequence[Html], what: str, shown: int = FEW, class_: str | None = None) -> list[Html]:
+    """Return a list of the first items, and one of the others in a closed element; see :func:`few`."""
+    if len(items) <= shown + 1:
+        return [tag("ul", *items, class_=class_)]
+    rest = tag("ul", *items[shown:], class_=class_)
+    return [tag("ul", *items[:shown], class_=class_), _closed(len(items) - shown, what, rest)]
+
+
+def _closed(number: int, what: str, *parts: Html) -> Html:
+    return tag("details", tag("summary", f"{number} more {what}"), *parts, class_="more")
 
 
 def name_of(text: str) -> Html:
@@ -44,7 +107,7 @@ def region(
     :param about: what the table is about, where there are several of that title; such a frame is no landmark of the page.
     """
     label = f"{title}, {about}" if about else title
-    table = tag("table", *parts, class_=class_, aria_label=label)
+    table = tag("table", *parts, class_=class_, aria_label=None if about else label)
     role = "group" if about else "region"
     frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label, id=id_)
     return joined([tag("p", title, class_="caption"), frame])

@@ -217,6 +217,7 @@ def test_the_header_says_what_the_prefix_is_called_below() -> None:
     assert text.header_text(made, verbose=True).plain.endswith(", for glibc 2.36 (/lib64/ld.so)")
     shown = text.in_prefix(made, "/opt/rocm-7.2.4/lib:/opt/rocm-7.2.4.1/lib:/opt/rocm-7.2.4")
     assert shown == "$PREFIX/lib:/opt/rocm-7.2.4.1/lib:$PREFIX"
+    assert text.in_prefix(made, "/data/opt/rocm-7.2.4/lib") == "/data/opt/rocm-7.2.4/lib"
 
 
 def test_files_that_change_alike_are_one_line() -> None:

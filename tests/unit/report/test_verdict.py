@@ -135,3 +135,40 @@ def test_the_level_is_the_worst_that_is_left() -> None:
 def test_a_path_can_be_typed() -> None:
     made = report(output=OutputFacts("my wheels/demo.whl", "b" * 64))
     assert verdict(made).step == "pip install 'my wheels/demo.whl'"
+
+
+AGAIN = ("relink", "my wheel.whl", "--prefix", "/p")
+
+
+def commands(*findings: Finding, command: tuple[str, ...] = AGAIN, **facts: Any) -> tuple[str, ...]:
+    return verdict(replace(report(*findings, **facts), command=command)).commands
+
+
+def test_the_same_command_is_written_out() -> None:
+    assert commands(command=(*AGAIN, "--dry-run")) == ("relink 'my wheel.whl' --prefix /p",)
+    assert commands(output=OUTPUT) == (PIP,)
+    passed = finding("RLK301", "a.so", "m", step="--interpreter '/p/my ld.so'")
+    assert commands(passed) == ("relink 'my wheel.whl' --prefix /p --interpreter '/p/my ld.so'",)
+
+
+def test_packages_and_then_the_same_command() -> None:
+    two = (missing("liba.so.1", "apt install liba1"), missing("libb.so.1", "apt install libb1"))
+    assert commands(*two) == ("apt install liba1 libb1", "relink 'my wheel.whl' --prefix /p")
+    assert commands(*two, missing("libc.so.1")) == ("apt install liba1 libb1",), "it would fail again"
+
+
+def test_what_is_no_command_is_not_one() -> None:
+    assert commands(missing("libc.so.1")) == ()
+    assert commands(HIP, output=OUTPUT) == ()
+
+
+def test_a_stranger_s_report_gives_no_command_of_its_own() -> None:
+    assert commands(missing("liba.so.1", "apt install a; rm -rf x")) == ("relink 'my wheel.whl' --prefix /p",)
+    assert commands(missing("liba.so.1", "curl example.org")) == ("relink 'my wheel.whl' --prefix /p",)
+    assert commands(command=("rm", "-rf", "x", "--dry-run")) == ()
+    assert commands(finding("RLK301", "a.so", "m", step="--interpreter 'x")) == ()
+
+
+def test_an_error_of_a_newer_relink_is_named_by_its_code() -> None:
+    found = verdict(report(Finding("RLK999", "error", "a.so", "m", "r")))
+    assert found.text == "Nothing written: RLK999 (a.so)."

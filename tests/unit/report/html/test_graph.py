@@ -5,12 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from relink.plans.model import Load
+import pytest
+
+from relink.plans.files import FilePlan
+from relink.plans.model import InterpreterChange, Load, RpathChange
 from relink.report.html import html_page
-from relink.report.html.drawing import drawing
+from relink.report.html.drawing import drawing, shortened
 from relink.report.html.graph import Graph, Node, graph_of
 from relink.report.html.libraries import anchors_of
-from relink.report.html.words import node_words
+from relink.report.html.markup import tag
+from relink.report.html.words import few_items, node_words, rule_phrase
+from relink.report.model import Report
+from tests.support.plans import recorded
 from tests.support.reports import Page, sample_report
 
 REPORT = sample_report()
@@ -86,6 +92,88 @@ def test_a_member_that_is_installed_elsewhere_is_found_again() -> None:
     file = replace(REPORT.files[0], path="demo-1.0.data/purelib/pkg/root.so")
     graph = graph_of(replace(REPORT, files=(file, *REPORT.files[1:])))
     assert [node.name for node in graph.nodes].count("root.so") == 1
+
+
+def wheel_file(path: str, *, changed: bool = True) -> FilePlan:
+    change = RpathChange(None, "/p/lib" if changed else None, None, "runpath" if changed else None)
+    return recorded(path, "runpath" if changed else "nothing", (), change, InterpreterChange(None, None))
+
+
+def alike_report(*paths: str, needs: dict[str, str] | None = None, same: str = "") -> Report:
+    """Files that each need liba.so.1, or what `needs` says; `same` is the one that does not change."""
+    needs = needs or {}
+    sonames = {path: needs.get(path, "liba.so.1") for path in paths}
+    return replace(
+        REPORT,
+        files=tuple(wheel_file(path, changed=path != same) for path in paths),
+        loads=tuple(
+            Load(
+                f"$WHEEL/{path}", name, f"/p/lib/{name}", f"RUNPATH entry /p/lib of $WHEEL/{path}", "provider"
+            )
+            for path, name in sonames.items()
+        ),
+    )
+
+
+def test_roots_that_need_the_same_are_one_box() -> None:
+    graph = graph_of(alike_report("pkg/a.so", "pkg/b.so", "pkg/c.so"))
+    assert [node.name for node in graph.nodes] == ["3 extension modules", "liba.so.1"]
+    assert edges(graph) == {("3 extension modules", "liba.so.1"): ("kept", False)}
+    assert graph.nodes[1].needed_by == [0]
+    picture = Page(drawing(graph, anchors_of(graph)) or "").root
+    assert "pkg/a.so, pkg/b.so, pkg/c.so" in picture.all("title")[0].text
+
+
+def test_roots_with_another_need_result_or_change_stay_apart() -> None:
+    other = graph_of(alike_report("a.so", "b.so", "c.so", needs={"c.so": "libb.so.1"}))
+    assert [node.name for node in other.nodes] == ["2 extension modules", "c.so", "liba.so.1", "libb.so.1"]
+    same = graph_of(alike_report("a.so", "b.so", "c.so", same="b.so"))
+    assert [node.name for node in same.nodes] == ["2 extension modules", "b.so", "liba.so.1"]
+    libraries = graph_of(alike_report("a.so", "liba.so"))
+    assert libraries.nodes[0].name == "2 files of the wheel"
+
+
+def test_a_file_that_another_needs_is_no_root() -> None:
+    report = alike_report("a.so", "b.so", "c.so")
+    own = Load("$WHEEL/a.so", "b.so", "$WHEEL/b.so", None, "wheel")
+    graph = graph_of(replace(report, loads=(*report.loads, own)))
+    assert [node.name for node in graph.nodes] == ["a.so", "b.so", "c.so", "liba.so.1"]
+
+
+def test_links_lead_to_the_first_file_of_a_box() -> None:
+    graph = graph_of(
+        alike_report("a.so", "b.so", "c.so", "d.so", needs={"b.so": "libb.so.1", "d.so": "libb.so.1"})
+    )
+    assert anchors_of(graph) == ["file-0", "file-1", "library-2", "library-3"]
+
+
+@pytest.mark.parametrize(
+    ("found_by", "phrase"),
+    [
+        ("RUNPATH entry /p/lib of $WHEEL/a.so", "by RUNPATH"),
+        ("RPATH entry $ORIGIN of $WHEEL/pkg/other.so", "by RPATH of other.so"),
+        ("LD_LIBRARY_PATH entry /p/lib", "by LD_LIBRARY_PATH"),
+        ("default directory /lib", "by default directory"),
+        ("ld.so.cache", "by ld.so.cache"),
+        ("already loaded", "already loaded"),
+    ],
+)
+def test_the_rule_in_a_few_words(found_by: str, phrase: str) -> None:
+    assert rule_phrase(found_by, ["$WHEEL/a.so"]) == phrase
+
+
+@pytest.mark.parametrize(("count", "seen", "closed"), [(5, 5, 0), (6, 6, 0), (7, 5, 2)])
+def test_a_list_shows_its_first_items(count: int, seen: int, closed: int) -> None:
+    root = Page("".join(few_items([tag("li", str(number)) for number in range(count)], "files"))).root
+    rest = root.all("details")
+    assert sum(len(part.all("li")) for part in root.children if part.name == "ul") == seen
+    assert sum(len(part.all("li")) for part in rest) == closed
+    assert [part.one("summary").text for part in rest] == ["2 more files"] * (closed > 0)
+
+
+def test_names_in_boxes() -> None:
+    assert shortened("cufft.cpython-312-x86_64-linux-gnu.so", 28) == "cufft….so"
+    assert shortened("lib" + "x" * 40, 10) == "libxx…xxxx"
 
 
 def test_the_drawing_has_each_node_and_edge_once() -> None:

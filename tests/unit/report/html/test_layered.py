@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.report.html.layered import GraphLayout, crossings, lay_out, passing, reduced, rising
+from relink.report.html.layered import GraphLayout, crossings, lay_out, levels, passing, reduced, rising
 from tests.support.amount import amount
 
 Edges = list[tuple[int, int]]
@@ -114,6 +114,19 @@ def test_a_way_over_several_layers_crosses_no_box() -> None:
 def test_the_longest_way_gives_the_layer() -> None:
     layout = lay_out([(10, 10)] * 5, [(0, 1), (1, 2), (0, 2), (3, 2), (2, 4)])
     assert [layout.boxes[node].layer for node in range(5)] == [0, 1, 2, 0, 3]
+
+
+def test_levels() -> None:
+    assert levels(5, [(0, 1), (1, 2), (0, 2), (3, 2), (2, 4), (2, 1), (3, 3)]) == [0, 1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("alone", [0, 1, 4])
+def test_a_node_without_edges_stands_beside_the_others(alone: int) -> None:
+    edges = [(node, 5) for node in range(5) if node != alone] + [(5, 6 + node) for node in range(20)]
+    layout = lay_out([(10, 10)] * 26, edges)
+    check(layout, edges)
+    tops = sorted(layout.boxes[node].y for node in range(5))
+    assert [round(b - a, 1) for a, b in itertools.pairwise(tops)] == [20.0] * 4
 
 
 def test_the_same_graph_gives_the_same_drawing() -> None:

@@ -18,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relink.errors import UsageError
+from relink.findings.model import Finding
 from relink.plans.model import RpathChange
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, joined, shown, tag
-from relink.report.model import from_json, to_json
+from relink.report.model import Report, from_json, to_json
+from relink.report.verdict import verdict
 from tests.support.amount import amount
 from tests.support.plans import planned_as
 from tests.support.reports import Element, Page, isa_block, sample_report
@@ -48,7 +50,7 @@ HOSTILE = (
 
 KNOWN = (  # elements that the page may have
     "html head meta title style body header nav main section footer script a p h1 h2 h3 bdi strong b span code wbr ul li dl div "
-    "dt dd label input output button details summary table thead tbody tr th td svg g path rect text"
+    "dt dd label input output button details summary table thead tbody tr th td svg g path rect text i"
 )
 
 
@@ -65,7 +67,7 @@ def rows(table: Element) -> list[list[str]]:
 
 
 def test_the_verdict_and_the_counts() -> None:
-    assert ROOT.one("p", "verdict").text == "Nothing was written. 1 error; 1 of 3 ELF files would change."
+    assert ROOT.one("p", "verdict").text == "Cannot work yet: 1 library is missing."
     counts = {part.one("dt").text: part.one("dd").text for part in ROOT.one("dl").children}
     assert counts == {
         "errors": "1",
@@ -78,20 +80,44 @@ def test_the_verdict_and_the_counts() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("errors", "output", "plan", "says"),
-    [
-        (False, True, False, "Relinked. 1 of 3 ELF files changed."),
-        (True, True, False, "Written although there are errors. 1 of 3 ELF files changed; 1 error."),
-        (False, False, False, "A dry run. 1 of 3 ELF files would change."),
-        (True, False, True, "The plan of a wheel. 1 of 3 ELF files change."),
-    ],
-)
-def test_every_verdict(errors: bool, output: bool, plan: bool, says: str) -> None:
+@pytest.mark.parametrize("output", [False, True])
+@pytest.mark.parametrize("errors", [False, True])
+def test_the_verdict_and_the_next_step_are_those_of_the_text(errors: bool, output: bool) -> None:
     report = sample_report(output=output)
     if not errors:
         report = replace(report, findings=report.findings[:2])
-    assert Page(html_page(report, plan=plan)).root.one("p", "verdict").text == says
+    header = Page(html_page(report)).root.one("header")
+    expected = verdict(report)
+    assert header.one("p", "verdict").text == expected.text
+    assert expected.level in header.one("p", "verdict").classes()
+    assert expected.step is not None
+    assert expected.step in header.text
+
+
+def test_a_plan_offers_no_command_of_whoever_wrote_it() -> None:
+    report = sample_report(output=True)
+    header = Page(html_page(report, plan=True)).root.one("header")
+    assert header.one("p", "verdict").text == "The plan of a wheel. 1 of 3 ELF files change."
+    assert not header.all("button")
+
+
+def commands(report: Report) -> list[str]:
+    return [part.one("code").text for part in Page(html_page(report)).root.all("p", "command")]
+
+
+def test_what_is_copied_is_a_whole_command() -> None:
+    report = replace(sample_report(), findings=(), command=("relink", "a b.whl", "--dry-run"))
+    assert commands(report) == ["relink 'a b.whl'"]
+    assert commands(replace(sample_report(output=True), findings=())) == [
+        "pip install dist/demo-1.0+rocm7.whl"
+    ]
+    known = Finding("RLK101", "error", "liba.so.1", "m", "r", step="apt install liba1")
+    assert commands(replace(report, findings=(known,))) == ["apt install liba1", "relink 'a b.whl' --dry-run"]
+
+
+@pytest.mark.parametrize("word", ["w\n.whl", "w\u202e.whl", "w" * 3000])
+def test_a_command_that_cannot_be_shown_as_it_is_is_not_offered(word: str) -> None:
+    assert not commands(replace(sample_report(), findings=(), command=("relink", word, "--dry-run")))
 
 
 def test_findings_worst_first_with_all_that_is_known() -> None:
@@ -109,14 +135,15 @@ def test_findings_worst_first_with_all_that_is_known() -> None:
 
 
 def test_who_loads_whom() -> None:
-    table = section(ROOT, "dependencies").one("table")
-    found = {row[0]: row for row in rows(table)[1:]}
-    assert found["libkept.so.1"][1:] == [
-        "provider",
-        "/p/lib/libkept.so.1RUNPATH entry /p/lib of $WHEEL/pkg/root.so",
-        "root.so, libadded.so.3",
-    ]
+    changed, unchanged = section(ROOT, "dependencies").all("table")
+    assert unchanged.parent is not None
+    assert unchanged.parent.parent is not None
+    assert unchanged.parent.parent.name == "details", "what stays as it is, is asked for"
+    found = {row[0]: row for row in rows(changed)[1:]}
+    kept = {row[0]: row for row in rows(unchanged)[1:]}
+    assert kept["libkept.so.1"][1:] == ["provider", "/p/lib by RUNPATH", "root.so, libadded.so.3"]
     assert found["liblost.so.1"][1:] == ["missing", "nowhere", "root.so"]
+    assert next(iter(found)) == "liblost.so.1", "what is missing is first"
     assert any("replaces libold.so.1" in name for name in found)
     assert any("added to NEEDED of 1 file" in name for name in found)
     assert any("dropped from NEEDED of 1 file" in name for name in found)
@@ -152,13 +179,20 @@ def test_the_matrix_marks_the_gpu_and_says_each_level_in_words() -> None:
 
 def test_before_and_after_of_each_file() -> None:
     first, own, variant = section(ROOT, "files").all("details", "file")
-    interpreter, path, needed = first.all("table")
+    interpreter, needed = first.all("table")
     assert rows(interpreter)[1] == ["~replaced", "/nowhere/ld.so", "/lib64/ld.so"]
-    assert rows(path)[1:] == [
-        ["kept", "$ORIGIN", "$ORIGIN"],
-        ["+added", "", "/p/lib"],
-        ["-dropped", "/opt/rocm/0", ""],
-        ["-dropped", "(empty: the current directory)", ""],
+    assert [item.text for item in first.one("ul", "changes").all("li")] == [
+        "added /p/lib",
+        "dropped /opt/rocm/0",
+        "dropped (empty: the current directory)",
+    ]
+    path, entries = first.all("details", "kept")
+    assert path.text == "1 entry unchanged$ORIGIN"
+    assert entries.one("summary").text == "3 entries unchanged"
+    assert [item.text for item in entries.all("li")] == [
+        "libkept.so.1 provider /p/lib by RUNPATH",
+        "own.so wheel $WHEEL/pkg by RUNPATH",
+        "libc.so.6 platform /lib by RUNPATH",
     ]
     changes = [row[:3] for row in rows(needed)[1:]]
     assert ["~replaced", "libold.so.1", "libnew.so.2"] in changes
@@ -172,9 +206,8 @@ def test_before_and_after_of_each_file() -> None:
 def test_many_entries_that_go_are_told_apart() -> None:
     report = sample_report(gone=80)
     first = section(Page(html_page(report)).root, "files").all("details", "file")[0]
-    more = first.one("details", "more")
-    assert more.one("summary").text == "80 entries dropped"
-    assert len(more.all("tr")) == 81
+    (more,) = [part for part in first.all("details") if part.one("summary").text == "80 entries dropped"]
+    assert len(more.all("li")) == 80
 
 
 def test_a_search_path_that_stays() -> None:
@@ -265,7 +298,8 @@ def test_hostile_names_stay_text(name: str) -> None:
     root = Page(page).root
     no_way_out(root)
     if not set(name) & {"/", ":"}:  # those make directories and entries of what was one name
-        elements = [[part.name for part in each.all() if part.name != "wbr"] for each in (root, ROOT)]
+        plain = Page(html_page(sample_report(lambda text: f"{text}{'y' * len(name)}"))).root
+        elements = [[part.name for part in each.all() if part.name != "wbr"] for each in (root, plain)]
         assert elements[0] == elements[1]
     assert root.one("script").text == ROOT.one("script").text
     assert root.one("style").text == ROOT.one("style").text

@@ -1,0 +1,177 @@
+"""The section of findings: by cause, the worst level first, and within a level what can be done at once first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relink.findings.causes import Cause, causes
+from relink.findings.model import RULES, Finding, Level
+from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
+from relink.report.html.words import FEW, LEVELS, few_items, name_of
+from relink.text import pluralize
+
+__all__ = ["counted", "findings_section", "told"]
+
+_MOST_SUBJECTS = 3  # named before they are folded
+_MOST_FACTS = 20  # single findings of one entry; the JSON report has them all
+_LONGEST = 300  # characters of the message of a finding that asks for nothing
+
+
+def told(findings: Sequence[Finding]) -> list[Cause]:
+    """Return the causes in the order of the page."""
+    return sorted(causes(findings), key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
+
+
+def _effort(cause: Cause) -> int:
+    """0 where it is known what to type, 1 where something is to be decided, 2 where nothing is to be done."""
+    return 0 if cause.step else 2 if _idle(cause.remedy) else 1
+
+
+def _idle(remedy: str) -> bool:
+    return not remedy or remedy.startswith("Nothing")
+
+
+def counted(findings: Sequence[Finding]) -> dict[Level, int]:
+    """Return how many entries the page has of each level: causes, and of notes one for each code."""
+    counts: dict[Level, int] = dict.fromkeys(LEVELS, 0)
+    for _, level in {
+        (cause.code if cause.level == "info" else cause, cause.level) for cause in told(findings)
+    }:
+        counts[level] += 1
+    return counts
+
+
+def findings_section(findings: Sequence[Finding]) -> Html:
+    """Return the section; notes are closed, and one entry for each code."""
+    found, counts = told(findings), counted(findings)
+    parts: list[Html] = []
+    for level, (title, sign) in LEVELS.items():
+        group = [cause for cause in found if cause.level == level]
+        if not group:
+            continue
+        head = tag(
+            "h3",
+            tag("span", sign, class_="badge", aria_hidden="true"),
+            title,
+            tag("span", str(counts[level]), class_="number"),
+        )
+        if level == "info":
+            codes = dict.fromkeys(cause.code for cause in group)
+            items = [_notes([cause for cause in group if cause.code == code]) for code in codes]
+            parts.append(tag("details", tag("summary", head), tag("ul", *items), class_=f"findings {level}"))
+        else:
+            items = [_entry(cause) for cause in group]
+            parts.append(tag("div", head, *few_items(items, title.lower()), class_=f"findings {level}"))
+    if not parts:
+        parts.append(tag("p", "Nothing was found that is worth telling."))
+    elif sum(counts.values()) > FEW:
+        parts.insert(0, _filter("filter-findings", "Filter findings"))
+    return tag("section", tag("h2", "Findings", id="findings"), *parts, aria_labelledby="findings")
+
+
+def _entry(cause: Cause) -> Html:
+    return tag(
+        "li",
+        _head(cause.code, cause.profile),
+        EMPTY if cause.whole else _subjects(cause.subjects),
+        tag("p", breakable(cause.message)),
+        _next(cause),
+        _facts(cause),
+        class_="cause",
+    )
+
+
+def _head(code: str, profile: str | None) -> Html:
+    rule = RULES.get(code)
+    return tag(
+        "p",
+        tag("span", code, class_="code"),
+        tag("span", rule.title, class_="muted") if rule else None,
+        tag("span", f", by the profile {profile}", class_="muted") if profile else None,
+    )
+
+
+def _subjects(subjects: Sequence[str]) -> Html:
+    named = joined([name_of(subject) for subject in subjects[:_MOST_SUBJECTS]], ", ")
+    if len(subjects) <= _MOST_SUBJECTS:
+        return tag("p", named, class_="subject")
+    rest = [tag("li", name_of(subject)) for subject in subjects[_MOST_SUBJECTS:]]
+    summary = tag("summary", named, f" and {len(rest)} more", class_="subject")
+    return tag("details", summary, tag("ul", *rest), class_="more")
+
+
+def _next(cause: Cause) -> Html | None:
+    if cause.step:
+        word = "Pass " if cause.step.startswith("--") else ""
+        return tag("p", tag("b", "Next: "), word, name_of(cause.step), class_="remedy")
+    if not cause.remedy:
+        return None
+    marks = "muted remedy" if _idle(cause.remedy) else "remedy"
+    return tag("p", tag("b", "Next: "), breakable(cause.remedy), class_=marks)
+
+
+def _facts(cause: Cause) -> Html | None:
+    """The single findings, closed, where they say more than the cause."""
+    if all(found.message == cause.message for found in cause.findings) and not cause.step:
+        return None
+    shown = cause.findings[:_MOST_FACTS]
+    items = [
+        tag(
+            "li",
+            name_of(found.subject),
+            ": ",
+            breakable(found.message),
+            joined([" ", tag("i", breakable(found.remedy))])
+            if found.remedy != cause.remedy or cause.step
+            else None,
+        )
+        for found in shown
+    ]
+    if more := len(cause.findings) - len(shown):
+        items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
+    summary = "Evidence" if len(cause.findings) == 1 else pluralize(len(cause.findings), "single finding")
+    return tag("details", tag("summary", summary), tag("ul", *items), class_="more")
+
+
+def _notes(group: Sequence[Cause]) -> Html:
+    """All notes of one code."""
+    first, *others = group
+    if not others:
+        return _entry(first)
+    items = [
+        tag(
+            "li",
+            joined([name_of(subject) for subject in cause.subjects[:_MOST_SUBJECTS]], ", "),
+            _more(cause),
+            ": ",
+            breakable(_cut(cause.message)),
+        )
+        for cause in group[:_MOST_FACTS]
+    ]
+    if more := len(group) - len(items):
+        items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
+    subjects = dict.fromkeys(subject for cause in group for subject in cause.subjects)
+    summary = tag("summary", f"About {pluralize(len(subjects), 'subject')}")
+    idle = all(_idle(cause.remedy) for cause in group)
+    remedy = None if idle else tag("p", tag("b", "Next: "), breakable(first.remedy), class_="remedy")
+    return tag(
+        "li",
+        _head(first.code, None),
+        tag("details", summary, tag("ul", *items), class_="more"),
+        remedy,
+        class_="cause",
+    )
+
+
+def _more(cause: Cause) -> str | None:
+    more = len(cause.subjects) - _MOST_SUBJECTS
+    return f" and {more} more" if more > 0 else None
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+
+
+def _filter(name: str, text: str) -> Html:
+    field = tag("input", type="search", id=name, autocomplete="off", spellcheck="false")
+    return tag("p", tag("label", f"{text} ", field), tag("output", for_=name), class_="filter", hidden=True)
