@@ -147,13 +147,14 @@ def plan_of(wheel: Path) -> Any:
 
 
 COMMANDS = {
-    "run": "run {compiled} --prefix {works} -o {out}",
+    "run": "run {compiled} --prefix {works} -o {out} -v",
+    "run, as it is printed by itself": "run {compiled} --prefix {works} -o {out}",
     "run -v": "run {forged} --prefix {works} -o {out} -v --dry-run",
     "run, with errors": "run {forged} --prefix {works} -o {out}",
     "run --allow-missing": "run {forged} --prefix {works} --dry-run --allow-missing * --assume-symbols * -v",
     "run --profile": "run {forged} --prefix {works} --profile {profile} --dry-run",
     "run --prefix": "run {forged} --prefix {prefix} --gpu gfx1100 --dry-run -v",
-    "run members": "run {visible} --prefix {works} -o {out}",
+    "run members": "run {visible} --prefix {works} -o {out} -v",
     "inspect": "inspect {forged}",
     "inspect members": "inspect {members}",
     "inspect visible": "inspect {visible}",
@@ -194,7 +195,7 @@ COMMANDS = {
     "no page": "run {forged} --prefix {works} --report {forged}/name/name.html",
 }
 # These print nothing of such a name; nothing raw is to be seen in them all the same.
-SILENT = {"isa wheel", "profile new", "report", "report plan"}
+SILENT = {"run, as it is printed by itself", "isa wheel", "profile new", "report", "report plan"}
 WIDE = 1 << 15  # columns, so that no line is wrapped
 
 
