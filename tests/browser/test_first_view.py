@@ -1,0 +1,261 @@
+"""What a reader meets first, in a real browser: the answer, a command to copy, a fitted graph, and little to scroll past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.findings.model import Finding, finding
+from relink.plans.files import FilePlan
+from relink.plans.model import InterpreterChange, Load, NeededDecision, ProviderFacts, RpathChange
+from relink.report.html import html_page
+from relink.report.model import Report
+from tests.browser.conftest import Open
+from tests.browser.test_page import overflow, violations
+from tests.support.plans import recorded
+from tests.support.reports import sample_report
+
+PREFIX = "/opt/vendor/rocm-7.2.4"
+MODULES = 61
+LIBRARIES = [f"librocm{number}.so.7" for number in range(30)]
+OWN = [f"pkg/libown{number}.so.2" for number in range(9)]
+COMMAND = "relink 'big wheel.whl' --prefix /opt/vendor/rocm-7.2.4"
+SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "screenshots"
+
+
+def need(soname: str, owner: str, action: str = "keep") -> NeededDecision:
+    rule = f"RPATH entry {PREFIX}/lib of $WHEEL/{owner}"
+    return NeededDecision(soname, action, soname, f"{PREFIX}/lib/{soname}", rule, "provider")  # type: ignore[arg-type]
+
+
+def large_file(path: str, number: int) -> FilePlan:
+    before = ":".join(
+        ["$ORIGIN", f"$ORIGIN/{'../' * 6}_solib_local/_U_S_Sdeep_Sname_{number}", "/opt/rocm-6.0.0/lib"]
+    )
+    after = f"{before.rpartition(':')[0]}:{PREFIX}/lib"
+    needed = (*(need(name, path) for name in LIBRARIES[:10]), need(LIBRARIES[11], path, "add"))
+    return recorded(
+        path, "rpath", needed, RpathChange(before, after, "runpath", "rpath"), InterpreterChange(None, None)
+    )
+
+
+def large_report() -> Report:
+    """Seventy files, as tensorflow's wheel has them: 61 modules with the same needs, and libraries of its own that differ."""
+    modules = [f"pkg/deep/directory/of/modules/_module_{number}.so" for number in range(MODULES)]
+    files = [*modules, *OWN]
+    loads = [
+        Load(
+            f"$WHEEL/{path}",
+            name,
+            f"{PREFIX}/lib/{name}",
+            f"RPATH entry {PREFIX}/lib of $WHEEL/{path}",
+            "provider",
+        )
+        for number, path in enumerate(files)
+        for name in (
+            (*LIBRARIES[:10], LIBRARIES[11]) if number < MODULES else LIBRARIES[: number - MODULES + 1]
+        )
+    ]
+    loads += [
+        Load(f"{PREFIX}/lib/{a}", b, f"{PREFIX}/lib/{b}", "already loaded", "provider")
+        for number, a in enumerate(LIBRARIES)
+        for b in LIBRARIES[number + 5 : number + 8]
+    ]
+    notes = [
+        finding(code, path, f"because of {path}: {'reason ' * 40}", "Nothing.")
+        for code in ("RLK204", "RLK206", "RLK303", "RLK201")
+        for path in files
+    ]
+    lost: list[Finding] = [
+        finding(
+            "RLK301",
+            f"{PREFIX}/lib/{name}",
+            f"needs GLIBC_2.43 of {name}",
+            level="warning",
+            cause="the prefix needs a newer glibc",
+        )
+        for name in LIBRARIES
+    ]
+    return replace(
+        sample_report(),
+        command=("relink", "big wheel.whl", "--prefix", PREFIX, "--dry-run"),
+        providers=(ProviderFacts("prefix", PREFIX, "7.2.4", "share/version"),),
+        files=tuple(large_file(path, number) for number, path in enumerate(files)),
+        loads=tuple(loads),
+        findings=(*notes, *lost),
+    )
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "report.html"
+    path.write_text(html_page(large_report()), encoding="utf-8")
+    return path
+
+
+def test_the_answer_comes_first(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        verdict = page.locator(".verdict")
+        assert (verdict.text_content() or "").startswith("Would load: 70 of 70 ELF files would change.")
+        order = [".verdict", ".command", ".counts", "#findings", ".graph", "#files"]
+        tops = [
+            page.locator(name).first.evaluate("part => part.getBoundingClientRect().top") for name in order
+        ]
+        assert tops == sorted(tops)
+        assert tops[2] < 400, "without scrolling"
+
+
+def test_a_button_copies_the_command(opened: Open, large: Path) -> None:
+    with opened(large, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.get_by_role("button", name="Copy").press("Enter")
+        page.get_by_role("button", name="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == COMMAND
+        assert page.locator("#copied").text_content() == "Copied", "said to a screen reader"
+        page.get_by_role("button", name="Copy", exact=True).wait_for()
+
+
+def test_without_a_clipboard_the_command_is_selected(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        page.get_by_role("button", name="Copy").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        assert page.evaluate("getSelection().toString()") == COMMAND
+
+
+@pytest.mark.parametrize("width", [1100, 1440, 1920])
+def test_the_graph_is_fitted_at_first(opened: Open, large: Path, width: int) -> None:
+    frame = "part => [part.scrollWidth - part.clientWidth, part.scrollHeight - part.clientHeight]"
+    with opened(large, width=width) as page:
+        graph, svg = page.locator(".graph"), page.locator(".graph svg")
+        assert max(graph.evaluate(frame)) <= 1
+        size = "part => part.getBoundingClientRect().width"
+        page.set_viewport_size({"width": width + 120, "height": 900})
+        page.wait_for_timeout(100)
+        assert max(graph.evaluate(frame)) <= 1, "fitted again"
+        page.locator("#zoom-in").click()
+        page.locator("#zoom-in").click()
+        zoomed = svg.evaluate(size)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(100)
+        assert svg.evaluate(size) == zoomed, "a size that was chosen stays"
+
+
+def test_without_script_the_graph_is_fitted_in_width(opened: Open, large: Path) -> None:
+    with opened(large, java_script_enabled=False) as page:
+        frame, picture = page.locator(".graph").bounding_box(), page.locator(".graph svg").bounding_box()
+        assert frame is not None
+        assert picture is not None
+        assert picture["width"] <= frame["width"]
+
+
+def test_equal_roots_are_one_box_of_a_picture(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        names = page.locator(".graph .node.wheel .name").all_text_contents()
+        assert names == [f"{MODULES} extension modules", *(path.rpartition("/")[2] for path in OWN)]
+        box = page.locator(".graph svg").bounding_box()
+        assert box is not None
+        assert box["height"] < box["width"]
+        page.locator(".graph .node.wheel").first.click()
+        assert page.locator("#file-0").get_attribute("open") is not None
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_graph_can_be_read_on_a_phone(opened: Open, large: Path, dark: bool) -> None:
+    with opened(large, width=390, dark=dark, bypass_csp=True) as page:
+        assert page.locator(".graph").is_hidden()
+        heights = page.locator(".graph-column .name").evaluate_all(
+            "parts => parts.map(part => part.getBoundingClientRect().height)"
+        )
+        assert len(heights) == page.locator(".graph .node").count()
+        assert min(heights) >= 11
+        box = page.locator(".graph-column svg").bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+        right = "part.getBoundingClientRect().right"
+        inside = (
+            f"parts => parts.every(part => {right} <= {right.replace('part', 'part.previousElementSibling')})"
+        )
+        assert page.locator(".graph-column .name").evaluate_all(inside), "names stay in their boxes"
+        assert overflow(page) == 0
+        assert violations(page) == []
+        assert overflow(page) == 0
+
+
+def test_a_line_of_the_column_leads_to_its_row(opened: Open, large: Path) -> None:
+    with opened(large, width=390) as page:
+        line = page.locator(".graph-column .node", has_text=LIBRARIES[20])
+        line.click()
+        row = page.locator("#libraries tr:target")
+        assert row.is_visible(), "the table of what is unchanged was closed"
+        assert (row.text_content() or "").startswith(LIBRARIES[20])
+
+
+def test_the_subjects_of_a_cause_are_folded(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        assert page.locator(".warning .cause").count() == 1
+        last = page.get_by_text(f"needs GLIBC_2.43 of {LIBRARIES[10]}")
+        assert last.is_hidden()
+        page.locator(".warning .cause summary", has_text="30 single findings").click()
+        assert last.is_visible()
+
+
+def test_what_is_unchanged_is_shown_when_asked_for(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        row = page.locator(f"#libraries th:has-text('{LIBRARIES[20]}')")
+        assert row.is_hidden()
+        page.locator("#libraries > details > summary", has_text="Unchanged").click()
+        assert row.is_visible()
+        page.locator("#file-0 > summary").click()
+        kept = page.locator("#file-0 .kept li", has_text=LIBRARIES[0])
+        assert kept.is_hidden()
+        page.locator("#file-0 .kept > summary", has_text="10 entries unchanged").click()
+        assert kept.is_visible()
+
+
+def test_files_beyond_five_are_closed_and_a_link_opens_them(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        assert page.locator(".file:visible").count() == 5
+        page.evaluate("location.hash = 'file-40'")
+        page.wait_for_selector("#file-40[open]")
+        assert page.locator("#file-40").is_visible()
+        assert page.locator(".file:visible").count() == 70
+
+
+def test_paths_are_short_and_the_page_says_how(opened: Open, large: Path) -> None:
+    with opened(large) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        assert page.locator(".prefix").text_content() == f"$PREFIX stands for {PREFIX}."
+        cells = page.locator(".libraries td:nth-child(3)").all_text_contents()
+        assert cells
+        assert {cell.removesuffix(" by RPATH").removesuffix(" already loaded") for cell in cells} == {
+            "$PREFIX/lib"
+        }
+        assert PREFIX not in "".join(page.locator("#libraries, .file, .findings").all_text_contents())
+
+
+def test_a_page_of_seventy_files_is_small_and_short(opened: Open, large: Path) -> None:
+    assert large.stat().st_size < 300_000
+    height = "document.documentElement.scrollHeight"
+    with opened(large, width=1440) as page:
+        assert page.evaluate(height) < 6000
+    with opened(large, width=390) as page:
+        assert page.evaluate(height) < 9000
+
+
+# To look at: nothing is compared
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("dark", [False, True])
+def test_pictures_of_the_pages(opened: Open, large: Path, tmp_path: Path, width: int, dark: bool) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    sample = tmp_path / "sample.html"
+    sample.write_text(html_page(sample_report()), encoding="utf-8")
+    for path, name in ((large, "large"), (sample, "sample")):
+        with opened(path, width=width, dark=dark) as page:
+            target = SHOTS / f"{name}-{width}-{'dark' if dark else 'light'}.png"
+            page.screenshot(path=target, full_page=True)
+            assert target.stat().st_size > 20_000
