@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from relink.errors import UsageError
 from relink.wheel.limits import WheelLimits
 
-__all__ = ["COMPRESSION_LEVELS", "Options", "trusted"]
+__all__ = ["COMPRESSION_LEVELS", "Options", "source_date_epoch", "trusted"]
+
+_EPOCH_DIGITS = 18  # 10**18 seconds are beyond the dates of any file system
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; docs/large-wheels.md has the cost."""
@@ -80,3 +82,21 @@ def trusted(options: Options) -> Sequence[str]:
     if options.trust and options.sandbox != "require":
         raise UsageError("--trust lets the loader run code of a file; give --sandbox require with it")
     return options.trust
+
+
+def source_date_epoch(environment: Mapping[str, str]) -> int | None:
+    """Return SOURCE_DATE_EPOCH in seconds since 1970, or None where it is not set.
+
+    Source: the specification of SOURCE_DATE_EPOCH by reproducible-builds.org.
+
+    :raises UsageError: it is no such number.
+    """
+    value = environment.get("SOURCE_DATE_EPOCH")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal() and len(value) <= _EPOCH_DIGITS):
+        shown = value if len(value) <= _EPOCH_DIGITS else f"{value[:_EPOCH_DIGITS]}…"
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH={shown!r} is not a number of seconds since 1970; correct or unset it"
+        )
+    return int(value)

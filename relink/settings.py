@@ -43,8 +43,10 @@ _NOT_FROM_A_FILE = frozenset(
         "ignore",
         "interpreter",
         "limit",
+        "no-preload",
         "no-verify",
         "no-verify-record",
+        "offline",
     }
     | {"output", "python", "report", "sandbox", "statement", "substitute", "sysroot", "trust"}
 )

@@ -44,6 +44,7 @@ NAVIGATION = {
     "Use": [
         "start",
         "distributions",
+        "install",
         "loader",
         "cli",
         "rules/index",

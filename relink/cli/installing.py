@@ -40,7 +40,7 @@ from relink.cli.options import (
 
 if TYPE_CHECKING:
     from relink.install.fetching import FetchedWheel, Platform
-    from relink.install.installing import Outcome
+    from relink.install.installing import InstallResult
     from relink.options import Options
 
 GivenWheel = Annotated[
@@ -293,7 +293,7 @@ def _tell(found: FetchedWheel, platform: Platform) -> None:
     show(f"{found.path.name}  {_described(found, platform)}")
 
 
-def _show_outcome(done: Outcome, prefix: str, *, verbose: bool, quiet: bool) -> None:
+def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool) -> None:
     """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
     from relink.cli.terminal import print_report, show
 

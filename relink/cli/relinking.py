@@ -44,14 +44,11 @@ from relink.cli.options import (
     Verbose,
 )
 from relink.cli.pages import file_for, page_for, write_page
-from relink.errors import RelinkError, UsageError
+from relink.errors import RelinkError
 
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
     from relink.report.model import Report
-
-
-_DIGITS = 18  # of SOURCE_DATE_EPOCH: 10**18 seconds are beyond the dates of any file system
 
 
 @app.command("run")
@@ -171,7 +168,7 @@ def run(
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
     from relink.library import relink
-    from relink.options import Options
+    from relink.options import Options, source_date_epoch
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
@@ -204,7 +201,7 @@ def run(
         jobs=jobs,
         verify_record=not no_verify_record,
         max_memory=max_memory << 20 if max_memory else None,
-        epoch=_source_date_epoch(),
+        epoch=source_date_epoch(os.environ),
         limits=parse_limits(limit),
         sandbox=sandbox.value,
         command=("relink", *sys.argv[1:]),
@@ -338,15 +335,3 @@ def verify(
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
     if has_errors(result.findings):
         raise typer.Exit(1)
-
-
-def _source_date_epoch() -> int | None:
-    value = os.environ.get("SOURCE_DATE_EPOCH")
-    if not value:
-        return None
-    if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
-        shown = value if len(value) <= _DIGITS else f"{value[:_DIGITS]}…"
-        raise UsageError(
-            f"SOURCE_DATE_EPOCH={shown!r} is not a number of seconds since 1970; correct or unset it"
-        )
-    return int(value)

@@ -17,7 +17,7 @@ from relink.loader.python import active_python
 from relink.sandbox import child_environment
 from relink.system_errors import raise_trouble
 
-__all__ = ["Environment", "find_environment"]
+__all__ = ["TargetEnvironment", "find_environment"]
 
 _TIMEOUT = 60  # seconds
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
@@ -35,7 +35,7 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class TargetEnvironment:
     """An environment of Python.
 
     :ivar python: its Python as it is called there; symbolic links are not resolved, since the environment hangs on the name.
@@ -53,7 +53,7 @@ class Environment:
         return (self.prefix / "conda-meta").is_dir()
 
 
-def find_environment(python: str | None, environment: Mapping[str, str]) -> Environment:
+def find_environment(python: str | None, environment: Mapping[str, str]) -> TargetEnvironment:
     """Return the environment of `python`, or the active one ($VIRTUAL_ENV).
 
     :raises UsageError: none is named, or another program keeps it (PEP 668).
@@ -78,7 +78,7 @@ def find_environment(python: str | None, environment: Mapping[str, str]) -> Envi
                 "there; pass the Python of an environment of yours by --python"
             )
     site = dict.fromkeys((Path(said["purelib"]), Path(said["platlib"])))
-    return Environment(os.path.abspath(named) if "/" in named else named, prefix, tuple(site))
+    return TargetEnvironment(os.path.abspath(named) if "/" in named else named, prefix, tuple(site))
 
 
 def _ask(python: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from relink.bounded_json import JSON_LIMIT
 from relink.errors import UsageError
 from relink.files import read_bytes, read_text
-from relink.install.environment import Environment
+from relink.install.environment import TargetEnvironment
 from relink.plans.model import Plan, from_json
 from relink.provenance import PLAN_MEMBER
 from relink.system_errors import raise_trouble
@@ -50,7 +50,7 @@ class Installed:
     sha256: str | None
 
 
-def find_installed(environment: Environment, name: str) -> Installed | None:
+def find_installed(environment: TargetEnvironment, name: str) -> Installed | None:
     """Return what is installed under a name, or None.
 
     :raises UsageError: what describes it cannot be read.
@@ -70,7 +70,7 @@ def find_installed(environment: Environment, name: str) -> Installed | None:
     return None
 
 
-def refuse_foreign(environment: Environment, installed: Installed) -> None:
+def refuse_foreign(environment: TargetEnvironment, installed: Installed) -> None:
     """Refuse what another program keeps.
 
     :raises UsageError: it is conda's, or an editable installation.
@@ -87,7 +87,7 @@ def refuse_foreign(environment: Environment, installed: Installed) -> None:
         )
 
 
-def _read(environment: Environment, site: Path, dist_info: Path) -> Installed:
+def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Installed:
     try:
         metadata = read_metadata(read_bytes(dist_info / "METADATA", _LIMIT))
         record, _ = parse_record(read_bytes(dist_info / "RECORD", _LIMIT))
@@ -131,7 +131,7 @@ def _text(path: Path, limit: int) -> str | None:
         return None
 
 
-def _in_conda(environment: Environment, name: NormalizedName) -> bool:
+def _in_conda(environment: TargetEnvironment, name: NormalizedName) -> bool:
     """conda-meta has a file NAME-VERSION-BUILD.json for each package; INSTALLER is not always there."""
     if not environment.has_conda:
         return False

@@ -1,6 +1,6 @@
 """`relink install`: a wheel is relinked for an environment, installed there by pip or uv, and imported.
 
-Takes the path of a wheel and an :class:`~relink.install.environment.Environment`; gives an :class:`Outcome`.
+Takes the path of a wheel and an :class:`~relink.install.environment.TargetEnvironment`; gives an :class:`InstallResult`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from relink.errors import UsageError
 from relink.files import file_sha256
 from relink.install.cache import LARGEST, working_place
-from relink.install.environment import Environment
+from relink.install.environment import TargetEnvironment
 from relink.install.importing import ImportResult, import_modules, modules_of
 from relink.install.installed import find_installed, refuse_foreign
 from relink.install.installers import find_uv, has_pip, run_installer
@@ -22,11 +22,11 @@ from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["Outcome", "install_dependencies", "install_exactly", "install_wheel", "relinked_into"]
+__all__ = ["InstallResult", "install_dependencies", "install_exactly", "install_wheel", "relinked_into"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class InstallResult:
     """What became of one wheel.
 
     :ivar report: of relinking it; None where the original was put back.
@@ -53,13 +53,13 @@ class Outcome:
 
 def install_wheel(
     wheel: Path,
-    environment: Environment,
+    environment: TargetEnvironment,
     options: Options,
     *,
     extras: str = "",
     offline: bool = False,
     import_test: bool = True,
-) -> Outcome:
+) -> InstallResult:
     """Relink a wheel for an environment and install it there, with its dependencies; no error may be among the findings.
 
     :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
@@ -73,16 +73,16 @@ def install_wheel(
     with working_place() as place:
         report, result = relinked_into(place, wheel, environment, options)
         if result is None:
-            return Outcome(report, None)
+            return InstallResult(report, None)
         install_exactly(environment, result)
         done = parse_wheel_name(result.name)
         install_dependencies(
             environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
         )
-        return Outcome(report, done, tested(result, environment) if import_test else ())
+        return InstallResult(report, done, tested(result, environment) if import_test else ())
 
 
-def tested(wheel: Path, environment: Environment) -> tuple[ImportResult, ...]:
+def tested(wheel: Path, environment: TargetEnvironment) -> tuple[ImportResult, ...]:
     """Import what a wheel has brought into an environment."""
     with WheelArchive(wheel) as archive:
         modules = modules_of(archive)
@@ -90,7 +90,7 @@ def tested(wheel: Path, environment: Environment) -> tuple[ImportResult, ...]:
 
 
 def relinked_into(
-    place: Path, wheel: Path, environment: Environment, options: Options
+    place: Path, wheel: Path, environment: TargetEnvironment, options: Options
 ) -> tuple[Report, Path | None]:
     """Relink a wheel for an environment.
 
@@ -107,7 +107,7 @@ def relinked_into(
     return report, result
 
 
-def install_exactly(environment: Environment, wheel: Path) -> None:
+def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
 
     It is chosen by version and hash, not by its path: pip would record the path (direct_url.json), which is a temporary one.
@@ -133,7 +133,9 @@ def install_exactly(environment: Environment, wheel: Path) -> None:
         run_installer([*command, again, *chosen], place, f"{wheel.name} was not installed")
 
 
-def install_dependencies(environment: Environment, requirement: str, place: Path, *, offline: bool) -> None:
+def install_dependencies(
+    environment: TargetEnvironment, requirement: str, place: Path, *, offline: bool
+) -> None:
     """Install what an installed distribution depends on; the distribution itself stays as it is.
 
     :raises InstallerError: pip or uv fails.
@@ -144,7 +146,7 @@ def install_dependencies(environment: Environment, requirement: str, place: Path
     run_installer([*command, *more, requirement], place, failed)
 
 
-def _installer(environment: Environment) -> list[str]:
+def _installer(environment: TargetEnvironment) -> list[str]:
     """Return a command that installs into an environment: its own pip, or uv, or the pip beside relink."""
     if has_pip(environment.python):
         return [environment.python, "-I", "-m", "pip", "install", "--no-input"]

@@ -18,7 +18,7 @@ from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT
 from relink.files import read_text
 from relink.install.copying import copy_file
-from relink.install.environment import Environment
+from relink.install.environment import TargetEnvironment
 from relink.install.installed import Installed
 
 __all__ = ["keep_aside", "put_back"]
@@ -26,11 +26,13 @@ __all__ = ["keep_aside", "put_back"]
 _Value = TypeVar("_Value")
 
 
-def _place(environment: Environment, installed: Installed) -> Path:
+def _place(environment: TargetEnvironment, installed: Installed) -> Path:
     return environment.prefix / "share" / "relink" / installed.dist_info.name.partition("-")[0].lower()
 
 
-def keep_aside(environment: Environment, installed: Installed, content: frozenset[Path], sha256: str) -> None:
+def keep_aside(
+    environment: TargetEnvironment, installed: Installed, content: frozenset[Path], sha256: str
+) -> None:
     """Copy what is installed and is no content of the wheel.
 
     :param content: the files that are as the wheel has them; of these the times alone are noted.
@@ -52,7 +54,7 @@ def keep_aside(environment: Environment, installed: Installed, content: frozense
         file.write(json.dumps(state).encode())
 
 
-def put_back(environment: Environment, before: Installed, now: Installed, sha256: str) -> bool:
+def put_back(environment: TargetEnvironment, before: Installed, now: Installed, sha256: str) -> bool:
     """Make the installation `now` of a wheel what it was when :func:`keep_aside` was called.
 
     :param before: what was installed under the same name until now.
@@ -91,7 +93,7 @@ def _read(place: Path) -> tuple[str, dict[str, str], dict[str, int]] | None:
         return None
 
 
-def _inside(environment: Environment, items: Mapping[str, _Value]) -> Iterator[tuple[Path, _Value]]:
+def _inside(environment: TargetEnvironment, items: Mapping[str, _Value]) -> Iterator[tuple[Path, _Value]]:
     """The paths that lie inside of the environment."""
     for name, value in items.items():
         path = Path(os.path.normpath(environment.prefix / name))

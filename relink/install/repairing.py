@@ -12,10 +12,10 @@ from relink.errors import UsageError
 from relink.files import file_sha256
 from relink.install.cache import LARGEST, find_by_sha256, keep, working_place
 from relink.install.copying import copy_file
-from relink.install.environment import Environment
+from relink.install.environment import TargetEnvironment
 from relink.install.fetching import fetch, platform_of
 from relink.install.installed import Installed, find_installed, refuse_foreign
-from relink.install.installing import Outcome, install_exactly, relinked_into, tested
+from relink.install.installing import InstallResult, install_exactly, relinked_into, tested
 from relink.install.kept import keep_aside, put_back
 from relink.install.requirements import parse_requirement
 from relink.loader.target import find_target
@@ -30,13 +30,13 @@ __all__ = ["repair", "undo"]
 
 def repair(
     name: str,
-    environment: Environment,
+    environment: TargetEnvironment,
     options: Options,
     *,
     wheel: Path | None = None,
     offline: bool = False,
     import_test: bool = True,
-) -> Outcome:
+) -> InstallResult:
     """Relink an installed distribution and install the result in its place, without dependencies.
 
     :param wheel: the vendor's wheel that it was installed from; fetched where none is given.
@@ -51,7 +51,7 @@ def repair(
     with working_place() as place:
         report, result = relinked_into(place, original, environment, options)
         if result is None:
-            return Outcome(report, None)
+            return InstallResult(report, None)
         if not installed.plan:
             try:
                 keep_aside(environment, installed, content, file_sha256(original, LARGEST))
@@ -61,18 +61,18 @@ def repair(
                     f"{error.filename}: what --undo needs cannot be kept ({error.strerror}), so nothing was changed"
                 ) from error
         install_exactly(environment, result)
-        return Outcome(
+        return InstallResult(
             report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
         )
 
 
 def undo(
     name: str,
-    environment: Environment,
+    environment: TargetEnvironment,
     *,
     wheel: Path | None = None,
     offline: bool = False,
-) -> Outcome:
+) -> InstallResult:
     """Install the vendor's wheel again that an installed relinked one was made of; it is not imported.
 
     :raises UsageError: what is installed was not relinked, another program keeps it, or the wheel is another one.
@@ -94,10 +94,10 @@ def undo(
         raise UsageError(
             f"{installed.name} {facts.version} is installed again, but {error.filename} cannot be put back ({error.strerror})"
         ) from error
-    return Outcome(None, parse_wheel_name(original.name))
+    return InstallResult(None, parse_wheel_name(original.name))
 
 
-def _installed(name: str, environment: Environment) -> Installed:
+def _installed(name: str, environment: TargetEnvironment) -> Installed:
     wanted = parse_requirement(name)
     if str(wanted.specifier) or wanted.extras:
         raise UsageError(f"{name!r}: pass the name alone; the version is the one that is installed")
@@ -114,7 +114,7 @@ def _original(
     installed: Installed,
     version: str,
     sha256: str | None,
-    environment: Environment,
+    environment: TargetEnvironment,
     given: Path | None,
     *,
     offline: bool,

@@ -94,8 +94,7 @@ class Outcome:
     :ivar original: the image before the edit, `image` after it.
     :ivar entries: the original's search path, entry by entry.
     :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
-    :ivar preloaded: the sonames that the edit adds since an object dlopens them, each with the profile that knows of it; None
-        where the user says so.
+    :ivar preloaded: the sonames that are added since an object dlopens them, with the profile that knows of it; None: the user.
     """
 
     strategy: Strategy

@@ -65,20 +65,20 @@ VIRTUAL = {
 
 @pytest.mark.parametrize("module", VIRTUAL)
 def test_a_virtual_table_reads_no_other_table(tmp_path: Path, module: str) -> None:
-    """Its module reads tables of its own, whose content is hostile, too. In the schema it is a table, with any page for its root."""
+    """Its module reads tables of its own, whose content is hostile, too. In the schema it is a table, its root any page."""
     declared, row = VIRTUAL[module]
     create = f"CREATE VIRTUAL TABLE cache_v1 USING {declared}"
     try:
         sqlite3.connect(":memory:").execute(create)
     except sqlite3.OperationalError as error:
         pytest.skip(str(error))
-    insert = f"INSERT INTO cache_v1 VALUES {row}"
+    insert = f"INSERT INTO cache_v1 VALUES {row}"  # noqa: S608 - a row of VIRTUAL
     root = "UPDATE sqlite_master SET rootpage = 2 WHERE name = 'cache_v1'"
     path = database(tmp_path, create, insert, WRITABLE, root)
     opened = sqlite3.connect(path)
     assert len(opened.execute("SELECT arch FROM cache_v1").fetchall()) == 1  # SQLite itself takes it
     opened.close()
-    with pytest.raises(sqlite3.DatabaseError, match="not authorized|constructor failed"):
+    with pytest.raises(sqlite3.DatabaseError, match=r"not authorized|constructor failed"):
         count_architectures(path)
 
 
