@@ -199,6 +199,7 @@ def _run(scene: Scene, first: int, count: int, *, raw: bool) -> int:
             "here",
             "plan",
             "plan.json",
+            "statement.json",
             "ld.so.cache",
             "found",
         }
