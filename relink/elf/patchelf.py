@@ -8,6 +8,7 @@ leave a second search path entry unchanged, and read an argument that starts wit
 
 from __future__ import annotations
 
+import errno
 import functools
 import mmap
 import os
@@ -27,10 +28,10 @@ from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
-from relink.errors import EditError, ElfError, PatchelfError
+from relink.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.files import map_file
 from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
-from relink.system_errors import raise_trouble
+from relink.system_errors import raise_trouble, trouble_in
 
 __all__ = [
     "BELOW_VERSION",
@@ -62,6 +63,7 @@ EDIT_TIMEOUT = 60.0
 BYTES_A_SECOND = 4 << 20
 VERSION_TIMEOUT = 30.0
 _MEMORY, _COPIES = 1 << 30, 8  # bytes of memory that it may take, and for each of the file's so many more
+_NO_ROOM = frozenset(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,14 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     if reason is not None:
         raise _cannot_run(patchelf, reason)
     if status != 0:
+        if trouble := trouble_in(said, f"{name}: patchelf failed"):
+            raise trouble
+        reason = said.strip().rpartition(": ")[2]
+        if reason in _NO_ROOM:
+            raise MachineError(
+                f"{name}: patchelf cannot write its copy ({reason}); make room in {os.path.dirname(place)}, or name "
+                "another directory by --output"
+            )
         how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"
         raise EditError(
             f"{name}: patchelf {patchelf.version} failed: {said.strip().removeprefix('patchelf: ') or how}"

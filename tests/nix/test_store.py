@@ -142,7 +142,7 @@ def test_a_library_that_wants_a_newer_c_library(in_store: Nix, vendor_wheel: Pat
         run = CliRunner().invoke(app, [command, str(vendor_wheel), "-o", str(out), *CHOSEN, *prefixes])
         assert run.exit_code == 1
         assert "error RLK301" in run.output
-        assert f"{clr}/lib/libamdhip64.so.7: needs GLIBC_2.99 of libc.so.6" in run.output
+        assert "GLIBC_2.99" in run.output
         assert not list(out.glob("*"))
 
 

@@ -54,7 +54,7 @@ def test_migraphx_main_job(migraphx_wheel: Path, small_prefix: Path, tmp_path: P
     paths = [
         line.split(" => ")[-1].split(" (")[0].strip() for line in listing.splitlines() if "vdso" not in line
     ]
-    assert len(paths) + 1 == 20
+    assert len(paths) + 1 == 29
     assert all(path.startswith(str(small_prefix)) for path in paths), paths
     assert "not found" not in listing
 

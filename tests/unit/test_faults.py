@@ -49,8 +49,16 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line; `file_size` is the largest file that it may write, in bytes."""
 
-    limits = {} if file_size is None else {resource.RLIMIT_FSIZE: file_size}
-    return forked(*words_of(works, wheel, out), limits=limits)
+    words = words_of(works, wheel, out)
+    if file_size is None:
+        return forked(*words)
+    reading, writing = os.pipe()  # the limit is on files, so what the process prints must not go to one
+    process = start(*words, limits={resource.RLIMIT_FSIZE: file_size}, stderr=writing)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as printed:
+        said = printed.read()
+    printed_out, _ = process.communicate(60)
+    return subprocess.CompletedProcess(words, process.returncode or 0, printed_out, said)
 
 
 def refused(ended: subprocess.CompletedProcess[str]) -> str:
