@@ -1,6 +1,7 @@
 """The target: the dynamic loader that will run the result, and what it says of itself.
 
-Nothing about its directories is assumed: the loader is asked (``--list-diagnostics``, and its own search trace).
+Nothing about its directories is assumed: the loader is asked (``--version``, and the search trace of LD_DEBUG=libs, which each
+glibc has; ``--list-diagnostics`` would tell as much, but came with 2.33 and reads every CPUID leaf, 0.2 s in a virtual machine).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in 
 _CACHE_LIMIT = 8 << 20  # bytes: of a system with 4,000 libraries it has a third of one MiB
 _PROBE = "/relink-probe-directory"
 _AFTER = "/relink-probe-after"
+_LIB = "/relink-probe-lib/"
+_PLATFORM = "/relink-probe-platform/"
 _FILE = "proc/version"  # relative to /, in which the loader is run
 _LINK = "/proc/self/root"  # a symbolic link to / in every process
 _DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
@@ -193,7 +196,7 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
     try:
         return subprocess.run(
             [host, *arguments],
-            env=environment,  # nothing else: --list-diagnostics prints the environment among its facts
+            env=environment,  # nothing else: LD_* of this process would change the answer
             cwd="/",
             capture_output=True,
             text=True,
@@ -210,37 +213,25 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
 
 
 def _ask(interpreter: str, host: str, root: str, header: Header, python: str | None) -> Target:
-    run = _run(host, ["--list-diagnostics"], {})
-    facts = dict(re.findall(r'^(\S+?)="?(.*?)"?$', run.stdout, re.MULTILINE))
     searched = _search_trace(host)
-    if "version.version" in facts:
-        glibc = facts["version.version"]
-        directories = tuple(value for key, value in facts.items() if key.startswith("path.system_dirs"))
-        lib, platform = facts.get("dl_dst_lib", "lib"), facts.get("dl_platform", "")
-        sysconfdir = facts.get("path.sysconfdir", "/etc")
-    else:  # glibc before 2.33 has no --list-diagnostics; its search trace tells as much
-        version = re.search(
-            r"\(?(?:GNU libc|GLIBC)[^)]*\)?.*?version (\d+\.\d+)", _run(host, ["--version"], {}).stdout
+    version = re.search(
+        r"\(?(?:GNU libc|GLIBC)[^)]*\)?.*?version (\d+\.\d+)", _run(host, ["--version"], {}).stdout
+    )
+    if not version or not searched.directories:
+        raise TargetError(
+            f"{interpreter} does not answer like glibc's loader; relink knows glibc's rules only"
         )
-        if not version or not searched.directories:
-            raise TargetError(
-                f"{interpreter} does not answer like glibc's loader; relink knows glibc's rules only"
-            )
-        glibc, directories = version[1], searched.directories
-        lib = "lib64" if any("lib64" in directory for directory in directories) else "lib"
-        platform, sysconfdir = "x86_64" if header.machine == 62 else "", "/etc"
-    cache_path = posixpath.join(sysconfdir, "ld.so.cache")
     return Target(
         interpreter=interpreter,
         sysroot=root,
         header=header,
-        glibc=glibc,
-        directories=tuple(directory.rstrip("/") or "/" for directory in directories),
+        glibc=version[1],
+        directories=tuple(directory.rstrip("/") or "/" for directory in searched.directories),
         subdirectories=searched.subdirectories,
-        lib=lib,
-        platform=platform,
-        cache=_read_cache(resolve_inside(root, cache_path), root),
-        cache_path=cache_path,
+        lib=searched.lib,
+        platform=searched.platform,
+        cache=_read_cache(resolve_inside(root, searched.cache_path), root),
+        cache_path=searched.cache_path,
         python=python,
         canonical_program=searched.canonical_program,
         passes_over_files=searched.passes_over_files,
@@ -251,6 +242,9 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
 class _SearchTrace:
     subdirectories: tuple[str, ...]
     directories: tuple[str, ...]
+    lib: str
+    platform: str
+    cache_path: str
     canonical_program: bool
     passes_over_files: bool
 
@@ -259,9 +253,10 @@ def _search_trace(host: str) -> _SearchTrace:
     """Let the loader look for a library that does not exist, and read where it looks (LD_DEBUG=libs).
 
     The program's path leads through a symbolic link that is there always, and so $ORIGIN tells whether links are resolved.
-    Whether the directory behind a file is looked at tells whether files are passed over.
+    Whether the directory behind a file is looked at tells whether files are passed over. What stands for $LIB and $PLATFORM is
+    read from entries that end in them; an entry whose $PLATFORM has no value is left out (elf/dl-load.c, _dl_dst_substitute).
     """
-    entries = f"{_PROBE}:$ORIGIN:{_FILE}:{_AFTER}"
+    entries = f"{_PROBE}:$ORIGIN:{_FILE}:{_AFTER}:{_LIB}$LIB:{_PLATFORM}$PLATFORM"
     trace = {"LD_DEBUG": "libs", "LD_LIBRARY_PATH": entries, "LD_PRELOAD": "librelink-probe.so"}
     run = _run(host, ["--list", _LINK + os.path.realpath("/proc/self/exe")], trace)
     paths = re.findall(r"search path=(\S*)\t+\((.*?)\)", run.stderr)
@@ -270,13 +265,22 @@ def _search_trace(host: str) -> _SearchTrace:
         dict.fromkeys(path.removeprefix(_PROBE + "/") for path in given if path.startswith(_PROBE + "/"))
     )
     system = next((path for path, kind in paths if kind == "system search path"), "").split(":")
+    cache = re.search(r"search cache=(\S+)", run.stderr)
     endings = tuple("/" + name for name in subdirectories)
     return _SearchTrace(
         subdirectories,
         tuple(path for path in system if path and not path.endswith(endings)),
+        lib=_value(given, _LIB),
+        platform=_value(given, _PLATFORM),
+        cache_path=cache[1] if cache else "/etc/ld.so.cache",
         canonical_program=not any(path.startswith(_LINK) for path in given),
         passes_over_files=f"trying file={_AFTER}/" in run.stderr,
     )
+
+
+def _value(searched: list[str], entry: str) -> str:
+    """Return what stands behind `entry` in the directories that were searched; its subdirectories are longer."""
+    return min((path.removeprefix(entry) for path in searched if path.startswith(entry)), key=len, default="")
 
 
 def _read_cache(host: str, root: str) -> LoaderCache | None:

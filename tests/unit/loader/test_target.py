@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -42,6 +43,20 @@ def test_directories_are_those_of_the_loaders_own_help() -> None:
         name for name in active if name.startswith("x86-64-v")
     ]  # before 2.37 older kinds are listed too
     assert list(target.hwcaps) == active
+
+
+def test_the_same_as_the_loader_lists() -> None:
+    """What is read from the search trace is what ``--list-diagnostics`` says where a loader has it (glibc 2.33 and newer)."""
+    target = find_target()
+    run = subprocess.run(
+        [target.interpreter, "--list-diagnostics"], env={}, capture_output=True, text=True, check=True
+    )
+    facts = dict(re.findall(r'^(\S+?)="(.*?)"$', run.stdout, re.MULTILINE))
+    directories = [value.rstrip("/") for key, value in facts.items() if key.startswith("path.system_dirs")]
+    assert (target.glibc, target.lib) == (facts["version.version"], facts["dl_dst_lib"])
+    assert target.platform == facts.get("dl_platform", "")
+    assert target.cache_path == facts["path.sysconfdir"] + "/ld.so.cache"
+    assert list(target.directories) == directories
 
 
 def test_what_is_asked_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
