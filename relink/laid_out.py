@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.atomic import working_directory
+from relink.elf.constants import PT_LOAD
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer, Image
 from relink.errors import TargetError
@@ -44,7 +45,6 @@ _NOT_MAPPED = (
     "failed to map segment",
     "cannot map zero-fill pages",
 )  # elf/dl-load.c and elf/dl-map-segments.h
-_PT_LOAD = 1
 _MAX_ADDRESS_SPACE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the address space
 
 
@@ -161,7 +161,7 @@ def address_space_text(context: ResolveContext, path: str) -> str:
 
 def _address_space(image: Image | None) -> int:
     """Bytes of the address space that the loader reserves for an image (glibc elf/dl-map-segments.h, _dl_map_segment)."""
-    loads = [segment for segment in image.segments if segment.type == _PT_LOAD] if image else []
+    loads = [segment for segment in image.segments if segment.type == PT_LOAD] if image else []
     if not loads:
         return 0
     end = max(segment.address + segment.memory_size for segment in loads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from relink.elf.dynamic import (
+from relink.elf.constants import (
     DT_GNU_HASH,
     DT_HASH,
     DT_STRTAB,
@@ -13,9 +13,9 @@ from relink.elf.dynamic import (
     DT_VERDEF,
     DT_VERNEED,
     DT_VERSYM,
-    Buffer,
-    Memory,
+    PT_NOTE,
 )
+from relink.elf.dynamic import Buffer, Memory
 from relink.elf.image import read_image
 
 __all__ = ["linking_digest"]
@@ -24,7 +24,6 @@ _HEADERS: Final = 64 + 56 * 64  # bytes: the ELF header and the program headers 
 _NOTES: Final = (
     1 << 20
 )  # bytes of all notes that are hashed; program headers may say that all of a large file is notes, many times
-_PT_NOTE: Final = 4
 _TABLES: Final = (DT_HASH, DT_GNU_HASH, DT_SYMTAB, DT_STRTAB, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 
 
@@ -41,7 +40,7 @@ def linking_digest(buffer: Buffer) -> str:
         digest.update(view[:_HEADERS])
         left = _NOTES
         for segment in image.segments:
-            if segment.type == _PT_NOTE:
+            if segment.type == PT_NOTE:
                 note = view[segment.offset : segment.offset + min(segment.file_size, left)]
                 digest.update(note)
                 left -= len(note)

@@ -15,6 +15,19 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
+from relink.elf.constants import (
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_JMPREL,
+    DT_REL,
+    DT_RELA,
+    DT_STRSZ,
+    DT_STRTAB,
+    DT_SYMTAB,
+    DT_VERDEF,
+    DT_VERNEED,
+    DT_VERSYM,
+)
 from relink.errors import ElfError
 
 __all__ = ["Buffer", "Memory", "Strings"]
@@ -23,9 +36,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of one ELF file: a member inflated into memory, or a mapped file."""
 
 # Tags of the dynamic array (elf/elf.h).
-DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_SYMENT = 2, 4, 5, 6, 7, 8, 10, 11
-DT_REL, DT_RELSZ, DT_PLTREL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM = 17, 18, 20, 23, 0x6FFFFEF5, 0x6FFFFFF0
-DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM = range(0x6FFFFFFC, 0x70000000)
 _TABLES: Final = frozenset(
     {DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED}
 )

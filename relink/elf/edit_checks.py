@@ -7,6 +7,7 @@ import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from relink.elf.constants import PT_DYNAMIC, PT_GNU_PROPERTY, PT_INTERP, PT_LOAD, PT_NOTE, PT_NULL, PT_PHDR
 from relink.elf.dynamic import Buffer, Memory
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
@@ -18,15 +19,6 @@ __all__ = [
     "equal_bytes",
 ]
 
-_PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    6,
-    0x6474E553,
-)
 _PF_W = 2
 _SHF_ALLOC = 2
 COMPARED_AT_ONCE = 8 << 20  # bytes compared at a time
@@ -38,7 +30,7 @@ _TABLES = (".dynsym", ".hash", ".gnu.hash", ".gnu.version", ".gnu.version_d", ".
 _RELOCATIONS = (".rela.dyn", ".rel.dyn", ".rela.plt", ".rel.plt", ".relr.dyn")
 MOVABLE = _REWRITTEN.union(_TABLES, _RELOCATIONS)
 # Segments that move with their contents, or that other checks compare.
-_FOLLOWING = frozenset({_PT_NULL, _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE, _PT_PHDR, _PT_GNU_PROPERTY})
+_FOLLOWING = frozenset({PT_NULL, PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_GNU_PROPERTY})
 # Tags of the dynamic array whose values are strings, which :func:`_check_dynamic` compares: NEEDED, SONAME, RPATH, RUNPATH,
 # AUXILIARY, FILTER; STRSZ, which grows; and those whose values are addresses of sections that may move: HASH, STRTAB, SYMTAB,
 # RELA, REL, JMPREL, RELR, GNU_CONFLICT, GNU_LIBLIST, GNU_HASH, VERSYM, VERDEF, VERNEED (elf/elf.h).
@@ -136,7 +128,7 @@ def _check_version_records(original: Buffer, edited: Buffer, before: Image, afte
 
 
 def _check_segments(after: Image, size: int) -> Iterator[str]:
-    loads = [segment for segment in after.segments if segment.type == _PT_LOAD]
+    loads = [segment for segment in after.segments if segment.type == PT_LOAD]
     for number, load in enumerate(loads):
         if load.offset + load.file_size > size:
             yield f"LOAD segment {number} ends past the end of the file"
@@ -145,13 +137,13 @@ def _check_segments(after: Image, size: int) -> Iterator[str]:
         if number and load.address < loads[number - 1].address + loads[number - 1].memory_size:
             yield f"LOAD segment {number} overlaps the one before it or is out of order"
     for segment in after.segments:
-        if segment.type == _PT_DYNAMIC and not any(
+        if segment.type == PT_DYNAMIC and not any(
             _contains(load, segment) and load.flags & _PF_W for load in loads
         ):
             yield ".dynamic is not inside of a writable LOAD segment; ld.so would crash"
-        if segment.type in (_PT_PHDR, _PT_INTERP) and not any(_contains(load, segment) for load in loads):
+        if segment.type in (PT_PHDR, PT_INTERP) and not any(_contains(load, segment) for load in loads):
             yield "the program header table or the interpreter's name is not covered by a LOAD segment"
-        elif segment.type == _PT_PHDR and not _same_delta(loads[0], segment):
+        elif segment.type == PT_PHDR and not _same_delta(loads[0], segment):
             # Linux before 5.18 passes AT_PHDR as the first LOAD's address plus e_phoff (fs/binfmt_elf.c)
             yield "the program header table is not mapped where older kernels tell the loader that it is"
 

@@ -19,6 +19,7 @@ from itertools import pairwise
 from math import lcm
 from typing import Final, TypeAlias
 
+from relink.elf.constants import ET_DYN, PT_LOAD
 from relink.elf.edit_checks import MOVABLE
 from relink.elf.image import Buffer, Image
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL
@@ -46,8 +47,6 @@ MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks th
 _MAX_GAPS: Final = 64  # the largest are chosen
 MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
 _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOC = 1, 2, 3, 8, 2
-_PT_LOAD = 1
-_ET_DYN = 3
 _PROGRAM: Final = struct.Struct("<IIQQQQQQ")  # type, flags, offset, vaddr, paddr, filesz, memsz, align
 _SECTION: Final = struct.Struct(
     "<IIQQQQIIQQ"
@@ -108,9 +107,9 @@ def find_symbols(buffer: Buffer, image: Image, gaps: Sequence[Gap]) -> tuple[Sec
 def _unit(image: Image) -> int | None:
     """Return what the sizes of gaps are multiples of; None if the file can have none."""
     header = image.header
-    if (header.elf_class, header.little_endian, header.kind) != (64, True, _ET_DYN):
+    if (header.elf_class, header.little_endian, header.kind) != (64, True, ET_DYN):
         return None
-    unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == _PT_LOAD), 0)
+    unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == PT_LOAD), 0)
     return None if unit & (unit - 1) or unit > MAX_ALIGN else unit
 
 
@@ -218,7 +217,7 @@ def _move_headers(file: bytearray | memoryview, offsets: _OffsetMap, *, to_short
     for at in range(programs, programs + program_size * program_count, program_size):
         kind, flags, offset, *addresses, size, memory, align = _PROGRAM.unpack_from(file, at)
         new, length = _map_range(move, offset, size)
-        if kind == _PT_LOAD and not to_short and length > memory:
+        if kind == PT_LOAD and not to_short and length > memory:
             raise ElfError("a segment has more bytes in the file than in memory")
         _PROGRAM.pack_into(file, at, kind, flags, new, *addresses, length, memory, align)
     for at in range(sections, sections + section_size * section_count, section_size):

@@ -13,12 +13,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, ET_REL, PT_DYNAMIC, SHT_NOBITS
 from relink.elf.image import Segment, file_offset
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource
 
 __all__ = [
-    "ET_REL",
     "HostElf",
     "dynamic",
     "parse_host_elf",
@@ -27,13 +27,9 @@ __all__ = [
     "version_definitions",
 ]
 
-ET_REL = 1
 _MAX_SECTIONS = 200_000
 _MAX_SEGMENTS = 4096
 _RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24
-_PT_DYNAMIC = 2
-_SHT_NOBITS = 8
-_DT_RELA, _DT_RELASZ, _DT_RELRSZ, _DT_RELR = 7, 8, 35, 36
 _R_X86_64_RELATIVE = 8
 
 
@@ -107,8 +103,8 @@ def _sections(
     found = []
     for name, sh_type, flags, address, offset, size, _, _, align, _ in rows:
         text = names[name : max(name, names.find(b"\0", name, name + 4096))].decode("latin-1")
-        file_size = 0 if sh_type == _SHT_NOBITS else max(0, min(size, source.size - offset))
-        if file_size < size and sh_type != _SHT_NOBITS and flags & 2:
+        file_size = 0 if sh_type == SHT_NOBITS else max(0, min(size, source.size - offset))
+        if file_size < size and sh_type != SHT_NOBITS and flags & 2:
             problems.append(
                 f"section {text or '?'} (0x{offset:x}, {size} bytes) reaches past the end of the file"
             )
@@ -119,7 +115,7 @@ def _sections(
 def dynamic(source: ByteSource, elf: HostElf) -> tuple[tuple[int, int], ...]:
     """Return the entries of PT_DYNAMIC up to DT_NULL, at most 4096."""
     for segment in elf.segments:
-        if segment.type == _PT_DYNAMIC:
+        if segment.type == PT_DYNAMIC:
             raw = bytes(source.read_at(segment.offset, min(segment.file_size, 16 * 4096)))
             entries = []
             for tag, value in struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]):
@@ -150,9 +146,9 @@ def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dic
     """
     values = dict(dynamic(source, elf))
     addends: dict[int, int] = {}
-    place = elf.offset_of(values[_DT_RELA]) if _DT_RELA in values else None
+    place = elf.offset_of(values[DT_RELA]) if DT_RELA in values else None
     if place is not None:
-        end = min(place + values.get(_DT_RELASZ, 0), source.size)
+        end = min(place + values.get(DT_RELASZ, 0), source.size)
         for start in range(place, end, _RELOCATION_CHUNK):
             raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))
             count = len(raw) // 24
@@ -163,9 +159,9 @@ def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dic
                     if low <= slot < high and words[3 * i + 1] & 0xFFFFFFFF == _R_X86_64_RELATIVE:
                         addends[slot] = words[3 * i + 2]
     in_place: set[int] = set()
-    place = elf.offset_of(values[_DT_RELR]) if _DT_RELR in values else None
+    place = elf.offset_of(values[DT_RELR]) if DT_RELR in values else None
     if place is not None:
-        end = min(place + values.get(_DT_RELRSZ, 0), source.size)
+        end = min(place + values.get(DT_RELRSZ, 0), source.size)
         base = 0
         for start in range(place, end, _RELOCATION_CHUNK):
             raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))

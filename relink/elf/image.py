@@ -12,14 +12,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from relink.elf.constants import (
+    DF_1_NODEFLIB,
+    DF_1_PIE,
+    DT_AUXILIARY,
+    DT_FILTER,
+    DT_FLAGS_1,
+    DT_NEEDED,
+    EM_AMDGPU,
+    EM_X86_64,
+    ET_EXEC,
+    PT_DYNAMIC,
+    PT_INTERP,
+    PT_LOAD,
+    PT_NOTE,
+)
 from relink.elf.dlopen_notes import DlopenNote, dlopen_notes
 from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.errors import ElfError
 
 __all__ = [
     "DAMAGE",
-    "EM_AMDGPU",
-    "EM_X86_64",
     "HEADER_SIZE",
     "Buffer",
     "Header",
@@ -33,8 +46,6 @@ __all__ = [
     "read_image",
 ]
 
-EM_X86_64 = 62
-EM_AMDGPU = 224
 _MACHINES = {
     3: "i386",
     40: "arm",
@@ -45,10 +56,6 @@ _MACHINES = {
     247: "bpf",
     258: "loongarch",
 }
-_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
-_DF_1_NODEFLIB = 0x800
-_DF_1_PIE = 0x08000000
-_ET_EXEC = 2
 HEADER_SIZE = 64
 """Bytes of Elf64_Ehdr, the larger of the two ELF headers."""
 # More than these is damage, or meant to take long: real files have at most some 300 and 10.
@@ -121,7 +128,7 @@ class Image:
     @property
     def nodeflib(self) -> bool:
         """DF_1_NODEFLIB: default directories are not searched for what this object needs (``-z nodeflib``)."""
-        return bool(self.flags_1 & _DF_1_NODEFLIB)
+        return bool(self.flags_1 & DF_1_NODEFLIB)
 
     @property
     def is_executable(self) -> bool:
@@ -131,7 +138,7 @@ class Image:
     @property
     def is_static_program(self) -> bool:
         """Whether the kernel starts it without a loader (``-static``, ``-static-pie``), so that none can load it."""
-        fixed = self.header.kind == _ET_EXEC or bool(self.flags_1 & _DF_1_PIE)
+        fixed = self.header.kind == ET_EXEC or bool(self.flags_1 & DF_1_PIE)
         return fixed and self.interpreter is None
 
     @property
@@ -204,13 +211,13 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
     left = _MAX_NOTES
     for segment in segments:
         inside = segment.offset + segment.file_size <= size
-        if not inside and segment.type in (_PT_LOAD, _PT_DYNAMIC, _PT_INTERP):
-            kind = {_PT_LOAD: "PT_LOAD", _PT_DYNAMIC: "PT_DYNAMIC", _PT_INTERP: "PT_INTERP"}[segment.type]
+        if not inside and segment.type in (PT_LOAD, PT_DYNAMIC, PT_INTERP):
+            kind = {PT_LOAD: "PT_LOAD", PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP"}[segment.type]
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
-        if segment.type == _PT_INTERP and interpreter is None:  # Linux takes the first (fs/binfmt_elf.c)
+        if segment.type == PT_INTERP and interpreter is None:  # Linux takes the first (fs/binfmt_elf.c)
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-        elif segment.type == _PT_NOTE and inside:
+        elif segment.type == PT_NOTE and inside:
             data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
             notes.extend(dlopen_notes(data, little_endian=header.little_endian, align=segment.align))
             left -= min(left, segment.file_size)
@@ -220,7 +227,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         header=header,
         segments=segments,
         interpreter=interpreter,
-        dynamic=any(segment.type == _PT_DYNAMIC for segment in segments),
+        dynamic=any(segment.type == PT_DYNAMIC for segment in segments),
         dlopen_notes=tuple(notes),
         **_dynamic(buffer, segments, path),
     )
@@ -247,14 +254,13 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
 
 
 # gABI "Dynamic Section"; DT_AUXILIARY and DT_FILTER name libraries too (glibc elf/dl-deps.c loads them).
-_DT_NEEDED, _DT_FLAGS_1, _DT_AUXILIARY, _DT_FILTER = 1, 0x6FFFFFFB, 0x7FFFFFFD, 0x7FFFFFFF
 _STRINGS = {"soname": (14, _MAX_NAME), "rpath": (15, _MAX_PATH), "runpath": (29, _MAX_PATH)}
 
 
 def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> int | None:
     """Return the file offset that PT_LOAD maps at virtual `address`, or None where the file has no byte for it."""
     for segment in segments:
-        if segment.type == _PT_LOAD and segment.address <= address < segment.address + segment.file_size:
+        if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
             return address - segment.address + segment.offset
     return None
 
@@ -269,7 +275,7 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
         memory.read_header()
         entries = memory.entries
         strings = Strings(memory)
-    last = next((segment for segment in reversed(segments) if segment.type == _PT_DYNAMIC), None)
+    last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)
     if last is not None and last.file_size and file_offset(segments, last.address) is None:
         raise ElfError(f"{path}: damaged ELF file: PT_DYNAMIC lies in no PT_LOAD segment")
     known: dict[int, str] = {}
@@ -282,8 +288,8 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
             known[offset] = found
         return known[offset]
 
-    needed = [value for tag, value in entries if tag == _DT_NEEDED]
-    filters = [value for tag, value in entries if tag in (_DT_AUXILIARY, _DT_FILTER)]
+    needed = [value for tag, value in entries if tag == DT_NEEDED]
+    filters = [value for tag, value in entries if tag in (DT_AUXILIARY, DT_FILTER)]
     if len(needed) + len(filters) > _MAX_NEEDED:
         raise ElfError(f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed")
     facts = {
@@ -300,6 +306,6 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
     return {
         **facts,
         "needed": tuple(text(offset, _MAX_NAME) for offset in needed),
-        "flags_1": memory.dynamic.get(_DT_FLAGS_1, 0),
+        "flags_1": memory.dynamic.get(DT_FLAGS_1, 0),
         "filters": tuple(text(offset, _MAX_NAME) for offset in filters),
     }

@@ -10,12 +10,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from relink.elf.constants import SHT_NOBITS
 from relink.elf.dynamic import Buffer
 from relink.elf.image import DAMAGE, HEADER_SIZE, Header, damaged, read_header
 
 __all__ = ["Section", "read_sections"]
 
-_SHT_NOBITS = 8
 _SHN_XINDEX = 0xFFFF
 _MAX_SECTIONS = 1 << 16  # more is damage, or meant to take long: real files have some 100
 _MAX_NAME = 4096  # bytes of one name
@@ -84,7 +84,7 @@ def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
             flags,
             address,
             offset,
-            0 if kind == _SHT_NOBITS else length,
+            0 if kind == SHT_NOBITS else length,
             alignment,
             length,
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relink.elf.dynamic import (
+from relink.elf.constants import (
     DT_GNU_HASH,
     DT_HASH,
     DT_JMPREL,
@@ -24,8 +24,8 @@ from relink.elf.dynamic import (
     DT_RELSZ,
     DT_SYMENT,
     DT_SYMTAB,
-    Memory,
 )
+from relink.elf.dynamic import Memory
 
 __all__ = ["HASHED", "RELOCATED", "Columns", "symbol_columns"]
 

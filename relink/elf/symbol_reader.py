@@ -17,7 +17,18 @@ from itertools import compress
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from relink.elf.dynamic import DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, DT_VERSYM, Buffer, Memory, Strings
+from relink.elf.constants import (
+    DF_SYMBOLIC,
+    DT_DEBUG,
+    DT_FLAGS,
+    DT_RELA,
+    DT_RELASZ,
+    DT_STRTAB,
+    DT_SYMBOLIC,
+    DT_SYMTAB,
+    DT_VERSYM,
+)
+from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
@@ -34,7 +45,6 @@ _CANDIDATE_TYPES: Final = frozenset({0, 1, 2, 5, 6, 10})  # ALLOWED_STT: not sec
 _CANDIDATE_BINDINGS: Final = frozenset({1, 2, 10})
 _BINDS_LOCAL: Final = (1, 2)  # internal, hidden: dl_symbol_visibility_binds_local_p
 _ABS, _TLS = 0xFFF1, 6  # SHN_ABS; STT_TLS, whose values start at zero
-_DT_SYMBOLIC, _DT_DEBUG, _DT_FLAGS, _DF_SYMBOLIC = 16, 21, 30, 2
 _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/elf.h)
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
 
@@ -115,7 +125,7 @@ def _read(memory: Memory) -> SymbolTable:
             for i in sorted(copied)
             if i < len(symbols) and names[i]
         ),
-        symbolic=_DT_SYMBOLIC in dynamic or bool(dynamic.get(_DT_FLAGS, 0) & _DF_SYMBOLIC),
+        symbolic=DT_SYMBOLIC in dynamic or bool(dynamic.get(DT_FLAGS, 0) & DF_SYMBOLIC),
     )
 
 
@@ -123,7 +133,7 @@ def _copied(memory: Memory) -> set[int]:
     """Return the symbols with a copy relocation. Only executables have any, and only they have DT_DEBUG."""
     dynamic = memory.dynamic
     kind = _R_COPY.get(memory.machine)
-    if kind is None or _DT_DEBUG not in dynamic or not dynamic.get(DT_RELA):
+    if kind is None or DT_DEBUG not in dynamic or not dynamic.get(DT_RELA):
         return set()
     width, letter, shift = (8, "Q", 32) if memory.wide else (4, "I", 8)
     size = min(dynamic.get(DT_RELASZ, 0), memory.available(dynamic[DT_RELA]))

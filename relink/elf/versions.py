@@ -11,7 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from relink.elf.dynamic import DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM, Memory, Strings
+from relink.elf.constants import DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM
+from relink.elf.dynamic import Memory, Strings
 
 __all__ = ["VersionDef", "VersionNeed", "VersionRequirement", "version_defs", "version_needs"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import HEADER_SIZE
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId
 
 __all__ = ["CodeObject", "parse_code_object"]
 
-_EM_AMDGPU = 224
 _OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on
 
@@ -46,7 +46,7 @@ def parse_code_object(header: bytes | memoryview) -> CodeObject | None:
     if len(data) < HEADER_SIZE or data[:6] != b"\x7fELF\x02\x01":
         return None
     machine, flags = struct.unpack_from("<H", data, 18)[0], struct.unpack_from("<I", data, 48)[0]
-    if machine != _EM_AMDGPU:
+    if machine != EM_AMDGPU:
         return None
     abi = data[8]
     mach = flags & 0xFF

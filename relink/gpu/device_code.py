@@ -6,7 +6,8 @@ import os
 import struct
 from dataclasses import dataclass
 
-from relink.elf.host import ET_REL, HostElf, parse_host_elf, pointers
+from relink.elf.constants import ET_REL
+from relink.elf.host import HostElf, parse_host_elf, pointers
 from relink.elf.image import HEADER_SIZE
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource, FileSource

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.host import parse_host_elf, strings_at
 from relink.elf.source import BufferSource, ByteSource, FileSource
 from relink.errors import UsageError
@@ -29,7 +30,6 @@ __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
 _MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
-_DT_NEEDED, _DT_SONAME = 1, 14
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
 
@@ -314,8 +314,8 @@ def _names_of(source: ByteSource) -> tuple[str | None, str]:
     elf = parse_host_elf(source)
     if elf is None:
         return None, ""
-    soname = next(iter(strings_at(source, elf, _DT_SONAME)), None)
-    hip = next((name for name in strings_at(source, elf, _DT_NEEDED) if _HIP.fullmatch(name)), "")
+    soname = next(iter(strings_at(source, elf, DT_SONAME)), None)
+    hip = next((name for name in strings_at(source, elf, DT_NEEDED) if _HIP.fullmatch(name)), "")
     return soname, hip
 
 

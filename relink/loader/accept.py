@@ -8,13 +8,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from relink.elf.constants import DF_1_PIE, ET_DYN, ET_EXEC, PT_DYNAMIC, PT_LOAD
 from relink.elf.image import Header, machine_name
 from relink.loader.files import OpenedFile
 
 __all__ = ["Rejected", "reject", "reject_header"]
 
-_PT_LOAD, _PT_DYNAMIC, _ET_EXEC, _ET_DYN = 1, 2, 2, 3
-_DF_1_PIE = 0x08000000
 _PAGE = 4096  # the smallest page of all machines that ROCm runs on
 _ABI_MAX = 4  # LIBC_ABI_MAX of glibc's libc-abis; only GNU's OSABI may carry a version
 
@@ -45,17 +44,17 @@ def reject(candidate: OpenedFile, wanted: Header, *, program: bool = False) -> R
         refused = _reject_facts(image.header, wanted)
         if refused:
             return refused
-    loads = [segment for segment in image.segments if segment.type == _PT_LOAD]
+    loads = [segment for segment in image.segments if segment.type == PT_LOAD]
     if any((segment.address - segment.offset) % _PAGE for segment in loads):
         return Rejected("ELF load command address/offset not page-aligned", fatal=True)
     if not loads:
         return Rejected("object file has no loadable segments", fatal=True)
-    if image.header.kind == _ET_EXEC and not program:
+    if image.header.kind == ET_EXEC and not program:
         return Rejected("cannot dynamically load executable", fatal=True)
-    empty = any(segment.type == _PT_DYNAMIC and not segment.file_size for segment in image.segments)
-    if empty or not (image.dynamic or image.header.kind == _ET_EXEC):
+    empty = any(segment.type == PT_DYNAMIC and not segment.file_size for segment in image.segments)
+    if empty or not (image.dynamic or image.header.kind == ET_EXEC):
         return Rejected("object file has no dynamic section", fatal=True)
-    if image.flags_1 & _DF_1_PIE and not program:
+    if image.flags_1 & DF_1_PIE and not program:
         return Rejected("cannot dynamically load position-independent executable", fatal=True)
     return None
 
@@ -103,6 +102,6 @@ def _reject_facts(header: Header, wanted: Header) -> Rejected | None:
         return Rejected(f"ELF file ABI version invalid ({header.abi_version})", fatal=True)
     if header.machine != wanted.machine:
         return Rejected(f"wrong machine: {machine_name(header.machine)}", fatal=False)
-    if header.kind not in (_ET_EXEC, _ET_DYN):
+    if header.kind not in (ET_EXEC, ET_DYN):
         return Rejected("only ET_DYN and ET_EXEC can be loaded", fatal=True)
     return None

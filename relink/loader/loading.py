@@ -14,6 +14,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from relink.elf.constants import DF_1_NOOPEN, PT_GNU_STACK
 from relink.elf.image import Image
 from relink.errors import TargetError
 from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject
@@ -101,7 +102,7 @@ class _LinkMap:
         if not self.dlopening:
             self.executable_stack |= executable_stack
             return None
-        if image.flags_1 & _DF_1_NOOPEN:
+        if image.flags_1 & DF_1_NOOPEN:
             return "shared object cannot be dlopen()ed"
         if executable_stack and not self.executable_stack and _version(self.environment.target) >= (2, 41):
             return "cannot enable executable stack as shared object requires"
@@ -245,15 +246,13 @@ class _LinkMap:
         )
 
 
-_DF_1_NOOPEN = 0x40
-_PT_GNU_STACK = 0x6474E551
 _STACK_IS_DATA = frozenset({183})  # e_machine of AArch64: without PT_GNU_STACK its stack is not executable
 
 
 def _executable_stack(image: Image) -> bool:
     """Whether an object asks for an executable stack (glibc elf/dl-load.c; DEFAULT_STACK_PERMS where nothing is said)."""
     for segment in image.segments:
-        if segment.type == _PT_GNU_STACK:
+        if segment.type == PT_GNU_STACK:
             return bool(segment.flags & 1)
     return image.header.machine not in _STACK_IS_DATA
 

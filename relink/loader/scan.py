@@ -23,6 +23,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from relink.elf.constants import (
+    DF_TEXTREL,
+    DT_FLAGS,
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_JMPREL,
+    DT_PLTREL,
+    DT_RELA,
+    DT_RELACOUNT,
+    DT_STRTAB,
+    DT_SYMENT,
+    DT_SYMTAB,
+    DT_TEXTREL,
+    PT_DYNAMIC,
+    PT_LOAD,
+    PT_PHDR,
+)
 from relink.elf.dynamic import Buffer
 from relink.errors import ElfError
 from relink.loader.scan_relocations import (
@@ -34,9 +51,6 @@ from relink.loader.scan_relocations import (
     refused_writes,
 )
 from relink.loader.scan_segments import (
-    PT_DYNAMIC,
-    PT_LOAD,
-    PT_PHDR,
     FileHeader,
     ProgramHeader,
     read_file_header,
@@ -91,9 +105,6 @@ _COUNTS = {  # tag: name, tag of the table, size of an entry
     0x6FFFFFFD: ("DT_VERDEFNUM", 0x6FFFFFFC, 20),
     0x6FFFFFFF: ("DT_VERNEEDNUM", 0x6FFFFFFE, 16),
 }
-_DT_STRTAB, _DT_SYMTAB, _DT_HASH, _DT_GNU_HASH, _DT_RELA, _DT_REL = 5, 6, 4, 0x6FFFFEF5, 7, 17
-_DT_PLTREL, _DT_JMPREL, _DT_TEXTREL, _DT_FLAGS, _DT_SYMENT, _DT_RELACOUNT = 20, 23, 22, 30, 11, 0x6FFFFFF9
-_DF_TEXTREL = 4
 
 
 def scan(buffer: Buffer) -> tuple[Refusal, ...]:
@@ -181,11 +192,11 @@ def _wrong_entries(entries: dict[int, int], memory: MappedFile) -> Iterator[Refu
             available = entries.get(_TABLES[table][1], 0)
         if entries[tag] * size > available:
             yield Refusal(name, f"{entries[tag]} entries are more than the table has room for")
-    if entries.get(_DT_SYMENT, 24) != 24:
-        yield Refusal("DT_SYMENT", f"is {entries[_DT_SYMENT]}, not 24")
-    if _DT_JMPREL in entries and entries.get(_DT_PLTREL) != _DT_RELA:
+    if entries.get(DT_SYMENT, 24) != 24:
+        yield Refusal("DT_SYMENT", f"is {entries[DT_SYMENT]}, not 24")
+    if DT_JMPREL in entries and entries.get(DT_PLTREL) != DT_RELA:
         yield Refusal("DT_PLTREL", "is not DT_RELA, the only kind of this machine")
-    if _DT_PLTREL in entries and _DT_JMPREL not in entries:
+    if DT_PLTREL in entries and DT_JMPREL not in entries:
         yield Refusal("DT_PLTREL", "there is no DT_JMPREL to it")
     if entries.get(18, 0):
         yield Refusal("DT_REL", "is not a kind of relocation of this machine")
@@ -202,10 +213,10 @@ def _wrong_table(
     entry_tag: int | None,
 ) -> Iterator[Refusal]:
     address, size = entries.get(tag, 0), entries.get(size_tag)
-    if tag not in entries or (tag != _DT_STRTAB and not address and size == 0):
+    if tag not in entries or (tag != DT_STRTAB and not address and size == 0):
         return
     if size is None:
-        if address or tag != _DT_RELA:  # which is passed over where it is 0
+        if address or tag != DT_RELA:  # which is passed over where it is 0
             yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
     elif size % entry:
         yield Refusal(_SIZED[size_tag], f"{size} is not a multiple of {entry}")
@@ -220,12 +231,12 @@ def _wrong_table(
 
 def _wrong_hashes(entries: dict[int, int], memory: MappedFile) -> Iterator[Refusal]:
     """The sizes that the hash tables give themselves must not lead outside of the segment."""
-    at = entries.get(_DT_HASH)
+    at = entries.get(DT_HASH)
     if at is not None and (data := memory.read(at, 8)):
         buckets, chains = struct.unpack("<II", data)
         if memory.offset(at, 8 + 4 * (buckets + chains)) is None:
             yield Refusal("DT_HASH", f"its {buckets} buckets and {chains} symbols are not in the segment")
-    at = entries.get(_DT_GNU_HASH)
+    at = entries.get(DT_GNU_HASH)
     if at is not None and len(data := memory.read(at, 16)) == 16:
         buckets, _, bloom, _ = struct.unpack("<4I", data)
         if memory.offset(at, 16 + 8 * bloom + 4 * buckets) is None:
@@ -256,15 +267,15 @@ def _wrong_relocations(
     headers = next((item.address for item in segments if item.type == PT_PHDR), memory.address(header.start))
     if headers is not None:
         kept.append((headers, headers + header.size))
-    textrel = _DT_TEXTREL in entries or entries.get(_DT_FLAGS, 0) & _DF_TEXTREL
+    textrel = DT_TEXTREL in entries or entries.get(DT_FLAGS, 0) & DF_TEXTREL
     yield from refused_writes(
         memory,
         MACHINES[header.machine],
         tables,
-        entries.get(_DT_RELACOUNT, 0) if _DT_RELA in entries else 0,
+        entries.get(DT_RELACOUNT, 0) if DT_RELA in entries else 0,
         memory.loads if textrel else memory.writable,
         kept,
-        entries.get(_DT_SYMTAB),
+        entries.get(DT_SYMTAB),
     )
 
 

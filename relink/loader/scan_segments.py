@@ -8,13 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from relink.elf.constants import (
+    ET_DYN,
+    ET_EXEC,
+    PT_DYNAMIC,
+    PT_INTERP,
+    PT_LOAD,
+    PT_PHDR,
+    PT_TLS,
+)
 from relink.errors import ElfError
 from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, Refusal
 
 __all__ = [
-    "PT_DYNAMIC",
-    "PT_LOAD",
-    "PT_PHDR",
     "FileHeader",
     "ProgramHeader",
     "read_file_header",
@@ -27,9 +33,7 @@ _MAX_HEADERS, _MAX_LOADS = 4096, 256
 _HIGHEST = 1 << 47  # the end of a process's addresses
 _HIGHEST_FIXED = 1 << 36  # no kernel maps a loader below: the lowest base is a third of 39 bits of addresses
 _LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
-PT_LOAD, PT_DYNAMIC, _PT_INTERP, PT_PHDR, _PT_TLS, _PT_GNU_RELRO = 1, 2, 3, 6, 7, 0x6474E552
-_ONCE = {PT_DYNAMIC: "PT_DYNAMIC", _PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR", _PT_TLS: "PT_TLS"}
-_ET_EXEC, _ET_DYN = 2, 3
+_ONCE = {PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR", PT_TLS: "PT_TLS"}
 _HEADER = struct.Struct("<16sHHIQQQIHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
@@ -84,7 +88,7 @@ def read_file_header(view: memoryview) -> FileHeader:
         raise ElfError(
             f"what the loader writes for machine {machine} is not known: 64-bit x86-64 and AArch64 are"
         )
-    if kind not in (_ET_EXEC, _ET_DYN):
+    if kind not in (ET_EXEC, ET_DYN):
         raise ElfError(f"a file of type {kind} is neither a program nor a library")
     if size != _PROGRAM_HEADER.size or not 0 < count <= _MAX_HEADERS or start + count * size > len(view):
         raise ElfError(f"the {count} program headers of {size} bytes at {start:#x} do not lie in the file")
@@ -122,7 +126,7 @@ def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Itera
             yield Refusal(where, "ends past the end of the file")
         if load.file_size > load.memory_size:
             yield Refusal(where, "is larger in the file than in memory")
-        highest = _HIGHEST_FIXED if kind == _ET_EXEC else _HIGHEST
+        highest = _HIGHEST_FIXED if kind == ET_EXEC else _HIGHEST
         if load.span[1] > highest:
             yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")
     for before, after in pairwise(loads):

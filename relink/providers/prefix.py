@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from relink.elf.constants import ET_DYN
 from relink.elf.image import Header, machine_name, read_header
 from relink.errors import ElfError, ProviderError
 from relink.files import read_start
@@ -27,7 +28,6 @@ _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
 MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
-_ET_DYN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class _Scan:
         ):  # ELFOSABI_SYSV, ELFOSABI_GNU: VALID_ELF_OSABI of glibc's sysdeps/gnu/ldsodefs.h
             self.skipped.append(Skipped(shown, f"for another system (OSABI {header.osabi})"))
             return False
-        if header.kind != _ET_DYN:
+        if header.kind != ET_DYN:
             self.skipped.append(Skipped(shown, f"not a shared library (ELF type {header.kind})"))
             return False
         self.libraries.setdefault(name, []).append(shown)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.image import EM_X86_64, read_header
+from relink.elf.constants import EM_X86_64
+from relink.elf.image import read_header
 from relink.errors import RelinkError
 from relink.loader.files import Files
 from relink.loader.search import Environment

@@ -15,7 +15,7 @@ from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 from packaging.version import Version
 
-from relink.elf.image import EM_AMDGPU, EM_X86_64
+from relink.elf.constants import EM_AMDGPU, EM_X86_64
 from relink.errors import RelinkError
 from relink.providers import platform
 from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag

@@ -1,0 +1,124 @@
+"""Numbers of the ELF format. Names and values are those of the gABI and of glibc's elf/elf.h."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "DF_1_NODEFLIB",
+    "DF_1_NOOPEN",
+    "DF_1_PIE",
+    "DF_SYMBOLIC",
+    "DF_TEXTREL",
+    "DT_AUXILIARY",
+    "DT_DEBUG",
+    "DT_FILTER",
+    "DT_FLAGS",
+    "DT_FLAGS_1",
+    "DT_GNU_HASH",
+    "DT_HASH",
+    "DT_JMPREL",
+    "DT_NEEDED",
+    "DT_PLTREL",
+    "DT_PLTRELSZ",
+    "DT_REL",
+    "DT_RELA",
+    "DT_RELACOUNT",
+    "DT_RELASZ",
+    "DT_RELR",
+    "DT_RELRSZ",
+    "DT_RELSZ",
+    "DT_SONAME",
+    "DT_STRSZ",
+    "DT_STRTAB",
+    "DT_SYMBOLIC",
+    "DT_SYMENT",
+    "DT_SYMTAB",
+    "DT_TEXTREL",
+    "DT_VERDEF",
+    "DT_VERDEFNUM",
+    "DT_VERNEED",
+    "DT_VERNEEDNUM",
+    "DT_VERSYM",
+    "EM_AMDGPU",
+    "EM_X86_64",
+    "ET_DYN",
+    "ET_EXEC",
+    "ET_REL",
+    "PT_DYNAMIC",
+    "PT_GNU_PROPERTY",
+    "PT_GNU_RELRO",
+    "PT_GNU_STACK",
+    "PT_INTERP",
+    "PT_LOAD",
+    "PT_NOTE",
+    "PT_NULL",
+    "PT_PHDR",
+    "PT_TLS",
+    "SHT_NOBITS",
+]
+
+# Object file types, e_type.
+ET_REL: Final = 1
+ET_EXEC: Final = 2
+ET_DYN: Final = 3
+
+# Machines, e_machine.
+EM_X86_64: Final = 62
+EM_AMDGPU: Final = 224
+
+# Program header types, p_type.
+PT_NULL: Final = 0
+PT_LOAD: Final = 1
+PT_DYNAMIC: Final = 2
+PT_INTERP: Final = 3
+PT_NOTE: Final = 4
+PT_PHDR: Final = 6
+PT_TLS: Final = 7
+PT_GNU_STACK: Final = 0x6474E551
+PT_GNU_RELRO: Final = 0x6474E552
+PT_GNU_PROPERTY: Final = 0x6474E553
+
+# Section types, sh_type.
+SHT_NOBITS: Final = 8
+
+# Tags of the dynamic array.
+DT_NEEDED: Final = 1
+DT_PLTRELSZ: Final = 2
+DT_HASH: Final = 4
+DT_STRTAB: Final = 5
+DT_SYMTAB: Final = 6
+DT_RELA: Final = 7
+DT_RELASZ: Final = 8
+DT_STRSZ: Final = 10
+DT_SYMENT: Final = 11
+DT_SONAME: Final = 14
+DT_SYMBOLIC: Final = 16
+DT_REL: Final = 17
+DT_RELSZ: Final = 18
+DT_PLTREL: Final = 20
+DT_DEBUG: Final = 21
+DT_TEXTREL: Final = 22
+DT_JMPREL: Final = 23
+DT_FLAGS: Final = 30
+DT_RELRSZ: Final = 35
+DT_RELR: Final = 36
+DT_GNU_HASH: Final = 0x6FFFFEF5
+DT_VERSYM: Final = 0x6FFFFFF0
+DT_RELACOUNT: Final = 0x6FFFFFF9
+DT_FLAGS_1: Final = 0x6FFFFFFB
+DT_VERDEF: Final = 0x6FFFFFFC
+DT_VERDEFNUM: Final = 0x6FFFFFFD
+DT_VERNEED: Final = 0x6FFFFFFE
+DT_VERNEEDNUM: Final = 0x6FFFFFFF
+DT_AUXILIARY: Final = 0x7FFFFFFD
+DT_FILTER: Final = 0x7FFFFFFF
+
+# Flags of DT_FLAGS.
+DF_SYMBOLIC: Final = 2
+DF_TEXTREL: Final = 4
+
+# Flags of DT_FLAGS_1.
+DF_1_NOOPEN: Final = 64
+DF_1_NODEFLIB: Final = 0x800
+DF_1_PIE: Final = 0x8000000
