@@ -9,6 +9,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,10 +39,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: Counter[str] = Counter()
     for item in items:
         group = item.path.relative_to(HERE).parts[0]
         if group in GROUPS:
             item.add_marker(group)
+        for mark in item.iter_markers("few"):
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if seen[test] > mark.args[0]:
+                item.add_marker(pytest.mark.slow(**mark.kwargs))
         for mark in item.iter_markers("slow"):
             if not mark.kwargs.get("reason"):
                 raise pytest.UsageError(f"{item.nodeid}: slow needs a reason: @pytest.mark.slow(reason=...)")

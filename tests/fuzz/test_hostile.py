@@ -130,6 +130,7 @@ sys.exit(hostile.run(scene, "trial", 0, 1))
 ALIKE = pytest.mark.slow(reason="a process each; a hang, an error and a file outside are tried always")
 
 
+@pytest.mark.few(1, reason="a process each")
 @pytest.mark.parametrize(
     ("check", "said"),
     [

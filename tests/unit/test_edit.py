@@ -75,6 +75,7 @@ def vendor(fat: Path, works: Works, tmp_path: Path) -> Path:
     return works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/fat.so": fat})
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_the_result_is_that_of_patchelf_on_the_whole_file(
     vendor: Path, fat: Path, works: Works, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "edit_without_gaps", fail)
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 @pytest.mark.usefixtures("unwilling")
 def test_where_that_fails_the_whole_file_is_edited(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +178,7 @@ def test_where_that_fails_the_whole_file_is_edited(
     assert (tmp_path / "a" / OUTPUT).read_bytes() == (tmp_path / "b" / OUTPUT).read_bytes()
 
 
+@pytest.mark.few(2, reason="the same of streams written in another way")
 @pytest.mark.parametrize("share", [8, 0.5])
 def test_two_large_members(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
@@ -201,6 +204,7 @@ def test_two_large_members(
     assert reading.call_count == (4 if share == 8 else 5)
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_one_large_member_after_the_other(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +230,7 @@ def test_one_large_member_after_the_other(
     assert order == ["demo/fat.so", "found", "demo/larger.so", "found"]
 
 
+@pytest.mark.few(2, reason="the same of streams written in another way")
 @pytest.mark.parametrize("worth", [32 << 20, 1 << 20], ids=["when its turn is", "ahead"])
 def test_a_stream_is_divided_for_an_output_alone(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
@@ -301,6 +306,7 @@ def test_what_was_taken_over_wrongly_is_not_let_out(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_file_that_record_does_not_list_is_refused(
     fat: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool

@@ -102,6 +102,7 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.few(1, reason="other sizes that are too small")
 @pytest.mark.parametrize(
     "disk",
     [
@@ -132,6 +133,7 @@ def test_an_old_output_on_a_full_disk_stays(works: Works, vendor: Path, disk: Pa
     assert (disk / OUTPUT).read_bytes() == b"old"
 
 
+@pytest.mark.few(1, reason="other sizes that are too small")
 @pytest.mark.parametrize(
     "size", [pytest.param(0, marks=BETWEEN), 1000, pytest.param(8 << 10, marks=BETWEEN), 40 << 10, 200 << 10]
 )
@@ -175,6 +177,7 @@ def failed(report: Report) -> str:
     return found.message
 
 
+@pytest.mark.few(3, reason="a second for each other way to go wrong")
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -202,6 +205,7 @@ def test_patchelf_goes_astray(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.few(1, reason="half a second for each other way to go wrong")
 @pytest.mark.parametrize("script", ["exec sleep 20", "sleep 20 & exec sleep 20", "sleep 20 &"])
 def test_patchelf_does_not_say_its_version(
     works: Works, vendor: Path, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +222,7 @@ def test_patchelf_does_not_say_its_version(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow(reason="waits for two seconds")
 @pytest.mark.usefixtures("unconfined")
 def test_patience_goes_by_the_size_of_the_file(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def holds(path: Path) -> bool:
 ALIKE = pytest.mark.slow(reason="a Python each; the streams are closed in other combinations always")
 
 
+@pytest.mark.few(1, reason="a process for each other combination")
 @pytest.mark.parametrize(
     "line",
     [
@@ -98,6 +99,7 @@ def full(*words: str | Path, error: bool = False) -> subprocess.CompletedProcess
         return forking.run(*words, **{"stderr" if error else "stdout": device.fileno()})
 
 
+@pytest.mark.few(1, reason="a process for each other form of output")
 @needs_full
 @pytest.mark.parametrize("words", [(), ("--json",), ("--quiet",)])
 def test_a_full_standard_output(works: Works, tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -115,6 +117,7 @@ def test_a_full_standard_output(works: Works, tmp_path: Path, words: tuple[str, 
     assert "fault of relink" not in ended.stderr
 
 
+@pytest.mark.slow(reason="a process; one wheel is tried always")
 @needs_full
 def test_several_wheels_with_a_full_standard_output(works: Works, tmp_path: Path) -> None:
     lost = works.wheel(tmp_path / "lost", {"demo/lost.so": works.lost})
@@ -143,6 +146,7 @@ def test_everything_else_with_a_full_standard_output(words: tuple[str, ...]) -> 
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow(reason="a process; the same of standard output is tried always")
 @needs_full
 def test_a_full_standard_error(works: Works, tmp_path: Path) -> None:
     words = (works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
@@ -184,6 +188,7 @@ def hanging(works: Works, tmp_path: Path, *ignored: int) -> tuple[forking.Proces
     return running, started
 
 
+@pytest.mark.few(2, reason="a process each for another signal that ends it")
 @pytest.mark.parametrize("name", SIGNALS)
 def test_ended_by_a_signal(works: Works, tmp_path: Path, name: str) -> None:
     """Nothing is left behind, no process and no directory, and the end is by that very signal."""
@@ -210,6 +215,7 @@ def test_what_is_ignored_stays_ignored(works: Works, tmp_path: Path) -> None:
     assert running.returncode == -signal.SIGTERM
 
 
+@pytest.mark.slow(reason="takes a second of processor time, and as much again")
 def test_processor_time_that_runs_out(works: Works, tmp_path: Path) -> None:
     """RLIMIT_CPU really sends SIGXCPU, each second anew."""
     noise = os.urandom(1 << 20) * 60

@@ -117,6 +117,7 @@ def test_what_the_attacker_brings_in_is_told(pair: tuple[Path, Path], works: Wor
     }
 
 
+@pytest.mark.few(2, reason="the same comparison with a plan from elsewhere")
 @pytest.mark.parametrize(
     "kind", ["a saved plan", "a report", "a report of a dry run", "a wheel", "made anew"]
 )
@@ -139,6 +140,7 @@ def test_a_plan_of_ones_own_tells_the_attackers(
     )
 
 
+@pytest.mark.few(3, reason="other fields of the same plan")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -322,6 +324,7 @@ ARCHIVES = {
 }
 
 
+@pytest.mark.few(4, reason="other fields of the same headers; test_container reads each")
 @pytest.mark.parametrize("kind", ARCHIVES)
 def test_what_the_archive_has_beside_its_contents(pair: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
     """Told of any two wheels; and not accounted for where relink does not write it."""
@@ -353,6 +356,7 @@ def reversed_lines(data: bytes) -> bytes:
     return b"".join([*reversed(lines), last])
 
 
+@pytest.mark.few(1, reason="other forms of the same file")
 @pytest.mark.parametrize(
     ("edit", "line"),
     [

@@ -66,6 +66,7 @@ def test_damage(data: bytes, said: str) -> None:
         unpack(data)
 
 
+@pytest.mark.slow(reason="three seconds of parsing")
 def test_the_number_of_objects_is_bounded() -> None:
     def lists(count: int) -> bytes:
         return b"\xdd" + struct.pack(">I", count) + b"\x90" * count

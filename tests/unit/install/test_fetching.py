@@ -78,6 +78,7 @@ def test_a_requirement_is_relinked(run: Run, works: Works, index: Path, tmp_path
     assert (tmp_path / "fetched" / OUTPUT).read_bytes() == (tmp_path / "given" / OUTPUT).read_bytes()
 
 
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
 def test_offline_takes_what_was_fetched(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
     words = ("demo==1.0", "--prefix", works.prefix, "-o", tmp_path / "out", "--offline")
     code, _, err = run(*words)
@@ -94,6 +95,7 @@ def test_offline_takes_what_was_fetched(run: Run, works: Works, index: Path, tmp
     assert "demo==1.0: pip has got no wheel of it for Python" in err
 
 
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
 def test_json_is_nothing_but_json(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
     works.wheel(index)
     code, out, _ = run("demo==1.0", "--prefix", works.prefix, "-o", tmp_path, "--json")
@@ -160,6 +162,7 @@ def simple_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     server.server_close()
 
 
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
 def test_pips_own_configuration_names_the_index(run: Run, simple_index: Path, tmp_path: Path) -> None:
     code, _, err = run("fetch", "demo", "-o", tmp_path / "got")
     assert (code, err) == (0, "")

@@ -52,6 +52,7 @@ def imports(environment: Path) -> bool:
 # relink install
 
 
+@pytest.mark.few(1, reason="the same by the other installer")
 def test_install(run: Run, works: Works, index: Path, environment: Path) -> None:
     """With what it depends on; the wheel is chosen by hash, so that no temporary path is recorded."""
     make_wheel(index, {"helper.py": b""}, name="helper", tag="py3-none-any")
@@ -66,6 +67,7 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
     assert imports(environment)
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_the_constraint_keeps_it(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_the_constraint_keeps_it(
     assert version_in(environment) == "1.1"
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_a_wheel_that_is_named_and_kept(
     run: Run,
     works: Works,
@@ -102,6 +105,7 @@ def test_a_wheel_that_is_named_and_kept(
     assert imports(environment)
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_what_cannot_be_imported(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -117,6 +121,7 @@ def test_what_cannot_be_imported(
     assert "; nothing was imported." in out
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path, environment: Path) -> None:
     make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
     before = tree(environment)
@@ -127,6 +132,7 @@ def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path,
     assert tree(environment) == before
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, environment: Path) -> None:
     vendor(works, index, requires=("nosuch",))
     code, _, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
@@ -138,6 +144,7 @@ def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, env
 # relink repair and --undo
 
 
+@pytest.mark.few(1, reason="an installation each")
 @pytest.mark.parametrize("known", ["by content", "by hash"])
 def test_every_file_is_as_before(run: Run, works: Works, index: Path, environment: Path, known: str) -> None:
     """SHA-256 of every installed file before the repair and after --undo; compiled modules and notes of the installer, too."""
@@ -163,6 +170,7 @@ def test_every_file_is_as_before(run: Run, works: Works, index: Path, environmen
     assert {path: path.stat().st_mtime_ns for path in times} == times  # the compiled modules are valid
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_repaired_again_for_another_rocm(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -181,6 +189,7 @@ def test_repaired_again_for_another_rocm(
     assert tree(environment) == before
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_undo_of_an_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -200,6 +209,7 @@ def test_undo_of_an_installation(
     assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_only_the_very_wheel(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -260,6 +270,7 @@ def test_the_environment_of_a_tool(
         assert "has made for a tool of its own" in err
 
 
+@pytest.mark.few(0, reason="an installation each")
 @pytest.mark.parametrize("kept", ["", "[]", '{"sha256": 1}', '{"sha256": "SHA", "files": [], "times": {}}'])
 def test_kept_files_that_were_damaged(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], kept: str
@@ -275,6 +286,7 @@ def test_kept_files_that_were_damaged(
     assert version_in(environment) == "1.0"
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 @pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
 def test_condas_packages(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
@@ -295,6 +307,7 @@ def test_condas_packages(
     assert tree(environment) == before
 
 
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_an_editable_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:

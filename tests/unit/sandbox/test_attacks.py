@@ -108,12 +108,14 @@ WITHOUT_OR_WITH_NETWORK = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.few(1, reason="the other kinds: half a second for each of 31 attacks")
 @WITHOUT_OR_WITH_NETWORK
 def test_what_it_refuses(sandbox: Sandbox, attacker: Path, tmp_path: Path, network: bool) -> None:
     found = clear(sandbox.kind, outcomes(attacker, tmp_path, sandbox, network=network))
     assert found == expected(sandbox.kind, network=network)
 
 
+@pytest.mark.slow(reason="tells that the attacks work; test_what_it_refuses that none does")
 @WITHOUT_OR_WITH_NETWORK
 def test_without_a_sandbox_each_attack_works(attacker: Path, tmp_path: Path, network: bool) -> None:
     """Or the others would show nothing. An open file there cannot be, and limits depend on who runs this."""
@@ -164,6 +166,7 @@ def user() -> User:
     return User()
 
 
+@pytest.mark.few(1, reason="the other kinds, as a user")
 @WITHOUT_OR_WITH_NETWORK
 @pytest.mark.parametrize(
     "kind",
@@ -225,6 +228,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.few(1, reason="a second of processor time for each kind")
 @pytest.mark.parametrize(
     "sandbox",
     [pytest.param(kind, marks=() if kind in ("bubblewrap", "limits") else SAME_LIMIT) for kind in KINDS],
@@ -295,6 +299,7 @@ CANARIES = {
 }
 
 
+@pytest.mark.few(6, reason="other canaries of the same code")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the canaries' system call is that of x86_64")
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("kind", ["off", *KINDS])

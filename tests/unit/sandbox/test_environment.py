@@ -122,6 +122,7 @@ def test_the_targets_loader(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow(reason="runs the demo")
 def test_the_demo_finds_relink_by_pythonpath_alone(tmp_path: Path) -> None:
     """Not installed: the interpreter sees what it needs by PYTHONPATH and nothing else of relink's environment."""
     places = [str(SOURCE.parent), *(place for place in sys.path if place.endswith("site-packages"))]
