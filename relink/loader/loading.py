@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relink.elf.constants import DF_1_NOOPEN, PT_GNU_STACK
 from relink.elf.image import Image
@@ -294,6 +294,7 @@ def load(
     program: str | None = None,
     *,
     dlopens: DlopenNames | None = None,
+    library_path: tuple[str, ...] = (),
 ) -> Closure:
     """dlopen `roots` (paths), one after the other, in a process of `program`.
 
@@ -304,6 +305,8 @@ def load(
     :param program: the target's Python, run by the kernel; without it the first root is the program, as in
         :func:`trace`.
     :param dlopens: returns what an object dlopens; see :attr:`Closure.dlopened`.
+    :param library_path: LD_LIBRARY_PATH for the roots and what they need, not for the program and its libraries. No process has
+        that; it is for comparing bindings.
     :raises RootRefusedError: a root or the program is not a file that this loader accepts.
     """
     link_map = _LinkMap(environment)
@@ -312,6 +315,8 @@ def load(
     if program is not None:
         link_map.map_dependencies([link_map.open_program(program, by_kernel=True)])
         link_map.dlopening = True
+    if library_path:
+        link_map.environment = replace(environment, library_path=library_path)
     for path in roots:
         if program is None and not link_map.objects:
             index = link_map.open_program(path, by_kernel=False)

@@ -102,10 +102,8 @@ def _changed_bindings(
     if not outcome.edit.add:
         return
     natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
-    via_library_path = simulate(context, member, natural_image, via_library_path=True, standalone=True)
-    flat = outcome.closure  # without a Python, the planned closure is standalone already
-    if context.target.python is not None:
-        flat = simulate(context, member, outcome.image, standalone=True)
+    via_library_path = simulate(context, member, natural_image, via_library_path=True)
+    flat = outcome.closure
     changed = differences(
         (via_library_path, prover.bindings(context, member, via_library_path)),
         (flat, prover.bindings(context, member, flat)),

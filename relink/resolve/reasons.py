@@ -24,6 +24,11 @@ from relink.text import join_truncated, pluralize
 
 __all__ = ["reasons"]
 
+_ANOTHER_PYTHON = (
+    "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
+    "Python that is installed with this C library."
+)
+
 
 def reasons(
     context: ResolveContext,
@@ -43,7 +48,7 @@ def reasons(
     yield from _changed_needed(context, served)
     yield from _variants(context, outcomes, unserved)
     yield from _loaded_before(context, served)
-    yield from _other_issues(context, served)
+    yield from _other_issues(context, served, gaps)
     yield from _skipped_files(context, served)
     yield from _paths_and_strategies(context, served)
     yield from _versions(context, gaps)
@@ -128,7 +133,9 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
         yield finding("RLK115", soname, text, profile=profile.name)
 
 
-def _other_issues(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+def _other_issues(
+    context: ResolveContext, served: Mapping[str, Outcome], gaps: VersionGaps
+) -> Iterator[Finding]:
     """Yield RLK105, and RLK107, RLK108 and RLK111 for edges that another file serves than the one that should."""
     seen: set[tuple[str, str, str | None]] = set()
     for member, outcome in served.items():
@@ -143,10 +150,14 @@ def _other_issues(context: ResolveContext, served: Mapping[str, Outcome]) -> Ite
             seen.add(key)
             by = f"needed by {context.layout.shown(issue.requester)}, served by {issue.served_by}"
             if issue.kind == "libc":
+                message = f"{by}; the target's own C library is in {context.target.libc_directory}"
                 yield finding(
                     "RLK107",
                     soname,
-                    f"{by}; the target's own C library is in {context.target.libc_directory}",
+                    message,
+                    _ANOTHER_PYTHON if gaps.mismatch else None,
+                    cause=gaps.mismatch,
+                    brief=gaps.mismatch,
                 )
             elif issue.kind == "shadowed":
                 yield finding(

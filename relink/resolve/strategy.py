@@ -131,29 +131,29 @@ def simulate(
     *,
     dlopens: DlopenNames | None = None,
     via_library_path: bool = False,
-    standalone: bool = False,
 ) -> Closure:
     """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
 
     :param dlopens: follow what the objects dlopen, too.
-    :param via_library_path: with the providers' directories on LD_LIBRARY_PATH, and without any edit.
-    :param standalone: as the program itself, without the target's Python around it.
+    :param via_library_path: with the providers' directories on LD_LIBRARY_PATH, and without any edit. A Python's own libraries
+        are found as ever, so that only the member and what it needs can differ.
     """
     layout = context.layout
     overlay = {layout.path_of(name): found for name, found in context.images.items()}
     path = layout.path_of(member)
     overlay[path] = image
-    directories = [directory for provider in context.providers for directory in provider.directories]
-    environment = Environment(
-        context.target, context.files.with_overlay(overlay), tuple(directories) if via_library_path else ()
-    )
+    directories = tuple(directory for provider in context.providers for directory in provider.directories)
+    library_path = directories if via_library_path else ()
+    in_python = Environment(context.target, context.files.with_overlay(overlay))
+    environment = replace(in_python, library_path=library_path)
     if image.is_executable:
         return trace(environment, path, dlopens=dlopens)
     preloads = [
         layout.path_of(name) for name in context.profile.preload if name in context.images and name != member
     ]
-    if context.target.python is not None and not standalone:
-        return load(environment, [*preloads, path], context.target.python, dlopens=dlopens)
+    if context.target.python is not None:
+        roots = [*preloads, path]
+        return load(in_python, roots, context.target.python, dlopens=dlopens, library_path=library_path)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
     libc = own_libc(context)
     return trace(environment, path, [libc] if libc else [], dlopens=dlopens)

@@ -36,21 +36,43 @@ class VersionGaps:
     """All gaps of one wheel's closures.
 
     :ivar sentences: what is behind the gaps of one file, by its soname.
+    :ivar mismatch: that Python has the C library of another loader, or None: what glibc's libraries lack follows from that.
     """
 
     gaps: tuple[VersionGap, ...]
     sentences: Mapping[str, str] = field(default_factory=dict)
+    mismatch: str | None = None
 
     def cause_of(self, file: str | None, version: str | None, requester: str) -> str | None:
         """Return the cause of an import that is lost because `file` lacks its version, or None where that is not the reason."""
+        if self.mismatch is not None and file in GLIBC_SONAMES:
+            return self.mismatch
         lost = any(
             (gap.requester, gap.file) == (requester, file) and version in gap.versions for gap in self.gaps
         )
         return self.sentences.get(file or "") if lost else None
 
 
+def python_mismatch(context: ResolveContext, outcomes: Iterable[Outcome]) -> str | None:
+    """Return that the target's Python has another C library than the target's loader, in a sentence; None where it has that one.
+
+    glibc's libraries and its loader are one thing, so such a process aborts before Python begins.
+    """
+    for outcome in outcomes:
+        for issue in outcome.issues:
+            edge, closure = issue.edge, outcome.closure
+            if issue.kind == "libc" and edge.target is not None and edge.target < closure.roots[0]:
+                return (
+                    f"{context.target.python}, run by {context.target.interpreter}, maps {issue.served_by}: not the C library "
+                    f"of that loader, which is in {context.target.libc_directory}"
+                )
+    return None
+
+
 def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
     """Return what the version records of the closures ask for in vain, each pair of objects once."""
+    outcomes = list(outcomes)
+    mismatch = python_mismatch(context, outcomes)
     versions: dict[tuple[str, str, str], dict[str, None]] = {}
     highest: dict[tuple[str, str, str], str] = {}
     shown = context.layout.shown
@@ -61,14 +83,14 @@ def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: T
             highest[key] = max(missing.defined, key=_order, default="none of that family")
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     of_libc = [gap for gap in gaps if gap.file in GLIBC_SONAMES]
-    sentences = dict.fromkeys((gap.file for gap in of_libc), _of_the_c_library(context, of_libc))
+    sentences = dict.fromkeys((gap.file for gap in of_libc), mismatch or _of_the_c_library(context, of_libc))
     for gap in gaps:
         if gap.file not in sentences:
             same = [other for other in gaps if other.file == gap.file]
             sentences[gap.file] = (
                 f"{_requesters(context, same)} up to {_top(same)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
             )
-    return VersionGaps(gaps, sentences)
+    return VersionGaps(gaps, sentences, mismatch)
 
 
 def _of_the_c_library(context: ResolveContext, gaps: list[VersionGap]) -> str:

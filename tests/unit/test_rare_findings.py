@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from relink.findings.causes import causes
 from relink.findings.model import Finding
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.queries import inspect, nix_package
 from relink.resolve.decide import decide
-from tests.support.cc import cc
+from tests.support.cc import cc, shared
 from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works
 from tests.unit.resolve.scenes import Scene
@@ -42,6 +45,39 @@ def test_a_prefix_with_a_part_of_another_c_library(scene: Scene) -> None:
     assert (found.level, found.subject) == ("error", "libanl.so.1")
     assert f"served by {scene.prefix}/lib/libanl.so.1" in found.message
     assert str(own.parent) in found.message
+
+
+def test_a_python_and_a_loader_that_do_not_belong_together(scene: Scene) -> None:
+    """The Python's own C library is another loader's: one cause, and what that C library lacks follows from it."""
+    target = find_target()
+    other = scene.root / "other"
+    other.mkdir()
+    for name in ("libc.so.6", Path(target.interpreter).name):
+        shutil.copy(Path(target.libc_directory) / name, other)
+    stub = shared(
+        scene.root / "newer" / "libc.so.6",
+        "int newer(void){return 1;}",
+        flags=[scene.versions("GLIBC_9.99:newer")],
+    )
+    shared(
+        scene.prefix / "lib" / "libhip.so.1",
+        "extern int newer(void); int f(void){return newer();}",
+        needed=[stub],
+    )
+    scene.member("demo/a.so", ["libhip.so.1", "libc.so.6"], USES_F)
+    target = replace(
+        target,
+        interpreter=str(other / Path(target.interpreter).name),
+        python=os.path.realpath(sys.executable),
+    )
+    findings = decide(replace(scene.context(), target=target), scene.tables).findings
+    errors = [found for found in findings if found.level == "error"]
+    assert {found.code for found in errors} == {"RLK107", "RLK301", "RLK302"}
+    (cause,) = causes(errors)
+    assert cause.code == "RLK107"
+    assert f"{target.python}, run by {target.interpreter}, maps " in cause.message
+    assert f"not the C library of that loader, which is in {other}" in cause.message
+    assert "without --interpreter the loader is that Python's own" in cause.remedy
 
 
 def test_what_python_has_loaded_shadows_the_prefix(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.findings.causes import causes
 from relink.findings.model import RULES, Finding
+from relink.loader.target import find_target
 from relink.plans.model import FilePlan
 from relink.profiles import DlopenEntry, EqualSonames, Profile
-from relink.resolve.decide import PlanDraft
+from relink.resolve.decide import PlanDraft, decide
+from tests.support.cc import cc
 from tests.unit.resolve.scenes import Scene, call, codes, define, opens
 
 MEMBER = "demo/a.so"
@@ -238,6 +241,20 @@ class TestFlattening:
         assert "both" in item.message
         assert "libdeep.so.1" in item.message
         assert "libfar.so.1" in item.message
+
+    def test_what_the_rpath_of_python_serves_is_bound(self, scene: Scene) -> None:
+        """The Python of a Conda environment has a DT_RPATH: what is compared is loaded by that Python, both times."""
+        self.chain(scene)
+        scene.provide("lib/libdeep.so.1", source=define("deep"))
+        scene.provide("lib/libfar.so.1", source=define("far"))
+        scene.provide("lib/libplain.so.1", ["libfar.so.1"], call("far"))
+        scene.member(MEMBER, ["libmid.so.1", "libplain.so.1"], call("mid", "deep"))
+        flag = f"-Wl,--disable-new-dtags,-rpath,{scene.prefix}/lib"
+        python = cc("int main(void){return 0;}", scene.root / "python", flag)
+        context = replace(scene.context(), target=replace(find_target(), python=str(python)))
+        decisions = decide(context, scene.tables)
+        assert only(decisions).edit.add == ("libdeep.so.1",)
+        assert codes(decisions) == ["RLK205"]
 
 
 class TestSteps:
