@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Open: TypeAlias = "Callable[..., AbstractContextManager[Page]]"
 
+SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "screenshots"
+
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -76,3 +78,15 @@ def opened(browser: Browser) -> Open:
         assert [url for url in asked_for if not url.startswith("file:")] == []
 
     return go
+
+
+def take_pictures(opened: Open, path: Path, name: str) -> list[Path]:
+    """Keep what a page looks like on a phone and a desk, in both colour schemes: artefacts of the run, not in git."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    taken = []
+    for width in (390, 1440):
+        for dark in (False, True):
+            taken.append(SHOTS / f"{name}-{width}-{'dark' if dark else 'light'}.png")
+            with opened(path, width=width, dark=dark) as page:
+                page.screenshot(path=taken[-1], full_page=True)
+    return taken

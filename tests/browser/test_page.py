@@ -15,7 +15,7 @@ from relink import cli
 from relink.findings.model import finding
 from relink.report.html import html_page
 from relink.report.model import Report
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, take_pictures
 from tests.real.conftest import fetch_prefix, fetch_wheel
 from tests.support.reports import isa_block, sample_report
 
@@ -143,12 +143,13 @@ def test_keyboard_reaches_every_control_and_frame(opened: Open, page_file: Path,
 
 
 def test_keyboard_scrolls_and_zooms_the_graph(opened: Open, page_file: Path) -> None:
-    with opened(page_file, width=1100) as page:
+    with opened(page_file, width=1300) as page:
         graph, svg = page.locator(".graph"), page.locator(".graph svg")
-        page.get_by_role("button", name="Zoom in").click(click_count=4)
+        page.get_by_role("button", name="Zoom in").click(click_count=6)
         graph.focus()
         page.keyboard.press("ArrowRight")
         until(page, "document.querySelector('.graph').scrollLeft > 0")
+        page.keyboard.press("-")
         width = int(svg.get_attribute("width") or 0)
         page.keyboard.press("+")
         assert int(svg.get_attribute("width") or 0) > width
@@ -162,8 +163,8 @@ def test_keyboard_scrolls_and_zooms_the_graph(opened: Open, page_file: Path) -> 
 
 
 def test_a_mouse_drags_the_graph_and_a_click_follows_a_node(opened: Open, page_file: Path) -> None:
-    with opened(page_file, width=1100) as page:
-        page.get_by_role("button", name="Zoom in").click(click_count=7)
+    with opened(page_file, width=1300) as page:
+        page.get_by_role("button", name="Zoom in").click(click_count=9)
         graph = page.locator(".graph")
         graph.scroll_into_view_if_needed()
         place = graph.bounding_box()
@@ -171,9 +172,9 @@ def test_a_mouse_drags_the_graph_and_a_click_follows_a_node(opened: Open, page_f
         before = graph.evaluate("part => part.scrollLeft")
         page.mouse.move(place["x"] + 300, place["y"] + 60)
         page.mouse.down()
-        page.mouse.move(place["x"] + 200, place["y"] + 50, steps=4)
+        page.mouse.move(place["x"] + 220, place["y"] + 50, steps=4)
         page.mouse.up()
-        assert graph.evaluate("part => part.scrollLeft") == before + 100
+        assert graph.evaluate("part => part.scrollLeft") == before + 80
         assert page.evaluate("location.hash") == ""
         page.locator("#zoom-full").click()
         page.locator(".graph .node.missing").click()
@@ -260,7 +261,8 @@ def reported(
     return int(end.value.code or 0), path
 
 
-def real_page(opened: Open, path: Path) -> None:
+def real_page(opened: Open, path: Path, name: str) -> None:
+    take_pictures(opened, path, name)
     assert path.stat().st_size < 300_000
     for width, dark in ((360, True), (768, False), (1440, False)):
         with opened(path, width=width, dark=dark, bypass_csp=True) as page:
@@ -276,7 +278,7 @@ def test_migraphx_on_the_small_prefix(opened: Open, tmp_path_factory: pytest.Tem
     wheel = fetch_wheel("onnxruntime-migraphx==1.27.1", "onnxruntime_migraphx-1.27.1-cp312-*.whl")
     code, path = reported(tmp_path_factory, wheel, fetch_prefix("small"))
     assert code in (0, 1)
-    real_page(opened, path)
+    real_page(opened, path, "onnxruntime-migraphx")
 
 
 @pytest.mark.real
@@ -284,7 +286,7 @@ def test_onnxruntime_rocm(opened: Open, tmp_path_factory: pytest.TempPathFactory
     wheel = fetch_wheel("onnxruntime-rocm==1.22.2.post3", "onnxruntime_rocm-1.22.2.post3-cp312-*.whl")
     code, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
     assert code == 1, "it has no code for gfx1031"
-    real_page(opened, path)
+    real_page(opened, path, "onnxruntime-rocm")
 
 
 @pytest.mark.real
@@ -294,7 +296,7 @@ def test_jax_pjrt_with_its_80_search_path_entries(
     wheel = fetch_wheel("jax-rocm7-pjrt==0.12.0", "jax_rocm7_pjrt-0.12.0-*.whl")
     code, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
     assert code == 1, "libraries are missing"
-    real_page(opened, path)
+    real_page(opened, path, "jax-rocm7-pjrt")
     with opened(path) as page:
         assert page.get_by_text("79 entries dropped").first.is_visible()
         assert page.locator(".graph .node.missing").count() == 6
@@ -304,4 +306,30 @@ def test_jax_pjrt_with_its_80_search_path_entries(
 def test_jax_plugin(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
     wheel = fetch_wheel("jax-rocm7-plugin==0.12.0", "jax_rocm7_plugin-0.12.0-cp312-*.whl", python="3.12")
     _, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
-    real_page(opened, path)
+    real_page(opened, path, "jax-rocm7-plugin")
+
+
+@pytest.mark.real
+def test_tensorflow_with_its_70_files(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
+    wheel = fetch_wheel(
+        "tensorflow-rocm==2.14.0.600", "tensorflow_rocm-2.14.0.600-cp311-*.whl", python="3.11"
+    )
+    code, path = reported(tmp_path_factory, wheel, fetch_prefix("full"), "--allow-missing", "librccl.so.1")
+    assert code == 1, "it has no code for gfx1031"
+    real_page(opened, path, "tensorflow-rocm")
+    with opened(path) as page:
+        box = page.locator(".graph svg").bounding_box()
+        assert box is not None
+        assert box["height"] < box["width"] / 3
+        assert page.locator(".graph .node.wheel").count() < 15
+
+
+@pytest.mark.real
+def test_cupy_with_its_60_modules(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
+    wheel = fetch_wheel("cupy-rocm-5-0==13.3.0", "cupy_rocm_5_0-13.3.0-cp312-*.whl")
+    code, path = reported(tmp_path_factory, wheel, fetch_prefix("full"))
+    assert code == 1, "libraries are missing"
+    real_page(opened, path, "cupy-rocm")
+    with opened(path) as page:
+        names = page.locator(".graph .node.wheel .name").all_text_contents()
+        assert len(set(names)) == len(names)

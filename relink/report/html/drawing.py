@@ -18,7 +18,7 @@ _MOST_PASSING = (
 _CHARACTER = 7.0  # pixels: the widest common monospace fonts have 0.602 em, and names are set at 11.5 px
 _LONGEST = 28  # characters of a name in a box; the rest is in the tooltip and in the table
 _HEIGHT = 40.0
-_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so$")
+_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
 _MOST_PATHS = 12  # of files in one tooltip
 
 

@@ -76,6 +76,8 @@ def _sentence(file: FilePlan) -> str:
     if not file.served:
         return "left as it is: the prefixes do not serve it"
     parts = [_STRATEGIES[file.strategy]] if file.changed or file.strategy != "nothing" else ["loads as it is"]
+    if file.strategy == "runpath" and file.rpath.after is None and file.rpath.before is not None:
+        parts = ["no search path is needed"]
     for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped")):
         if many := sum(entry.action == action for entry in file.needed):
             parts.append(f"{many} NEEDED {word}")

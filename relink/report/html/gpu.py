@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from relink.plans.model import typed
+from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import few_items, name_of, path_of, region
 from relink.text import pluralize
@@ -24,6 +25,9 @@ _LEGEND = (
     ("none", "-", "none"),
     ("unknown", "?", "not known"),
 )
+_LONGEST = 60  # characters of a file's name in the matrix
+_VERDICTS = ("ok", "no", "unknown")
+_UNKNOWN = "unknown"
 _RUNTIME = {
     "hip": "HIP runtime",
     "rocm": "ROCm",
@@ -165,9 +169,12 @@ def _matrix(isa: Isa) -> Html:
         tag("tbody", *feet, class_="together"),
         class_="matrix",
     )
+    met = {_state(row.get(name, "unknown")) for row in isa.matrix.values() for name in columns}
+    met |= {"only"} if isa.common.conditional else set()
     legend = [
         tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
         for state, sign, text in _LEGEND
+        if state in met
     ]
     marked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
     return joined(
@@ -192,7 +199,7 @@ def _family(name: str) -> str:
 
 
 def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
-    name = tag("code", posixpath.basename(path), title=path)
+    name = tag("code", shortened(posixpath.basename(path), _LONGEST), title=path)
     words = ["wheel" if in_wheel else (file.name if file else "library")]
     if file is not None and file.bundles:
         words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")
@@ -201,13 +208,15 @@ def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
     return [name, tag("span", " · ".join(words), class_="muted")]
 
 
+def _state(level: str) -> str:
+    word = level.partition(" ")[0]
+    return word if word in _SIGNS or word == "partial" else "unknown"
+
+
 def _cell(level: str, mark: str | None) -> Html:
-    state = level.partition(" ")[0]
-    if state == "partial":
-        sign = level.removeprefix("partial (").removesuffix(")").replace(" of ", "/")
-    else:
-        state = state if state in _SIGNS else "unknown"
-        sign = _SIGNS[state]
+    state = _state(level)
+    share = level.removeprefix("partial (").removesuffix(")").replace(" of ", "/")
+    sign = share if state == "partial" else _SIGNS[state]
     return tag(
         "td",
         tag("span", sign, aria_hidden="true"),
@@ -258,10 +267,11 @@ def _quiet_files(isa: Isa) -> Html:
 def _runtime(isa: Isa) -> Html:
     if not isa.runtime:
         return tag("p", "Nothing here needs the HIP runtime.")
+    values = {word: _value(isa.runtime[key]) for key, word in _RUNTIME.items() if key in isa.runtime}
     rows = [
-        tag("tr", tag("th", word, scope="row"), tag("td", _value(isa.runtime[key])))
-        for key, word in _RUNTIME.items()
-        if key in isa.runtime
+        tag("tr", tag("th", word, scope="row"), tag("td", value))
+        for word, value in values.items()
+        if value != _UNKNOWN
     ]
     libraries = isa.runtime.get("libraries")
     if isinstance(libraries, dict):
@@ -269,6 +279,8 @@ def _runtime(isa: Isa) -> Html:
             tag("tr", tag("th", name_of(str(name)), scope="row"), tag("td", path_of(str(path))))
             for name, path in libraries.items()
         ]
+    if unknown := [word for word, value in values.items() if value == _UNKNOWN]:
+        rows.append(tag("tr", tag("th", "not known", scope="row"), tag("td", "; ".join(unknown))))
     parts = [region("What the runtime can load", tag("tbody", *rows), class_="facts")]
     if isa.requirements:
         head = [
@@ -280,7 +292,7 @@ def _runtime(isa: Isa) -> Html:
                 tag("th", row.what, scope="row"),
                 tag("td", row.needed),
                 tag("td", row.available),
-                tag("td", row.verdict, class_=f"verdict-{'ok' if row.verdict == 'ok' else 'no'}"),
+                tag("td", row.verdict, class_=f"verdict-{row.verdict}" if row.verdict in _VERDICTS else None),
                 tag(
                     "td",
                     joined([tag("code", posixpath.basename(path), title=path) for path in row.files], ", "),
@@ -289,7 +301,9 @@ def _runtime(isa: Isa) -> Html:
             for row in isa.requirements
         ]
         title = "What the code asks of the runtime"
-        parts.append(region(title, tag("thead", tag("tr", *head)), tag("tbody", *body)))
+        parts.append(
+            region(title, tag("thead", tag("tr", *head)), tag("tbody", *body), class_="requirements")
+        )
     return joined(parts)
 
 

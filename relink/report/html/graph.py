@@ -182,9 +182,28 @@ def _merged(built: _Building) -> _Building:
             names = [posixpath.basename(file.path) for file in (node.file, *node.alike)]
             modules = all(name.endswith(".so") and not name.startswith("lib") for name in names)
             node.name = f"{len(names)} {'extension modules' if modules else 'files of the wheel'}"
+    _tell_apart([node for node in merged.nodes if node.file is not None])
     for (start, end), change in built.changes.items():
         merged.connect(numbers[start], numbers[end], change)
     return merged
+
+
+def _tell_apart(members: list[Node]) -> None:
+    """Give boxes of files that are called alike longer names: as much of the path as differs, or the first of several files."""
+    called: dict[str, list[Node]] = {}
+    for node in members:
+        called.setdefault(node.name, []).append(node)
+    for nodes in called.values():
+        if len(nodes) == 1:
+            continue
+        paths = [node.paths[0].split("/") for node in nodes]
+        longest = max(map(len, paths))
+        parts = next(
+            (n for n in range(1, longest) if len({tuple(path[-n:]) for path in paths}) == len(paths)), longest
+        )
+        for node, path in zip(nodes, paths, strict=True):
+            more = f" and {len(node.alike)} more" if node.alike else ""
+            node.name = f"{'/'.join(path[-parts:])}{more}"
 
 
 def _loads(report: Report, members: dict[str, FilePlan]) -> Iterable[Load]:

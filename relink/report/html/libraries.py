@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relink.report.html.column import column
-from relink.report.html.drawing import drawing
+from relink.report.html.drawing import drawing, shortened
 from relink.report.html.graph import Graph, Node
 from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
@@ -12,6 +12,7 @@ from relink.text import pluralize
 __all__ = ["anchors_of", "graph_section"]
 
 _MANY = 5  # names in a cell of the table
+_LONGEST = 60  # characters of one of them
 _SHOWN = 8  # rows of the table of changes; more are in a closed part
 
 _ORIGINS = {
@@ -187,7 +188,10 @@ def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) 
                 class_="change dropped",
             )
         )
-    links = [tag("a", graph.nodes[other].name, href=f"#{anchors[other]}") for other in node.needed_by]
+    links = [
+        tag("a", shortened(graph.nodes[other].name, _LONGEST), href=f"#{anchors[other]}")
+        for other in node.needed_by
+    ]
     who = joined(links, ", ")
     if len(links) > _MANY:
         who = tag("details", tag("summary", f"{len(links)} objects"), who)
@@ -196,7 +200,7 @@ def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) 
         "tr",
         tag("th", name_of(node.name), *changes, scope="row"),
         tag("td", tag("span", word, class_=f"origin {word}")),
-        tag("td", _where(graph, node, glibc)),
+        tag("td", _where(graph, node, glibc), class_="nowhere" if node.path is None else None),
         tag("td", who, class_="who"),
         id=anchor,
     )

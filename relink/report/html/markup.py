@@ -12,6 +12,7 @@ __all__ = ["EMPTY", "Html", "breakable", "joined", "shown", "tag"]
 
 _VOID = frozenset({"input", "meta"})
 _BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
+_OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]{0,30}(?![\w-])")  # a browser breaks lines behind each hyphen
 _LONGEST = 2000  # characters of one name or sentence; the longest real one, a list of GPU targets, has 700
 
 
@@ -66,4 +67,5 @@ def joined(parts: Iterable[str | None], between: str = "") -> Html:
 def breakable(text: str) -> Html:
     """Return text out of a file, escaped, that may be broken behind the slashes, semicolons and underscores of long words."""
     escaped = (html.escape(part, quote=False) for part in _BREAK.split(shown(text)))
-    return Html("".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped)))
+    broken = "".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped))
+    return Html(_OPTION.sub(r'<span class="option">\g<0></span>', broken))

@@ -123,13 +123,17 @@ def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
     outside = [node for node in graph.nodes if node.file is None]
     needed = {edge.end for edge in graph.edges if edge.change != "dropped"}
     missing = sum(number in needed and node.origin == "missing" for number, node in enumerate(graph.nodes))
+    assumed = sum(number in needed and node.origin == "assumed" for number, node in enumerate(graph.nodes))
     entries = counted(report.findings)
     counts: list[tuple[str, str, str]] = [
         (str(entries[level]), title, level) for level, (title, _) in LEVELS.items()
     ]
     counts.append((f"{changed} of {len(report.files)}", "ELF files change", ""))
     counts.append((str(sum(node.path is not None for node in outside)), "libraries loaded", ""))
-    counts.append((str(missing), "found nowhere", "error"))
+    if missing or not assumed:
+        counts.append((str(missing), "found nowhere", "error"))
+    if assumed:
+        counts.append((str(assumed), "assumed to be there", "warning"))
     if isa is not None and isa.common.targets:
         counts.append((str(len(isa.common.targets)), "GPU architectures", ""))
     for number, title, level in counts:
@@ -138,14 +142,17 @@ def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
 
 
 def _navigation(report: Report) -> Html:
-    places = [
-        ("findings", f"Findings {sum(counted(report.findings).values())}"),
-        ("dependencies", "Dependencies"),
-        ("gpu", "GPU code"),
-        ("files", f"Files {len(report.files)}"),
-        ("facts", "Facts"),
+    places: list[tuple[str, str, int | None]] = [
+        ("findings", "Findings", sum(counted(report.findings).values())),
+        ("dependencies", "Dependencies", None),
+        ("gpu", "GPU code", None),
+        ("files", "Files", len(report.files)),
+        ("facts", "Facts", None),
     ]
-    items = [tag("li", tag("a", text, href=f"#{place}")) for place, text in places]
+    items = []
+    for place, text, many in places:
+        number = tag("span", f" {many}", class_="number") if many is not None else None
+        items.append(tag("li", tag("a", text, number, href=f"#{place}")))
     return tag("nav", tag("ul", *items), aria_label="Sections")
 
 

@@ -33,4 +33,7 @@ def test_joined() -> None:
 
 def test_where_a_word_may_be_broken() -> None:
     assert breakable("/opt/rocm;a_b") == "/<wbr>opt/<wbr>rocm;<wbr>a_<wbr>b"
+    assert breakable("say --gpu-x=a; (--b), --C, a--b --c_d") == (
+        'say <span class="option">--gpu-x</span>=<wbr>a; (<span class="option">--b</span>), --C, a--b --c_<wbr>d'
+    )
     assert breakable("a<b/") == "a&lt;b/"

@@ -76,6 +76,7 @@ def test_the_verdict_and_the_counts() -> None:
         "ELF files change": "1 of 3",
         "libraries loaded": "4",
         "found nowhere": "1",
+        "assumed to be there": "1",
         "GPU architectures": "1",
     }
 
@@ -215,6 +216,47 @@ def test_a_search_path_that_stays() -> None:
     file = planned_as(report.files[1], rpath=RpathChange("$ORIGIN", "$ORIGIN", "runpath", "runpath"))
     root = Page(html_page(replace(report, files=(file,)))).root
     assert "Search path: RUNPATH of 1 entry, unchanged" in root.text
+
+
+def gpu_part(**changes: object) -> Element:
+    return section(Page(html_page(replace(sample_report(), isa={**isa_block(), **changes}))).root, "gpu")
+
+
+def test_the_legend_explains_the_signs_that_are_there() -> None:
+    found = gpu_part(matrix={"pkg/root.so": {"gfx1030": "full", "gfx90a": "slow"}}, common={}, gpus=[])
+    assert [item.text for item in found.one("ul", "legend").children] == [
+        "● code for it in every bundle",
+        "slow untuned kernels",
+    ]
+
+
+def test_what_is_not_known_of_the_runtime_is_one_row() -> None:
+    found = gpu_part(runtime={"rocm": "7.2.4", "hip": "unknown", "spirv": "unknown", "kpack": False})
+    assert rows(found.one("table", "facts")) == [
+        ["ROCm", "7.2.4"],
+        ["kpack archives", "no"],
+        ["not known", "HIP runtime; SPIR-V code"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "mark"),
+    [("ok", "verdict-ok"), ("no", "verdict-no"), ("unknown", "verdict-unknown"), ("x", None)],
+)
+def test_only_a_no_of_the_runtime_looks_like_an_error(verdict: str, mark: str | None) -> None:
+    row = {"what": "w", "needed": "2", "available": "1", "verdict": verdict, "files": []}
+    cell = gpu_part(requirements=[row]).one("table", "requirements").all("td")[2]
+    assert (cell.text, cell.attributes.get("class")) == (verdict, mark)
+
+
+def test_a_search_path_that_only_goes_is_not_called_one_that_comes() -> None:
+    change = RpathChange("/gone", None, "rpath", None)
+    file = planned_as(sample_report().files[0], rpath=change, strategy="runpath")
+    (entry,) = section(Page(html_page(replace(sample_report(), files=(file,)))).root, "files").all("summary")[
+        :1
+    ]
+    assert "no search path is needed" in entry.text
+    assert "RUNPATH of the directories" not in entry.text
 
 
 def test_a_plan_says_that_it_knows_nothing_of_gpus() -> None:
