@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 
-from relink.providers.nix_store import package_name
+from relink.providers.nix_store import name_in_store_path
 from relink.providers.prefix import soname_stem
 from relink.rocm.facts import component_of, rocm_facts
 
@@ -32,18 +32,23 @@ def extra_attribute(soname: str) -> str:
 def attribute_of_path(store_path: str, sonames: Iterable[str], major: int | None) -> tuple[str, bool]:
     """Return the attribute that a store path is of, and whether it is known rather than guessed from the path's name.
 
+    Versions and the suffix of the GPUs (``hipblaslt-gfx1030-7.2.3``) are left out. An output that is neither ``out`` nor ``lib``
+    is named: those two are what nixpkgs' ``lib.getLib`` finds by itself.
+
     :param sonames: libraries that it serves. The path's own name decides where it is that of a known attribute.
     """
-    name = _ARCHITECTURES.sub("", package_name(store_path))
+    name = name_in_store_path(store_path)
+    package = _ARCHITECTURES.sub("", name.package)
+    output = f".{name.output}" if name.output not in (None, "lib") else ""
     for known in rocm_facts().components:
-        if known.attribute is not None and known.attribute.rpartition(".")[2] == name:
-            return known.attribute, True
+        if known.attribute is not None and package in (known.attribute.rpartition(".")[2], *known.nix_names):
+            return f"{known.attribute}{output}", True
     found = {
         component[0].attribute if (component := component_of(soname, major)) else None for soname in sonames
     }
     if len(found) == 1 and (only := found.pop()) is not None:
-        return only, True
-    return f"pkgs.{_name(name)}", False
+        return f"{only}{output}", True
+    return f"pkgs.{_name(package)}{output}", False
 
 
 def _name(text: str) -> str:

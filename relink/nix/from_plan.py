@@ -11,7 +11,7 @@ from relink.nix.attributes import attribute_of_path, attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
 from relink.plans.model import FilePlan, Plan
-from relink.providers.nix_store import NIX_STORE, store_path
+from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
 from relink.text import join_truncated
 
 __all__ = ["package_from_plan"]
@@ -48,20 +48,38 @@ def _release_major(plan: Plan) -> int | None:
 
 def _attributes_of_paths(plan: Plan, major: int | None, attributes: Attributes) -> dict[str, str]:
     """The attribute of each store path that the plan writes into a search path."""
-    sonames: dict[str, list[str]] = {item: [] for file in plan.files for item, _ in _store_directories(file)}
+    sonames: dict[str, list[str]] = {}
     for file in plan.files:
-        needed = [(entry.soname_after or entry.soname, entry.resolved or "") for entry in file.needed]
-        for soname, path in (*needed, *file.closure):
-            if (item := store_path(path)) in sonames:
-                sonames[item].append(soname)
+        for item, _ in _store_directories(file):
+            for soname in _served_by(item, file):
+                sonames.setdefault(item, []).append(soname)
     result = {}
     for item, names in sonames.items():
         result[item], known = attribute_of_path(item, names, major)
         if not known:
-            text = f"has {join_truncated(list(dict.fromkeys(names)))}; the attribute is guessed from the path's name"
-            remedy = f"Correct {result[item]} in the plan if it is called otherwise."
+            built = deriver_of(item)
+            by = f"was built by {built} and " if built else ""
+            text = f"{by}has {join_truncated(list(dict.fromkeys(names)))}; the attribute is guessed from the path's name"
+            given = result[item].split(".")[1]
+            remedy = (
+                f"If there is no {result[item]}, pass the package: extraLibraries.{given} = its derivation."
+            )
             attributes.findings.append(finding("RLK711", item, text, remedy))
     return result
+
+
+def _served_by(item: str, file: FilePlan) -> list[str]:
+    """The libraries that are found in a store path when a file is loaded.
+
+    A search path may name one that serves nothing: nixpkgs' libgcc_s.so.1 lies in an output of its own, and the loader meets the
+    link to it beside libstdc++ before.
+    """
+    needed = [(entry.soname_after or entry.soname, entry.resolved or "") for entry in file.needed]
+    return [
+        soname
+        for soname, path in dict.fromkeys((*needed, *file.closure))
+        if path and store_path(path) == item
+    ]
 
 
 def _store_directories(file: FilePlan) -> Iterator[tuple[str, str]]:
@@ -87,7 +105,10 @@ def _file(
         entries: dict[PathEntry, None] = {}
         for text in edit.search_path.split(":"):
             if item := store_path(text):
+                if item not in by_path or not _served_by(item, file):
+                    continue
                 here = [soname for soname, path in served.items() if store_path(path) == item]
+                here = here or _served_by(item, file)
                 directory = posixpath.relpath(posixpath.normpath(text), item)
                 entries[PathEntry(attribute=attributes.use(by_path[item], here), directory=directory)] = None
             elif text.startswith(("$ORIGIN", "${ORIGIN}")):

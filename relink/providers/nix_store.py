@@ -12,7 +12,7 @@ import posixpath
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from relink.elf.image import read_image
@@ -26,13 +26,15 @@ from relink.system_errors import raise_trouble
 
 __all__ = [
     "NIX_STORE",
+    "StoreName",
     "add_roots",
     "closure_of",
     "compiler_runtime_of",
+    "deriver_of",
     "loader_in",
+    "name_in_store_path",
     "open_closure",
     "open_place",
-    "package_name",
     "store_directory",
     "store_directory_by_nix",
     "store_path",
@@ -47,6 +49,9 @@ _ITEM = re.compile(
     r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+"
 )  # Nix' base 32 has no e, o, t and u
 _VERSION = re.compile(r"-(\d{1,9}(?:\.\d{1,9})+)(?:-(?:lib|out|dev|bin))?$")
+_VERSION_BEGINS = re.compile(r"-(?=\d)")  # as builtins.parseDrvName has it, but for its letters
+_OUTPUT = re.compile(r"-([a-z]+)$")
+_NO_OUTPUTS = frozenset({"unstable", "pre", "alpha", "beta", "rc", "git"})  # ends of versions
 _HASH = 33  # characters of a store path's name before the package's: the hash and a dash
 _HOPS = 40  # links that are followed for one library, as many as Linux follows (MAXSYMLINKS)
 _RUNTIME = "libstdc++.so.6"
@@ -93,10 +98,38 @@ def store_path(path: str) -> str | None:
     return None
 
 
-def package_name(path: str) -> str:
-    """Return the name in a store path without version and output: ``clr`` for ``/nix/store/…-clr-7.2.3``."""
+@dataclass(frozen=True, slots=True)
+class StoreName:
+    """The name of a store path in its parts: ``gcc``, ``15.2.0``, ``libgcc``.
+
+    :ivar output: None for ``out``, which a store path's name does not have.
+    """
+
+    package: str
+    version: str | None
+    output: str | None
+
+
+def name_in_store_path(path: str) -> StoreName:
+    """Return the parts of a store path's name. The version begins at the first dash before a digit; the output follows it.
+
+    Source: Nix manual, "builtins.parseDrvName", "Store Derivation" (the names of outputs).
+    """
     name = posixpath.basename(path)[_HASH:]
-    return _VERSION.sub("", name)
+    package, *rest = _VERSION_BEGINS.split(name, maxsplit=1)
+    output = _OUTPUT.search(rest[0]) if rest else None
+    if output is None or output[1] in _NO_OUTPUTS:
+        return StoreName(package.removesuffix("-unstable"), rest[0] if rest else None, None)
+    return StoreName(package.removesuffix("-unstable"), rest[0][: output.start()], output[1])
+
+
+def deriver_of(path: str) -> str | None:
+    """Return the name of the derivation that a store path was built by, ``gcc-15.2.0.drv``; None where Nix does not know."""
+    try:
+        found = _nix_store(["--query", "--deriver", path], path).strip()
+    except ProviderError:
+        return None
+    return posixpath.basename(found)[_HASH:] if found.endswith(".drv") else None
 
 
 def open_place(path: str, target: Target) -> Provider:

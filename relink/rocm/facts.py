@@ -38,6 +38,7 @@ class Component:
 
     :ivar name: what it calls itself.
     :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
+    :ivar nix_names: what its store paths are called, where not by the last part of the attribute.
     :ivar sonames: ROCm major → sonames; the key ``any`` holds for every major.
     :ivar debian: soname → package; Debian names the package of a library by its soname.
     :ivar packages: family of distributions → package, where one name serves for every release.
@@ -48,6 +49,7 @@ class Component:
     sonames: Mapping[str, tuple[str, ...]]
     debian: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
+    nix_names: tuple[str, ...] = ()
 
     def of(self, major: int | None) -> tuple[str, ...]:
         """Return its sonames in that ROCm; those of every major where none is given."""
@@ -86,6 +88,7 @@ def rocm_facts() -> _Facts:
                 {key: tuple(items) for key, items in row["sonames"].items()},
                 row.get("debian", {}),
                 {family: row[family] for family in ("fedora", "arch") if family in row},
+                tuple(row.get("nix_names", ())),
             )
             for row in data.get("component", ())
         ),

@@ -28,6 +28,7 @@ STANDIN = HERE / "standin"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 C_CXX = "int cxx(void){return 1;}"
+C_GCC = "int unwind(void){return 1;}"
 C_CLR = "int hip_init(void){return 40;}"
 ROCM: dict[str, Any] = {
     "clr": {"libamdhip64.so.7": {"source": C_CLR, "needs": ["rocm-runtime"]}},
@@ -86,6 +87,7 @@ class Nix:
 
 def standin_tools(directory: Path, **more: Any) -> dict[str, Any]:
     """What the stand-in is made of; `directory` is for the library that stands for libstdc++."""
+    unwind = shared(directory / "libgcc_s.so.1", C_GCC)
     cxx = shared(directory / "libstdc++.so.6", C_CXX)
     target = find_target()
     libc = [
@@ -98,7 +100,7 @@ def standin_tools(directory: Path, **more: Any) -> dict[str, Any]:
         "python": PYTHON,
         "index": "/nowhere",
         "libc": {path.name: str(path) for path in libc},
-        "gcc": {cxx.name: str(cxx)},
+        "gcc": {path.name: str(path) for path in (cxx, unwind)},
         "rocm": ROCM,
         "copied": {},
         "extra": {},

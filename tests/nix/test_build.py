@@ -16,7 +16,7 @@ from relink.elf.patchelf import find_patchelf
 from relink.errors import ProviderError, UsageError
 from relink.files import map_file
 from relink.loader.target import find_target
-from tests.nix.conftest import PYTHON, Nix
+from tests.nix.conftest import C_CXX, C_GCC, PYTHON, Nix
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
@@ -82,6 +82,31 @@ def test_proved_with_store_paths(in_store: Nix, vendor_wheel: Path, tmp_path: Pa
     output = write(vendor_wheel, tmp_path / "out", option, clr, option, smi)
     assert "RLK710" not in output
     check_built(in_store, in_store.build(package(in_store, tmp_path / "out")), ordered=how == "prefixes")
+
+
+@pytest.mark.parametrize("first", ["gcc", "libgcc"])
+def test_a_compiler_in_several_outputs(
+    in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path, first: str
+) -> None:
+    """libgcc_s.so.1 beside libstdc++ is a link into an output of its own: whichever is found first, the plan evaluates."""
+    library = shared(tmp_path / "libgcc_s.so.1", C_GCC)
+    cxx = shared(tmp_path / "libstdc++.so.6", C_CXX)
+    used = "extern int unwind(void), cxx(void); int u(void){return unwind() + cxx();}"
+    user = shared(tmp_path / "user.so", used, needed=[library, cxx], flags=["-Wl,-rpath,/opt/rocm/lib"])
+    wheel = make_wheel(tmp_path / "wheel", {**vendor_files, "demo/user.so": user}, tag=TAG)
+    names = ["rocmPackages.clr", "rocmPackages.rocm-smi", "gcc", "stdenv.cc.cc.libgcc"]
+    clr, smi, gcc, libgcc = stores(in_store, *names)
+    compiler = (gcc, libgcc) if first == "gcc" else (libgcc, gcc)
+    options = [word for path in (clr, smi, *compiler) for word in ("--prefix", path)]
+    write(wheel, tmp_path / "out", *options)
+    plan = json.loads((tmp_path / "out" / "demo.json").read_text())
+    assert {name.removeprefix("rocmPackages.") for name in plan["libraries"]} == (
+        {"clr", "rocm-smi", "stdenv.cc.cc"} | ({"stdenv.cc.cc.libgcc"} if first == "libgcc" else set())
+    )
+    assert all(plan["libraries"].values()), "a path that serves nothing is in the plan"
+    built = in_store.build(package(in_store, tmp_path / "out"))
+    expected = {clr, smi, gcc} | ({libgcc} if first == "libgcc" else set())
+    assert in_store.references(built) == expected
 
 
 def test_a_root_keeps_the_package(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
@@ -269,6 +294,8 @@ def test_a_library_of_the_host_is_none_of_the_stores(
     used = "extern int _Unwind_Backtrace(void); int u(void){return _Unwind_Backtrace();}"
     user = shared(tmp_path / "user.so", used, needed=[library])
     wheel = make_wheel(tmp_path / "wheel", {**vendor_files, "demo/user.so": user}, tag=TAG)
-    clr, smi = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi")
+    cxx = {name: path for name, path in in_store.tools["gcc"].items() if name == "libstdc++.so.6"}
+    nix = in_store.with_tools(gcc=cxx)
+    clr, smi = stores(nix, "rocmPackages.clr", "rocmPackages.rocm-smi")
     output = write(wheel, tmp_path / "out", "--prefix", clr, "--prefix", smi, code=1)
     assert "error RLK101 libgcc_s.so.1: needed by user.so" in output

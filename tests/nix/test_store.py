@@ -18,9 +18,9 @@ from relink.provenance import STORE_MEMBER
 from relink.providers.nix_store import (
     closure_of,
     compiler_runtime_of,
+    name_in_store_path,
     open_closure,
     open_place,
-    package_name,
     store_directory,
     store_path,
 )
@@ -60,7 +60,7 @@ def test_the_store_is_asked_for(in_store: Nix, monkeypatch: pytest.MonkeyPatch) 
     assert store_directory() == str(nix.root / "store")
     item = f"{nix.root}/store/{'a' * 32}-rocblas-gfx1030-7.2.3"
     assert store_path(f"{item}/lib/x.so") == item
-    assert package_name(item) == "rocblas-gfx1030"
+    assert name_in_store_path(item).package == "rocblas-gfx1030"
     assert store_path(f"/elsewhere/{'a' * 32}-x/lib") is None
     assert store_path("/usr/lib") is None
     monkeypatch.delenv("NIX_STORE_DIR")
@@ -110,10 +110,13 @@ def test_a_system_of_nixos_is_seen_through(in_store: Nix) -> None:
 
 
 def test_libstdcxx_of_the_store_is_found_through_what_was_built_with_it(in_store: Nix) -> None:
-    clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
+    names = ("rocmPackages.clr", "rocmPackages.rocm-smi", "gcc", "stdenv.cc.cc.libgcc")
+    clr, smi, gcc, libgcc = stores(in_store, *names)
     target = find_target()
     places = open_place(clr, target), open_place(smi, target)
-    assert [found.directories for found in compiler_runtime_of(places, target)] == [(f"{gcc}/lib",)]
+    assert [found.directories for found in compiler_runtime_of(places, target)] == [
+        (f"{gcc}/lib", f"{libgcc}/lib")
+    ]
     assert compiler_runtime_of((*places, open_place(gcc, target)), target) == ()
 
 
@@ -169,7 +172,8 @@ def test_a_closure_without_its_c_library(in_store: Nix, tmp_path: Path) -> None:
         "rocblas-7.2.4",
         "clr-7.2.4",
         "rocm-runtime-7.2.4",
-        "gcc-13.0",
+        "gcc-15.2.0-lib",
+        "gcc-15.2.0-libgcc",
     }
     assert not any(item.holds(f"{libc}/lib/libc.so.6") for item in providers)
     with pytest.raises(ProviderError, match="name a path that is in the store"):

@@ -8,13 +8,14 @@
     python = "3.11";
     index = "/nowhere";
     libc = { };
-    gcc = { };
+    gcc = { }; # libgcc_s.so.1 among them goes to an output of its own, as it does in nixpkgs
     rocm = { };
     copied = { };
     extra = { };
   },
   rocmVersion ? "7.2.4",
   localGpuTargets ? null,
+  system ? "x86_64-linux",
   without ? [ ],
 }:
 
@@ -40,8 +41,20 @@ let
         }
         // plain
       );
+      more = {
+        inherit (attributes) pname version;
+        meta = attributes.meta or { };
+      }
+      // (attributes.passthru or { });
+      # An output that is asked for by name is taken as it is (`lib.getLib`).
+      outputs = builtins.listToAttrs (
+        map (name: {
+          inherit name;
+          value = drv.${name} // more // outputs // { outputSpecified = true; };
+        }) (attributes.outputs or [ "out" ])
+      );
     in
-    drv // { meta = attributes.meta or { }; } // (attributes.passthru or { });
+    drv // more // outputs;
 
   # Libraries of the machine: { files."libfoo.so.1" = "/path"; needs = [ "attribute" ]; }, found by what needs them where
   # `needs` is there, as nixpkgs' libraries are.
@@ -55,7 +68,7 @@ let
       pname = name;
       inherit version;
       patchelf = if needs == [ ] then "" else tools.patchelf;
-      needed = map (need: pkgs.${need} or rocmPackages.${need}) needs;
+      needed = map (need: if need == "gcc" then compiler.lib else pkgs.${need} or rocmPackages.${need}) needs;
       buildCommand = ''
         mkdir -p $out/lib
         ${lib.concatMapStrings (file: ''
@@ -72,12 +85,32 @@ let
     };
 
   libc = copies "glibc" "2.0" { files = tools.libc; };
-  gcc = copies "gcc" "13.0" { files = tools.gcc; };
+  # As in nixpkgs: the compiler, its libraries, and libgcc_s apart, with a link to it beside the libraries.
+  compiler = mkDerivation {
+    pname = "gcc";
+    version = "15.2.0";
+    outputs = [
+      "out"
+      "lib"
+      "libgcc"
+    ];
+    buildCommand = ''
+      mkdir -p $out $lib/lib $libgcc/lib
+      ${lib.concatMapStrings (file: ''
+        cp -L --no-preserve=mode ${lib.escapeShellArg tools.gcc.${file}} $lib/lib/${file}
+      '') (builtins.attrNames tools.gcc)}
+      if [ -e $lib/lib/libgcc_s.so.1 ]; then
+        mv $lib/lib/libgcc_s.so.1 $libgcc/lib/
+        ln -s $libgcc/lib/libgcc_s.so.1 $lib/lib/
+      fi; :
+    '';
+  };
   stdenv = {
     inherit mkDerivation;
+    hostPlatform.system = system;
     cc = {
       inherit libc;
-      cc = gcc;
+      cc = compiler;
     };
   };
 
@@ -93,7 +126,7 @@ let
       );
       runtime = [
         libc
-        gcc
+        compiler.lib
       ];
       buildCommand = ''
         mkdir -p $out/lib
@@ -115,8 +148,10 @@ let
     // {
       clr = (all.clr or { outPath = "/nowhere"; }) // {
         version = rocmVersion;
-        inherit localGpuTargets;
-      };
+      }
+      # nixpkgs' has the attribute only where it was built for some GPUs.
+      // lib.optionalAttrs (localGpuTargets != null) { inherit localGpuTargets; };
+      rocm-thunk = throw "'rocm-thunk' has been removed. It's now part of the ROCm runtime.";
     }
   ) without;
 
@@ -209,10 +244,21 @@ let
   pythonPackages =
     version:
     let
-      python = {
-        pythonVersion = version;
-        sitePackages = "lib/python${version}/site-packages";
-      };
+      # Two outputs, as nixpkgs' has them; what links with it is found in the first.
+      python =
+        mkDerivation {
+          pname = "python3";
+          version = "${version}.1";
+          outputs = [
+            "out"
+            "debug"
+          ];
+          buildCommand = "mkdir $out $debug; :";
+        }
+        // {
+          pythonVersion = version;
+          sitePackages = "lib/python${version}/site-packages";
+        };
       scope =
         pkgs
         // builtins.listToAttrs (map (name: { inherit name; value = named name; }) names)
@@ -303,7 +349,8 @@ let
     python313Packages = pythonPackages "3.13";
   }
   // {
-    inherit libc gcc;
+    inherit libc;
+    gcc = compiler.lib; # what the tests' stores link with; nixpkgs' is the wrapped compiler
   }
   // builtins.mapAttrs (name: copies name "1.0") tools.extra;
 in

@@ -13,7 +13,9 @@ let
     concatMapStrings = f: list: builtins.concatStringsSep "" (map f list);
     escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
     escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
-    getLib = package: package.lib or package.out or package;
+    getLib =
+      package:
+      if package.outputSpecified or false then package else package.lib or package.out or package;
     getLicenseFromSpdxId = spdxId: { inherit spdxId; };
     last = list: builtins.elemAt list (builtins.length list - 1);
     licenses = {
@@ -28,6 +30,7 @@ let
       builtins.filter builtins.isString (
         builtins.split (if separator == "." then "\\." else separator) text
       );
+    warn = message: builtins.trace "evaluation warning: ${message}";
     unique = builtins.foldl' (done: item: if builtins.elem item done then done else done ++ [ item ]) [ ];
   };
 in

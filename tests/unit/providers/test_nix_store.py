@@ -11,13 +11,14 @@ from relink.errors import ProviderError
 from relink.loader.target import Target, find_target
 from relink.providers.nix_store import (
     NIX_STORE,
+    StoreName,
     add_roots,
     closure_of,
     compiler_runtime_of,
     loader_in,
+    name_in_store_path,
     open_closure,
     open_place,
-    package_name,
     store_path,
     version_in_store_path,
 )
@@ -75,17 +76,22 @@ def test_what_lies_in_the_store(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "version"),
+    ("name", "parts", "version"),
     [
-        ("clr-7.2.3", "clr", "7.2.3"),
-        ("rocblas-gfx90a-7.2.3-lib", "rocblas-gfx90a", "7.2.3"),
-        ("hip-7", "hip-7", None),
-        ("join", "join", None),
+        ("clr-7.2.3", ("clr", "7.2.3", None), "7.2.3"),
+        ("rocblas-gfx90a-7.2.3-lib", ("rocblas-gfx90a", "7.2.3", "lib"), "7.2.3"),
+        ("gcc-15.2.0-libgcc", ("gcc", "15.2.0", "libgcc"), None),
+        ("rocprof-unstable-2026-01-02", ("rocprof", "2026-01-02", None), None),
+        ("glibc-2.40-66", ("glibc", "2.40-66", None), None),
+        ("hip-7", ("hip", "7", None), None),
+        ("join", ("join", None, None), None),
     ],
 )
-def test_names_and_versions(store: Path, name: str, package: str, version: str | None) -> None:
+def test_names_and_versions(
+    store: Path, name: str, parts: tuple[str, str | None, str | None], version: str | None
+) -> None:
     path = f"{store}/{HASH}-{name}"
-    assert package_name(path) == package
+    assert name_in_store_path(path) == StoreName(*parts)
     assert version_in_store_path(f"{path}/lib/libx.so") == ((version, name) if version else None)
 
 
