@@ -301,7 +301,7 @@ def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:
     )
     assert (
         where_to_get("libhipsparselt.so.0", there.distribution, there.providers)
-        == "libhipsparselt.so.0 is part of hipSPARSELt."
+        == "libhipsparselt.so.0 is part of hipSPARSELt: rocmPackages.hipsparselt in nixpkgs."
     )
 
 

@@ -52,8 +52,31 @@ def test_who_has_what(soname: str, debian: str | None, fedora: str | None, arch:
 
 def test_what_nobody_has() -> None:
     assert who_has("librocm_sysdeps_numa.so.1") is None
-    assert component_of("libhipsparselt.so.0", 7) is None  # nixpkgs has no attribute for it
+    assert component_of("librocm_sysdeps_numa.so.1", 7) is None
     assert component_of("libamdhip64.so.7", 7) is not None
+
+
+@pytest.mark.parametrize(
+    ("soname", "major", "attribute", "there"),
+    [
+        ("libhipsparselt.so.0", 7, "rocmPackages.hipsparselt", "libhipsparselt.so.0"),
+        ("libamd_comgr.so.3", 6, "rocmPackages.rocm-comgr", "libamd_comgr.so.3"),
+        ("libmigraphx_gpu.so.2014000", 7, "rocmPackages.migraphx", "libmigraphx_gpu.so.2014000"),
+        ("libmigraphx_gpu.so.2099000", 7, "rocmPackages.migraphx", "libmigraphx_gpu.so.2014000"),
+        ("libhipfftw.so.0", 7, "rocmPackages.hipfft", "libhipfftw.so.0"),
+        ("librocalution.so.0", 7, "rocmPackages.rocalution", "librocalution.so.1"),
+        ("librocm-core.so.1", 7, "rocmPackages.rocm-core", "librocm-core.so.1"),
+        ("libhsa-amd-aqlprofile64.so.1", 7, "rocmPackages.aqlprofile", "libhsa-amd-aqlprofile64.so.1"),
+        ("librpp.so.2", 7, "rocmPackages.rpp", "librpp.so.2"),
+        ("libomp.so", None, "rocmPackages.llvm.openmp", "libomp.so"),
+        ("libbz2.so.1", None, "pkgs.bzip2", "libbz2.so.1"),
+        ("libffi.so.8", None, "pkgs.libffi", "libffi.so.8"),
+    ],
+)
+def test_what_nixpkgs_has(soname: str, major: int | None, attribute: str, there: str) -> None:
+    found = component_of(soname, major)
+    assert found is not None
+    assert (found[0].attribute, found[1]) == (attribute, there)
 
 
 def test_no_library_belongs_to_two_components() -> None:
