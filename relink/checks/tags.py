@@ -6,6 +6,7 @@ compatibility tags" of the PyPA specifications (PEP 425, PEP 600 for manylinux),
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -118,12 +119,18 @@ def _own_tag(python: PythonFacts) -> str:
 def _fitting_python(name: WheelName, machine: str) -> str | None:
     """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
     for path in itertools.islice(_named_like(name), _ASKED):
-        try:
-            if installs(ask_python(path), name, machine):
-                return path
-        except TargetError:  # a name on PATH that stands for no Python, as pyenv has them
-            continue
+        facts = _facts_of(path)
+        if facts is not None and installs(facts, name, machine):
+            return path
     return None
+
+
+@functools.cache  # one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer
+def _facts_of(path: str) -> PythonFacts | None:
+    try:
+        return ask_python(path)
+    except TargetError:  # a name on PATH that stands for no Python, as pyenv has them
+        return None
 
 
 def _named_like(name: WheelName) -> Iterator[str]:
