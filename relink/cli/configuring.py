@@ -35,7 +35,7 @@ def config(as_json: Json = False) -> None:
             rows[key] = {"value": None, "source": "not set"}
     if as_json:
         path = str(found.path) if found.path else None
-        print_json([{"schema": "relink.settings/1", "file": path, "settings": rows}])
+        print_json({"schema": "relink.settings/1", "file": path, "settings": rows})
         return
     for sentence in found.passed_over:
         say(sentence)

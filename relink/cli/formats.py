@@ -53,10 +53,11 @@ def print_results(
     outcomes: Sequence[WheelResult],
     failures: Sequence[RelinkError] = (),
     *,
-    several: bool = False,
+    several: bool | None = None,
 ) -> None:
     """Print all that a command found, in a format that programs read.
 
+    :param several: whether more than one wheel was named; None where the command takes one only.
     :raises OutputError: it cannot be written.
     """
     from relink.cli.terminal import write

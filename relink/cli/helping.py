@@ -25,7 +25,7 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
 
     found = diagnose(prefix)
     if as_json:
-        print_json([to_json(found)])
+        print_json(to_json(found))
     else:
         show(*doctor_text(found))
     if has_errors(found.findings):

@@ -22,6 +22,7 @@ from relink.cli.options import (
     Gpus,
     Ignore,
     Interpreter,
+    Json,
     NoImportTest,
     NoPreload,
     Offline,
@@ -76,13 +77,14 @@ def fetch(
     python: Python = None,
     interpreter: Interpreter = None,
     offline: Offline = False,
+    as_json: Json = False,
 ) -> None:
     """Fetch wheels for the target's Python, by pip and with its configuration, and change nothing in them.
 
     Wheels only, without what they depend on. They stay in a cache: ~/.cache/relink/wheels, 20 GiB at most.
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
-    from relink.cli.terminal import show
+    from relink.cli.terminal import print_json, show
     from relink.errors import UsageError
     from relink.install.copying import copy_file
     from relink.install.requirements import parse_requirement
@@ -90,6 +92,7 @@ def fetch(
 
     wanted = [parse_requirement(text) for text in requirements]
     platform = _platform(Options(python=python, interpreter=interpreter))
+    documents = []
     for item in wanted:
         found = _fetched(item.text, platform, offline=offline, exact=False)
         place = output / found.path.name
@@ -98,7 +101,12 @@ def fetch(
             copy_file(found.path, place)
         except OSError as error:
             raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
-        show(f"{place}  {_described(found, platform)}")
+        facts = {"sha256": found.sha256, "size": found.size, "from_cache": found.offline}
+        documents.append({"requirement": item.text, "path": str(place), **facts})
+        if not as_json:
+            show(f"{place}  {_described(found, platform)}")
+    if as_json:
+        print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
 
 
 @app.command()
@@ -125,6 +133,7 @@ def install(
     sandbox: SandboxOption = SandboxMode.auto,
     select: Select = [],
     ignore: Ignore = [],
+    as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -160,22 +169,25 @@ def install(
     given = [text for text in requirements if os.path.lexists(text)]
     wanted = {text: parse_requirement(text) for text in requirements if text not in given}
     platform = _platform(options)
-    failed = False
+    outcomes: list[InstallResult] = []
     for text in requirements:
         extras = ""
         if text in wanted:
             found = _fetched(wanted[text].text, platform, offline=offline, exact=False)
             wheel, extras = found.path, wanted[text].extras
-            if not quiet:
+            if not quiet and not as_json:
                 _tell(found, platform)
         else:
             wheel = Path(text)
         done = install_wheel(
             wheel, environment, options, extras=extras, offline=offline, import_test=not no_import_test
         )
-        _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
-        failed |= not done.ok
-    if failed:
+        outcomes.append(done)
+        if not as_json:
+            _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
+    if as_json:
+        _print_outcomes(outcomes, str(environment.prefix))
+    if not all(done.ok for done in outcomes):
         raise typer.Exit(1)
 
 
@@ -205,6 +217,7 @@ def repair(
     sandbox: SandboxOption = SandboxMode.auto,
     select: Select = [],
     ignore: Ignore = [],
+    as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -241,7 +254,10 @@ def repair(
         done = repairing.repair(
             name, environment, options, wheel=wheel, offline=offline, import_test=not no_import_test
         )
-    _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
+    if as_json:
+        _print_outcomes([done], str(environment.prefix))
+    else:
+        _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
     if not done.ok:
         raise typer.Exit(1)
 
@@ -291,6 +307,15 @@ def _tell(found: FetchedWheel, platform: Platform) -> None:
     from relink.cli.terminal import show
 
     show(f"{found.path.name}  {_described(found, platform)}")
+
+
+def _print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
+    from relink.cli.terminal import print_json
+    from relink.install.installing import to_json
+
+    print_json(
+        {"schema": "relink.install/1", "environment": prefix, "wheels": [to_json(done) for done in outcomes]}
+    )
 
 
 def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool) -> None:

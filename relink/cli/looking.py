@@ -235,11 +235,13 @@ def isa(
     from relink.cli.terminal import console, print_json, show
     from relink.gpu.wanted import wanted_gpus
     from relink.report import isa_text
+    from relink.report.formats import collected
 
     wanted = wanted_gpus(gpu)
     found = [survey_of(path, scan=scan, profile=profile) for path in paths]
     if as_json:
-        print_json([item.to_json([one.target for one in wanted]) for item in found], several=len(paths) > 1)
+        documents = [item.to_json([one.target for one in wanted]) for item in found]
+        print_json(collected(documents, (), several=len(paths) > 1))
     else:
         out = console()
         for item in found:

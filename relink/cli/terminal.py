@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -108,11 +108,9 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run:
     show(*text.found_text(report), text.header_text(report), *changes, *findings, *notes, *ending)
 
 
-def print_json(documents: list[dict[str, Any]], *, several: bool = False) -> None:
-    """Print one document for one wheel, a list where `several` wheels were named; nothing where the only one failed."""
-    if not several and not documents:
-        return
-    write(json.dumps(documents if several else documents[0], indent=2) + "\n")
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one document."""
+    write(json.dumps(document, indent=2) + "\n")
 
 
 def write(text: str) -> None:

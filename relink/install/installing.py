@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from relink.errors import UsageError
 from relink.files import file_sha256
@@ -19,10 +20,18 @@ from relink.install.installers import find_uv, has_pip, run_installer
 from relink.library import relink
 from relink.options import Options
 from relink.report.model import Report
+from relink.report.model import to_json as report_json
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["InstallResult", "install_dependencies", "install_exactly", "install_wheel", "relinked_into"]
+__all__ = [
+    "InstallResult",
+    "install_dependencies",
+    "install_exactly",
+    "install_wheel",
+    "relinked_into",
+    "to_json",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,18 @@ class InstallResult:
         if self.installed is None or self.installed.version.local is None:
             return None
         return f"{self.installed.canonical}=={self.installed.version}"
+
+
+def to_json(done: InstallResult) -> dict[str, Any]:
+    """Return what became of one wheel as JSON data."""
+    return {
+        "ok": done.ok,
+        "name": done.installed and done.installed.canonical,
+        "version": done.installed and str(done.installed.version),
+        "constraint": done.constraint,
+        "imports": [{"module": result.module, "problem": result.problem} for result in done.imports],
+        "report": done.report and report_json(done.report),
+    }
 
 
 def install_wheel(

@@ -8,7 +8,9 @@ from relink.bounded_json import parse_json
 from relink.errors import UsageError
 from relink.plans import model as plans
 from relink.plans.model import Plan
+from relink.report.formats import SCHEMA as SEVERAL
 from relink.report.model import SCHEMA, Report, from_json, report_of
+from relink.text import pluralize
 
 __all__ = ["planned_report", "read_saved"]
 
@@ -23,10 +25,13 @@ def read_saved(text: str, name: str) -> tuple[Report, bool]:
         data: Any = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{name}: this is not JSON ({error})") from error
-    if isinstance(data, list):
-        raise UsageError(
-            f"{name}: {len(data)} reports; a page shows one: keep one of them in a file of its own"
-        )
+    # A list is what relink 0.1.0 printed of several wheels.
+    reports = data.get("reports") if isinstance(data, dict) and data.get("schema") == SEVERAL else data
+    if isinstance(reports, list):
+        if len(reports) != 1:
+            count = pluralize(len(reports), "report")
+            raise UsageError(f"{name}: {count}; a page shows one: keep one of them in a file of its own")
+        data = reports[0]
     schema = data.get("schema") if isinstance(data, dict) else None
     try:
         if schema == SCHEMA:

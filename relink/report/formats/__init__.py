@@ -6,26 +6,44 @@ Text is not among them: it is printed for each wheel as soon as that is done, an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from relink import __version__
 from relink.report.formats.github import github
 from relink.report.formats.results import Results, WheelResult
 from relink.report.formats.sarif import sarif
 
-__all__ = ["FORMATS", "Format", "Results", "WheelResult"]
+__all__ = ["FORMATS", "SCHEMA", "Format", "Results", "WheelResult", "collected"]
 
 Format: TypeAlias = Callable[[Results], str]
 """What a command found, to all that goes to standard output, with its last line feed; empty where nothing goes there."""
 
 
+SCHEMA = "relink.reports/1"
+"""Of a JSON document about several wheels, or about none."""
+
+
+def collected(
+    documents: Sequence[Mapping[str, Any]], failures: Sequence[str], *, several: bool
+) -> dict[str, Any]:
+    """Return one JSON document, of one shape for one wheel and for many: `reports` has the document of each.
+
+    Where one wheel is named, the keys of its document are at the top, too.
+    """
+    reports = {"reports": [dict(document) for document in documents], "failures": list(failures)}
+    if several or not documents:
+        return {"schema": SCHEMA, "relink": __version__, **reports}
+    return {**documents[0], **reports}
+
+
 def _json(results: Results) -> str:
-    """One document for one wheel, a list where several were named; nothing where the only one could not be read."""
+    """One document; nothing where a command that takes one wheel could not read it."""
     documents = [outcome.document for outcome in results.outcomes]
-    if not results.several and not documents:
-        return ""
-    return json.dumps(documents if results.several else documents[0], indent=2) + "\n"
+    if results.several is not None:
+        return json.dumps(collected(documents, results.failures, several=results.several), indent=2) + "\n"
+    return json.dumps(documents[0], indent=2) + "\n" if documents else ""
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType({"json": _json, "sarif": sarif, "github": github})

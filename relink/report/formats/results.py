@@ -31,9 +31,9 @@ class Results:
     """What a command found about all wheels that it was given.
 
     :ivar failures: the messages of the wheels that could not be read.
-    :ivar several: more than one wheel was named.
+    :ivar several: whether more than one wheel was named; None where the command takes one only.
     """
 
     outcomes: tuple[WheelResult, ...]
     failures: tuple[str, ...] = ()
-    several: bool = False
+    several: bool | None = None

@@ -99,7 +99,8 @@ def test_isa_as_json(run: Run, vendor: Path, tmp_path: Path) -> None:
     ]
     one = put(tmp_path / "x.co", code_object("gfx906"))
     several = json.loads(run("isa", vendor, one, "--json")[1])
-    assert [item["path"] for item in several] == [str(vendor), str(one)]
+    assert [item["path"] for item in several["reports"]] == [str(vendor), str(one)]
+    assert [item["path"] for item in document["reports"]] == [str(vendor)]
 
 
 def test_isa_of_nothing(run: Run, tmp_path: Path) -> None:

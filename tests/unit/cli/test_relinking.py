@@ -31,6 +31,8 @@ COMMANDS = tuple(
     command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
 )
 SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
+ABOUT_SEVERAL = {**SCHEMA["$defs"]["reports"], "$schema": SCHEMA["$schema"]}
+ABOUT_SEVERAL["properties"] |= {"reports": {"type": "array", "items": SCHEMA}}
 
 
 ALSO = pytest.mark.slow(reason="a process or four for another command of which the same is tried")
@@ -239,20 +241,37 @@ def test_json_of_errors(run: Run, works: Works, tmp_path: Path) -> None:
     assert "RLK101" in [found["code"] for found in document["findings"]]
 
 
-def test_json_of_several(run: Run, works: Works, tmp_path: Path) -> None:
+def collected(out: str) -> dict[str, Any]:
+    """JSON about several wheels or none, which fits its own part of the schema."""
+    document: dict[str, Any] = json.loads(out)
+    jsonschema.Draft202012Validator(ABOUT_SEVERAL).validate(document)
+    return document
+
+
+def test_json_has_one_shape_for_one_and_many(run: Run, works: Works, tmp_path: Path) -> None:
     one, two = works.small(tmp_path / "1"), works.small(tmp_path / "2")
-    code, out, _ = run(one, two, "--prefix", works.prefix, "--json", "--dry-run")
+    words = ("--prefix", works.prefix, "--json", "--dry-run")
+    alone = valid(json.loads(run(one, *words)[1]))
+    (report,) = alone["reports"]
+    assert (report, alone["failures"]) == ({key: alone[key] for key in report}, [])
+    code, out, _ = run(one, two, *words)
     assert code == 0
-    assert [valid(document)["wheel"]["name"] for document in json.loads(out)] == ["demo", "demo"]
-    code, out, err = run(one, tmp_path / "gone.whl", "--prefix", works.prefix, "--json", "--dry-run")
+    many = collected(out)
+    assert [valid(report)["wheel"]["name"] for report in many["reports"]] == ["demo", "demo"]
+    assert many["failures"] == []
+    code, out, err = run(one, tmp_path / "gone.whl", *words)
     assert code == 2
-    assert len(json.loads(out)) == 1
+    many = collected(out)
+    assert len(many["reports"]) == 1
+    assert "gone.whl" in many["failures"][0]
     assert "gone.whl" in err
 
 
 def test_json_of_what_cannot_be_read(run: Run, works: Works, tmp_path: Path) -> None:
     code, out, err = run(tmp_path / "gone.whl", "--prefix", works.prefix, "--json")
-    assert (code, out) == (2, "")
+    document = collected(out)
+    assert (code, document["schema"], document["reports"]) == (2, "relink.reports/1", [])
+    assert "gone.whl" in document["failures"][0]
     assert "gone.whl" in err
 
 
@@ -359,7 +378,7 @@ def test_inspect_json(run: Run, works: Works, tmp_path: Path) -> None:
     facts = document["files"][0]
     assert (facts["path"], facts["needed"], facts["search_kind"]) == ("demo/a.so", ["libhip.so.7"], "runpath")
     code, out, err = run("inspect", "--json", works.wheel(tmp_path), tmp_path / "gone.whl")
-    assert (code, len(json.loads(out))) == (2, 1)
+    assert (code, len(json.loads(out)["reports"])) == (2, 1)
     assert "gone.whl" in err
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
+import json
 import os
 import socketserver
 import sys
@@ -123,6 +124,15 @@ def test_the_newest_that_the_target_installs(run: Run, index: Path, tmp_path: Pa
     assert [path.name for path in (tmp_path / "got").iterdir()] == [best.name]
     assert (tmp_path / "got" / best.name).read_bytes() == best.read_bytes()
     assert f"sha256 {sha256(best)}" in out
+    code, out, err = run("fetch", "demo", "--python", python, "-o", tmp_path / "got", "--json", "--offline")
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, err, wheel["requirement"], wheel["path"]) == (
+        0,
+        "",
+        "demo",
+        str(tmp_path / "got" / best.name),
+    )
+    assert (wheel["sha256"], wheel["size"], wheel["from_cache"]) == (sha256(best), best.stat().st_size, True)
 
 
 @pytest.mark.usefixtures("index")

@@ -68,6 +68,34 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
 
 
 @pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..., Path]) -> None:
+    """Nothing but one document on standard output: of install, of a run with errors, and of repair."""
+    environment = make_environment()
+    vendor(works, index)
+    words = ("--python", python_of(environment), "--json")
+    code, out, err = run("install", "demo", "--prefix", works.prefix, *words)
+    document = json.loads(out)
+    (wheel,) = document["wheels"]
+    assert (code, err, document["schema"], document["environment"]) == (
+        0,
+        "",
+        "relink.install/1",
+        str(environment),
+    )
+    assert (wheel["ok"], wheel["version"], wheel["constraint"]) == (True, "1.0+rocm7.2.4", RELINKED)
+    assert wheel["imports"] == [{"module": "demo", "problem": None}]
+    assert wheel["report"]["schema"] == "relink.report/1"
+    code, out, err = run("repair", "demo", "--undo", *words)
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, err, wheel["version"], wheel["report"]) == (0, "", "1.0", None)
+    make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, version="2.0", tag=TAG)
+    code, out, err = run("install", "demo", "--prefix", works.prefix, *words)
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, err, wheel["ok"], wheel["version"]) == (1, "", False, None)
+    assert "RLK101" in [found["code"] for found in wheel["report"]["findings"]]
+
+
+@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
 def test_the_constraint_keeps_it(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:

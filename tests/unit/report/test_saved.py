@@ -38,6 +38,7 @@ def test_a_plan(works: Works, tmp_path: Path) -> None:
     [
         ("{", r"a\.json: this is not JSON"),
         ("[{}, {}]", r"a\.json: 2 reports; a page shows one"),
+        ('{"schema": "relink.reports/1", "reports": []}', r"a\.json: 0 reports; a page shows one"),
         ("7", r"a\.json: this is no report of relink"),
         ('{"schema": "relink.report/9"}', r"a\.json: this is no report of relink"),
         ('{"schema": "relink.report/1"}', r"a\.json: "),

@@ -18,12 +18,18 @@ def test_one_wheel_is_one_document() -> None:
     assert text.endswith("}\n")
 
 
-def test_several_wheels_are_a_list_even_where_one_could_be_read() -> None:
-    assert json.loads(FORMATS["json"](Results((ONE, TWO), several=True))) == [ONE.document, TWO.document]
-    assert json.loads(FORMATS["json"](Results((ONE,), ("two.whl: no archive",), several=True))) == [
-        ONE.document
-    ]
-    assert json.loads(FORMATS["json"](Results((), ("both",), several=True))) == []
+def test_one_shape_for_one_and_many() -> None:
+    alone = json.loads(FORMATS["json"](Results((ONE,), several=False)))
+    assert alone == {**ONE.document, "reports": [ONE.document], "failures": []}
+    many = json.loads(FORMATS["json"](Results((ONE, TWO), ("three.whl: no archive",), several=True)))
+    assert many["reports"] == [ONE.document, TWO.document]
+    assert (many["schema"], many["failures"]) == ("relink.reports/1", ["three.whl: no archive"])
+    none = json.loads(FORMATS["json"](Results((), ("one.whl: no archive",), several=False)))
+    assert (none["schema"], none["reports"], none["failures"]) == (
+        "relink.reports/1",
+        [],
+        ["one.whl: no archive"],
+    )
 
 
 def test_nothing_stands_for_the_only_wheel_that_could_not_be_read() -> None:
