@@ -28,17 +28,20 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from relink.checks.tags import installs
 from relink.elf.image import Image, is_elf, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.errors import RelinkError
 from relink.files import map_file
+from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
 from relink.providers.prefix import open_prefix
 from relink.report.lines import Grid, Line
 from relink.rocm.installation import release_of
 from relink.rocm.places import find_places
 from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import parse_wheel_name
 
 _HERE = Path(__file__).resolve().parent
 
@@ -152,6 +155,8 @@ def _demo(work: Path, wheel: Path | None, prefix: str | None) -> None:
         raise DemoError(
             f"AMD builds {DISTRIBUTION} for x86_64 only, and this machine is {platform.machine()}", 2
         )
+    if wheel is not None:
+        _check_tags(wheel)
     for name in ("vendor", "rocm", "relinked", "venv"):
         shutil.rmtree(work / name, ignore_errors=True)
     python = _make_venv(work)
@@ -167,6 +172,17 @@ def _demo(work: Path, wheel: Path | None, prefix: str | None) -> None:
     _import(python, work)
     _heading(5, f"What the loader makes of {Path(PROVIDER).name}, before and after")
     _compare(vendor, _site_packages(python), rocm, target, work)
+
+
+def _check_tags(wheel: Path) -> None:
+    """Refuse a wheel that pip would refuse at the end: the demo installs into an environment of the Python that runs it."""
+    name, own = parse_wheel_name(wheel.name), ask_python(sys.executable)
+    if not installs(own, name, platform.machine()):
+        raise DemoError(
+            f"{wheel.name} is tagged {name.python}-{name.abi}, which {own.shown} does not install; pass a wheel for {own.shown}, "
+            "or run the demo with a Python that installs this one (PYTHON -m relink demo)",
+            2,
+        )
 
 
 def _make_venv(work: Path) -> Path:

@@ -302,8 +302,9 @@ def verify(
     from relink.findings.model import has_errors
     from relink.options import Options
     from relink.plans.model import plain
+    from relink.report import verdict
     from relink.report.formats import WheelResult
-    from relink.report.text import findings_text, verification_text
+    from relink.report.text import findings_text, verdict_text, verification_text
     from relink.statement import check_statement
 
     chosen = chosen_format(output_format, as_json)
@@ -319,7 +320,8 @@ def verify(
     differing = check_statement(statement, wheel) if statement is not None else []
     if differing:  # a wheel that is not the statement's is not given to the loader
         if text:
-            show(*findings_text(differing, verbose=True))
+            ending = verdict_text(verdict.differing(str(wheel), str(statement), differing))
+            show(*findings_text(differing, verbose=True), *ending)
         else:
             facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
             document = {"schema": "relink.verification/1", **facts}

@@ -90,7 +90,6 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run:
         return
     if verbose:
         show(
-            *text.found_text(report),
             text.header_text(report, verbose=True),
             *text.plan_text(report, verbose=True),
             *text.findings_text(report.findings, verbose=True),
@@ -105,7 +104,7 @@ def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run:
     )
     roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
-    show(*text.found_text(report), text.header_text(report), *changes, *findings, *notes, *ending)
+    show(text.header_text(report), *changes, *findings, *notes, *ending)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

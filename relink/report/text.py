@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
 __all__ = [
     "change_text",
     "findings_text",
-    "found_text",
     "header_text",
     "in_prefix",
     "plan_text",
@@ -45,18 +44,6 @@ _MAX_SUBJECTS = 3
 _MAX_REMEDIES = 2  # of one code, each printed
 
 
-def found_text(report: Report) -> list[Line]:
-    """Which ROCm was taken, where the user named none: what is printed first."""
-    return [
-        Line(
-            f"no --prefix: {provider.path} is taken (ROCm {provider.rocm_version or 'of an unknown release'}, "
-            f"found by {provider.found_by})"
-        )
-        for provider in report.providers
-        if provider.found_by is not None
-    ]
-
-
 def plan_text(report: Report, *, verbose: bool) -> list[Line]:
     """What happens to each file: a few lines for one that changes, nothing but the name for others with `verbose`."""
     lines = []
@@ -76,12 +63,19 @@ def plan_text(report: Report, *, verbose: bool) -> list[Line]:
 
 
 def header_text(report: Report, *, verbose: bool = False) -> Line:
-    """One line: the wheel, the providers, and the target. The first provider's path is ``$PREFIX`` below."""
+    """One line: the wheel, the providers and by what those were found that nobody named, and the target.
+
+    The first provider's path is ``$PREFIX`` below.
+    """
     parts: list[str | tuple[str, str]] = [(f"{report.wheel.name} {report.wheel.version}", "bold")]
     for number, provider in enumerate(report.providers):
         release = f"ROCm {provider.rocm_version}" if provider.rocm_version else "ROCm of unknown release"
         word = "and" if number else "with"
-        parts.append(f" {word} {release} in {provider.path}{'' if number else f' ({_PREFIX})'}")
+        notes = [] if number else [_PREFIX]
+        if provider.found_by is not None:
+            notes.append(f"no --prefix: found by {provider.found_by}")
+        parts.append(f" {word} {release} in {provider.path}")
+        parts.append(f" ({', '.join(notes)})" if notes else "")
     parts.append(f", for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")

@@ -17,7 +17,7 @@ from relink.text import join_truncated, join_with_and, pluralize
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.report.model import Report
 
-__all__ = ["Verdict", "verdict", "verified"]
+__all__ = ["Verdict", "differing", "verdict", "verified"]
 
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
 _INSTALLS = re.compile(rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII)
@@ -94,6 +94,15 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
     steps = [cause.step for cause in errors if cause.step]
     step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _step(errors)
     return Verdict("error", f"Does not load: {_why(errors)}.", step)
+
+
+def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdict:
+    """Return the verdict of `relink verify --statement` on a wheel that is not as the statement says; no loader was asked."""
+    reasons = join_truncated([f"{found.subject}: {found.message}" for found in findings], 1)
+    step = (
+        f"get the wheel and its statement again, or leave --statement out: relink verify {shlex.quote(wheel)}"
+    )
+    return Verdict("error", f"Differs from {statement}, and ld.so was not asked: {reasons}.", step)
 
 
 def _loads(report: Report) -> str:

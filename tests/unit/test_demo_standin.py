@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,3 +162,19 @@ def test_a_wheel_that_needs_no_rocm_is_refused(wheel: Path, tmp_path: Path) -> N
     images, tables = facts(wheel)
     with pytest.raises(RelinkError, match="nothing to stand in for"):
         standin.build_standin({HOST: images[HOST]}, {HOST: tables[HOST]}, tmp_path / "rocm", "7.2.4")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the demo's wheel is for x86_64 only")
+def test_a_wheel_that_pip_would_refuse_is_refused_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before a directory is filled or anything is relinked; with what would be installed."""
+    other = f"cp3{sys.version_info[1] + 1}"
+    wheel = tmp_path / f"demo-1.0-{other}-{other}-linux_x86_64.whl"
+    script = Path(standin.__file__).with_name("demo.py")
+    command = [sys.executable, str(script), "--wheel", str(wheel), "--work", str(tmp_path / "work")]
+    assert subprocess.run(command, check=False).returncode == 2
+    said = capfd.readouterr().err
+    assert f"is tagged {other}-{other}, which Python 3.{sys.version_info[1]} does not install" in said
+    assert "pass a wheel for Python 3." in said
+    assert [path.name for path in (tmp_path / "work").iterdir()] == [".relink-demo"]
