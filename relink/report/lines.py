@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from rich.cells import cell_len
@@ -84,8 +85,11 @@ def show(console: Console, *parts: Part) -> None:
             if isinstance(part, Line):
                 for fold in folded(part, console.width):
                     console.print(fold, soft_wrap=True)
+            elif isinstance(part, Tree):
+                for fold in _folded_tree(part, console.width):
+                    console.print(fold, soft_wrap=True)
             else:
-                console.print(part)
+                _show_grid(console, part)
         return
     plain = Console(file=io.StringIO(), width=_WIDE, color_system=None)
     with plain.capture() as lines:
@@ -112,6 +116,35 @@ def folded(line: Line, width: int) -> list[Text]:
     for part in parts:
         part.rstrip()
     return [parts[0], *(Text(" " * indent).append_text(part) for part in parts[1:])]
+
+
+def _show_grid(console: Console, grid: Grid) -> None:
+    """Print a grid whose longest words stay whole, also where it is wider than the terminal then."""
+    width = console.width
+    try:
+        console.width = _WIDE
+        console.width = max(width, console.measure(grid).minimum)
+        console.print(grid, crop=False)
+    finally:
+        console.width = width
+
+
+def _folded_tree(tree: Tree, width: int) -> Iterator[Text]:
+    """Yield the lines that a tree takes on a terminal: its labels are folded as lines are, beside the guides."""
+    pending = [(tree, "", "")]
+    while pending:
+        node, first, rest = pending.pop()
+        guide = "│ " if node.children else "  "
+        for number, fold in enumerate(folded(_line(node.label), width - len(rest))):
+            yield (
+                Text(first).append_text(fold)
+                if not number
+                else Text(rest + guide).append_text(fold[_INDENT:])
+            )
+        for number, child in enumerate(reversed(node.children)):
+            pending.append(
+                (child, rest + ("├── " if number else "└── "), rest + ("│   " if number else "    "))
+            )
 
 
 def _safe(part: Part) -> Line | Grid | Tree:

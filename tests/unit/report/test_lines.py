@@ -44,6 +44,23 @@ def test_a_tree() -> None:
     assert printed(tree) == "root\\nx\n└── leaf\\x0d\n    └── deep\n"
 
 
+def test_a_path_stays_whole_on_a_narrow_terminal() -> None:
+    """Longer than the terminal is wide, it is the terminal that wraps it; what is copied is one word."""
+    path = "/usr/lib/x86_64-linux-gnu/librocblas.so.5"
+    tree = branch("root")
+    tree.add(Line(f"librocblas.so.5 {path} by RUNPATH")).add(Line("deep"))
+    tree.add("last")
+    assert printed(tree, terminal=True) == (
+        f"root\n├── librocblas.so.5\n│   │ {path}\n│   │ by RUNPATH\n│   └── deep\n└── last\n"
+    )
+    grid = Grid()
+    grid.add_row("RUNPATH", path)
+    assert [line.split() for line in printed(grid, terminal=True).splitlines() if line.strip()] == [
+        ["RUNPATH", path]
+    ]
+    assert printed("a b", terminal=True) == "a b\n"
+
+
 def test_what_is_not_escaped_is_refused() -> None:
     with pytest.raises(TypeError, match="Text is not escaped"):
         printed(Text("a\nb"))
