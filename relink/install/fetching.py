@@ -115,8 +115,8 @@ def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
             wanted.text,
         ]
         failed = (
-            f"{wanted.text}: pip has got no wheel of it for {platform.shown}; name the Python that will load it by --python, or "
-            "see what pip says"
+            f"{wanted.text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
+            "Python that will load it by --python, or see what pip says"
         )
         run_installer(command, place, failed)
         wheels = list(place.glob("*.whl"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import posixpath
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -71,7 +73,7 @@ def decide(
         except RootRefusedError as error:
             if error.path not in paths:
                 raise
-            refused.append(finding("RLK116", member, _refused(context, member, error)))
+            refused.append(_refused(context, member, error))
             continue
         if context.profile.is_variant(member) and not outcome.loads:
             unserved.append(member)
@@ -120,11 +122,20 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
     return names
 
 
-def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> str:
-    if error.path == context.layout.path_of(member):
-        return f"the loader does not load it: {error.reason}"
-    shown = context.layout.shown(error.path)
-    return f"the loader does not load {shown}, which the package loads before: {error.reason}"
+def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> Finding:
+    if error.path != context.layout.path_of(member):
+        shown = context.layout.shown(error.path)
+        text = f"the loader does not load {shown}, which the package loads before: {error.reason}"
+        return finding("RLK116", member, text)
+    text = f"the loader does not load it: {error.reason}"
+    if "executable stack" not in error.reason:
+        return finding("RLK116", member, text)
+    # The vendor's Python package works all the same if only programs load the file: glibc refuses it to dlopen alone.
+    remedy = (
+        "glibc 2.41 and newer dlopen no library that requires an executable stack. If no Python module loads the file, --ignore "
+        "with its path leaves it as it is; else its maker has to build it without."
+    )
+    return finding("RLK116", member, text, remedy, step=f"--ignore {shlex.quote(glob.escape(member))}")
 
 
 def _leaves_first(images: Mapping[str, Image]) -> list[str]:

@@ -94,6 +94,7 @@ def test_offline_takes_what_was_fetched(run: Run, works: Works, index: Path, tmp
     code, _, err = run(*words[:-1])
     assert code == 2
     assert "demo==1.0: pip has got no wheel of it for Python" in err
+    assert "check the name and the version" in err
 
 
 @pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
