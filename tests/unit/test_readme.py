@@ -87,6 +87,32 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
         assert list(ROOT.glob(path.rstrip("/").replace("NAME", "*"))), path
 
 
+def test_a_pair_that_is_not_sound_is_called_so_before_anything_else() -> None:
+    """Debian's MIGraphX brings a second HIP runtime into the process: what shows it must not be taken for a recipe."""
+    shown = [ROOT / "docs/start.md", *ROOT.glob("examples/**/README.md")]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in shown}
+    pairs = {
+        name: body.partition("\n")[2]
+        for name, body in texts.items()
+        if re.search(r"onnxruntime[-_]migraphx", body)
+        and "Debian" in body
+        and not {"demo", "nix"} & set(name.split("/"))
+    }
+    assert len(pairs) == 4
+    for name, body in pairs.items():
+        before, _, _ = re.split(r"(onnxruntime[-_]migraphx)", body, maxsplit=1)
+        assert "**not work on a GPU**" in before, name
+    assert "migraphx" not in README.lower()
+
+
+def test_the_tables_of_distributions_agree() -> None:
+    row = re.compile(r"^\| [^|]+ \| `--[^\n]+", re.MULTILINE)
+    distributions = (ROOT / "docs/distributions.md").read_text(encoding="utf-8")
+    rows = [found.replace("](docs/", "](") for found in row.findall(README)]
+    assert len(rows) == 8
+    assert rows == row.findall(distributions)
+
+
 def test_blocks_are_run_in_one_shell_until_one_fails(tmp_path: Path) -> None:
     text = "```console\n$ x=1; \\\n  pwd\nold\n$ echo $x in 12 s\n```\n<!-- not run: why -->\n```console\n$ exit 3\n```\n"
     asked = transcripts.commands(text + "```console\n$ false\n$ echo never\n```\n")
