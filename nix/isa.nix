@@ -63,6 +63,9 @@ let
     );
 in
 {
+  # The processor whose code a HIP runtime that was patched for it takes for this GPU, or null.
+  standIn = gpu: table.extended.${(parse gpu).processor} or null;
+
   # A GPU needs code in every bundle; one that has it in some configurations only (xnack on, say) is let pass.
   covers =
     file: gpu:

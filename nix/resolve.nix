@@ -22,6 +22,24 @@ let
   isa = import ./isa.nix { inherit lib; };
   fail = sentence: throw "relink: ${p.source.name}: ${sentence}";
   list = builtins.concatStringsSep ", ";
+  system = stdenv.hostPlatform.system or "x86_64-linux";
+
+  # The command that makes the plan anew, with the packages of today's nixpkgs where it was proved with such.
+  ofRocm = builtins.filter (lib.hasPrefix "rocmPackages.") (builtins.attrNames p.libraries);
+  anew =
+    "`relink nix ${p.source.name}"
+    + (if p.source.url == null then "" else " --url ${p.source.url}")
+    + (
+      if p.proved then
+        lib.concatMapStrings (
+          name: " --nix-closure $(nix-build --no-out-link '<nixpkgs>' -A ${name})"
+        ) ofRocm
+      else if rocmMajor == null then
+        ""
+      else
+        " --rocm-major ${rocmMajor}"
+    )
+    + " -o DIR`";
 
   # Attributes
 
@@ -40,15 +58,18 @@ let
     let
       path = lib.splitString "." attribute;
       name = lib.last path;
-      found =
+      # A name that nixpkgs gave up throws; its sentence knows nothing of the wheel.
+      tried = builtins.tryEval (
         extraLibraries.${name}
-          or (lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { }));
-      ofRocm = if rocmVersion == null then "" else " (ROCm ${rocmVersion})";
+          or (lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { }))
+      );
+      found = if tried.success then tried.value else null;
+      release = if rocmVersion == null then "" else " (ROCm ${rocmVersion})";
     in
     if found == null then
-      fail "there is no ${attribute}${ofRocm}, which is to have ${
+      fail "there is no ${attribute}${release}, which is to have ${
         list (p.libraries.${attribute} or [ "a directory of the plan" ])
-      }; use a nixpkgs that has it, or pass extraLibraries.${name} = a package with the library in lib/"
+      }; use a nixpkgs that has it, or pass extraLibraries.${name} = a package with the library in lib/, or make the package anew: ${anew}"
     else
       lib.getLib found;
 
@@ -59,8 +80,39 @@ let
       wanted = if gpuTargets == null then rocmPackages.clr.localGpuTargets or [ ] else gpuTargets;
     in
     if wanted == null then [ ] else wanted;
-  lacking = gpu: builtins.filter (file: !isa.covers file gpu) p.coverage;
+  # nixpkgs' HIP takes the code of related processors by a patch; comgr, which unpacks compressed code, does not.
+  patched = rocmPackages ? clr.gpuTargets;
+  borrows =
+    file: gpu:
+    patched
+    && !(file.compressed or false)
+    && isa.standIn gpu != null
+    && isa.covers file (isa.standIn gpu);
+  # Of files that Python picks one of, one is enough.
+  lackingBy =
+    runs: gpu:
+    let
+      groups = lib.partition (file: file.variant or false) p.coverage;
+      lacks = builtins.filter (file: !runs file gpu);
+    in
+    lacks groups.wrong
+    ++ (if builtins.any (file: runs file gpu) groups.right then [ ] else groups.right);
+  lacking = lackingBy (file: gpu: isa.covers file gpu || borrows file gpu);
   uncovered = builtins.filter (gpu: lacking gpu != [ ]) gpus;
+  borrowing = builtins.filter (
+    gpu: lacking gpu == [ ] && lackingBy isa.covers gpu != [ ]
+  ) gpus;
+  # `rocmPackages.gfx11` is built for a family, and its user has one of it.
+  family = gpuTargets == null && builtins.length gpus > 1;
+  tell = condition: sentence: if condition then lib.warn "relink: ${p.source.name}: ${sentence}" else (x: x);
+  told =
+    tell (uncovered != [ ])
+      "no code for ${list uncovered}, which rocmPackages was built for beside GPUs that the wheel has code for; if yours is one of them, choose a release of the wheel that has it"
+    (
+      tell (borrowing != [ ])
+        "no code for ${list borrowing}; nixpkgs' HIP takes that for ${list (lib.unique (map isa.standIn borrowing))} there, by a patch that AMD does not support"
+        true
+    );
   targetsOf = file: lib.unique (map (code: code.target) (builtins.concatLists file.sets));
 
   # What is checked before anything is built
@@ -68,20 +120,22 @@ let
   checked =
     if p.schema or null != "relink.nix/1" then
       throw "relink: the plan is none of the kind that this relink reads (relink.nix/1)"
+    else if system != "x86_64-linux" then
+      fail "the wheel is for x86_64-linux, the package set is for ${system}"
     else if p.python != null && pythonVersion != null && p.python != pythonVersion then
       fail "the wheel is for Python ${p.python}, the package set has Python ${pythonVersion}; use python${
         builtins.replaceStrings [ "." ] [ "" ] p.python
       }Packages"
     else if p.rocm != null && rocmMajor != null && toString p.rocm != rocmMajor then
-      fail "the plan is for ROCm ${toString p.rocm}, rocmPackages has ROCm ${rocmVersion}; make the package anew with `relink nix` for that, from a wheel that was built for it"
-    else if uncovered != [ ] then
+      fail "the plan is for ROCm ${toString p.rocm}, rocmPackages has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, try this one: ${anew}"
+    else if uncovered != [ ] && !(family && builtins.length uncovered < builtins.length gpus) then
       let
         gpu = builtins.head uncovered;
         file = builtins.head (lacking gpu);
       in
       fail "no code for ${gpu} in ${file.path}, which has ${list (targetsOf file)}; choose a release of the wheel that has it, or gpuTargets = [ ] to build all the same"
     else
-      true;
+      told;
 
   # The edits
 

@@ -41,6 +41,7 @@ from relink.plans.model import FilePlan
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.prefix import Provider
 from relink.resolve.decide import PlanDraft
+from relink.rocm.extended_isa import extended_by
 from relink.rocm.installation import release_of
 
 __all__ = [
@@ -182,6 +183,7 @@ def plan_gpus(
         beside=_unreached(providers, libraries, sysroot) if libraries else (),
         releases=releases,
         allow_gap=allow_gap,
+        extended=extended_by(providers, hip or _HIP),
     )
 
 
@@ -216,12 +218,14 @@ def check_gpus(
     beside: Sequence[Library] = (),
     releases: Sequence[tuple[str, tuple[str, ...]]] = (),
     allow_gap: bool = False,
+    extended: str | None = None,
 ) -> GpuPlan:
     """Compare device code with `gpus` and with what `runtime` can load; None says that nothing needs one.
 
     :param codes: of the wheel, by member.
     :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
     :param releases: (name and version, processors) of other releases of the wheel.
+    :param extended: whose patch makes the runtime take related processors' code (:mod:`relink.rocm.extended_isa`).
     """
     files = tuple(coverage_of(code) for code in codes.values())
     covering = tuple(library.coverage for library in libraries)
@@ -237,6 +241,7 @@ def check_gpus(
         runtime_generic=runtime.generic if runtime is not None else None,
         releases=tuple(releases),
         allow_gap=allow_gap,
+        extended=extended,
     )
     findings = [*code_problems((*files, *covering)), *gpu_findings(facts, gpus)]
     block = isa_block(

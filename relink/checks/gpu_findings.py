@@ -20,6 +20,7 @@ from relink.gpu import (
     TargetId,
     intersect,
     remedies,
+    table,
 )
 from relink.gpu.wanted import Wanted
 from relink.text import join_with_and
@@ -62,6 +63,7 @@ class GpuFacts:
     :ivar rows: what the runtime must be able to do, compared with what it can do.
     :ivar uses_hip: the wheel has GPU code or reaches the HIP runtime.
     :ivar runtime_generic: the HIP runtime loads code for generic targets; None: unknown.
+    :ivar extended: whose patch makes the HIP runtime take related processors' code, or None.
     :ivar allow_gap: missing code is a warning, not an error (``--allow-isa-gap``).
     :ivar releases: (name and version, processors) of other releases of the wheel.
     """
@@ -74,6 +76,7 @@ class GpuFacts:
     runtime_generic: bool | None = None
     releases: tuple[tuple[str, tuple[str, ...]], ...] = ()
     allow_gap: bool = False
+    extended: str | None = None
 
     @property
     def restricting(self) -> tuple[Coverage, ...]:
@@ -85,6 +88,21 @@ class GpuFacts:
         """Return what restricts and has `target` only as far as one of `states`."""
         levels = [(item, item.level(target)) for item in self.restricting]
         return [(item, level) for item, level in levels if level.state in states]
+
+    def stand_in(self, target: TargetId) -> str | None:
+        """Return the processor whose code a patched HIP runtime runs on `target` where its own is missing, or None.
+
+        Compressed bundles are unpacked by comgr, which is not patched.
+        """
+        other = table().stand_in(target.processor) if self.extended else None
+        if other is None:
+            return None
+        for item, _ in self.lacking(target, "none", "partial"):
+            file = item.file if isinstance(item, LibraryCoverage) else item
+            packed = isinstance(file, FileCoverage) and "ccob" in file.container
+            if packed or not item.level(TargetId(other)).usable:
+                return None
+        return other
 
     def runs(self, target: TargetId) -> bool:
         """Whether nothing is missing for `target`."""
@@ -167,7 +185,13 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
     if gpu.physical:
         yield finding("RLK413", subject, f"this GPU is {gpu.physical}; HSA_OVERRIDE_GFX_VERSION is set")
     missing = facts.lacking(target, "none")
-    if missing:
+    other = facts.stand_in(target)
+    if missing and other:
+        message = (
+            f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"
+        )
+        yield finding("RLK401", subject, message, _patched(other), "warning" if gpu.asked else "info")
+    elif missing:
         yield finding(
             "RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), severity.of(gpu)
         )
@@ -184,6 +208,13 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
     for item in (*facts.libraries, *facts.beside):
         if not item.restricts and item.role is not None and item.role.optional:
             yield from _optional(item, gpu, reached=id(item) in reached)
+
+
+def _patched(other: str) -> str:
+    return (
+        f"AMD does not support it: try the wheel's own tests on this GPU. A runtime without the patch needs code of its own, "
+        f"or HSA_OVERRIDE_GFX_VERSION for {other}."
+    )
 
 
 def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:

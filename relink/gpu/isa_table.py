@@ -38,12 +38,16 @@ class Generic:
 
 @dataclass(frozen=True, slots=True)
 class Workaround:
-    """A value of HSA_OVERRIDE_GFX_VERSION that makes the runtime treat `processors` as `stands_in`."""
+    """A value of HSA_OVERRIDE_GFX_VERSION that makes the runtime treat `processors` as `stands_in`.
+
+    :ivar patched: the HIP runtime of some distributions takes such code by itself.
+    """
 
     override: str
     stands_in: str
     processors: tuple[str, ...]
     source: str
+    patched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,11 @@ class IsaTable:
         known = self.processors.get(processor) or self.generics.get(processor)
         return None if known is None else known.features
 
+    def stand_in(self, processor: str) -> str | None:
+        """Return the processor whose code a patched HIP runtime also takes for `processor`, or None."""
+        rows = (row for row in self.workarounds if row.patched and processor in row.processors)
+        return next((row.stands_in for row in rows), None)
+
     def library(self, soname: str) -> LibraryRole | None:
         """Return the role of the library with this file name or soname (``librocblas.so.5``)."""
         stem = soname.partition(".so")[0]
@@ -122,7 +131,11 @@ def load(data: dict[str, Any]) -> IsaTable:
         }
         workarounds = tuple(
             Workaround(
-                row["override"], row["stands_in"], tuple(row["processors"]), data["sources"][row["source"]]
+                row["override"],
+                row["stands_in"],
+                tuple(row["processors"]),
+                data["sources"][row["source"]],
+                row.get("patched", False),
             )
             for row in data["workarounds"]
         )

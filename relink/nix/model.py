@@ -77,10 +77,16 @@ class PackagedTarget:
 
 @dataclass(frozen=True, slots=True)
 class CodeSet:
-    """The distinct sets of code objects in the bundles of one member: a GPU needs code in each of them."""
+    """The distinct sets of code objects in the bundles of one member: a GPU needs code in each of them.
+
+    :ivar compressed: comgr unpacks them.
+    :ivar variant: Python picks one of several such members, so one that covers a GPU is enough.
+    """
 
     path: str
     sets: tuple[tuple[PackagedTarget, ...], ...]
+    compressed: bool = False
+    variant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,8 @@ def _coverage(subject: Subject, served: Iterable[str]) -> Iterable[CodeSet]:
                 )
                 for codes, _ in found.sets
             }
-            yield CodeSet(member, tuple(sorted(sets, key=str)))
+            variant = subject.profile.is_variant(member)
+            yield CodeSet(member, tuple(sorted(sets, key=str)), "ccob" in found.container, variant)
 
 
 def _open_symbols(subject: Subject) -> set[str]:

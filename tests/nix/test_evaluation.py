@@ -42,9 +42,10 @@ def refused(nix: Nix, directory: Path, more: str = "{ }", **arguments: str) -> s
 
 def printed(nix: Nix, said: str, sentence: str) -> None:
     """`sentence` was printed, and examples/nix/README.md has it as it was: NAME.whl for the wheel, … for a store path."""
-    plain = re.sub(rf"{nix.root}/store/[^\s)]*", "…", re.sub(r"demo-1\.0-\S+\.whl", "NAME.whl", said))
-    assert sentence in " ".join(plain.split())
-    documented = (ROOT / "examples" / "nix" / "README.md").read_text().replace("`", "")
+    plain = re.sub(r"file://\S+/demo-1\.0-[^\s/]+\.whl", "…/NAME.whl", said)
+    plain = re.sub(rf"{nix.root}/store/[^\s)]*", "…", re.sub(r"demo-1\.0-[^\s/]+\.whl", "NAME.whl", plain))
+    assert sentence.replace("`", "") in " ".join(plain.replace("`", "").split())
+    documented = " ".join((ROOT / "examples" / "nix" / "README.md").read_text().replace("`", "").split())
     assert f"| {sentence.replace('`', '')} |" in documented
 
 
@@ -53,7 +54,8 @@ def test_a_missing_attribute(in_store: Nix, made: Path) -> None:
         in_store,
         refused(in_store, made, without='[ "rocm-smi" ]'),
         "relink: NAME.whl: there is no rocmPackages.rocm-smi (ROCm 7.2.4), which is to have librocm_smi64.so.1; use a nixpkgs "
-        "that has it, or pass extraLibraries.rocm-smi = a package with the library in lib/",
+        "that has it, or pass extraLibraries.rocm-smi = a package with the library in lib/, or make the package anew: "
+        "relink nix NAME.whl --url …/NAME.whl --rocm-major 7 -o DIR",
     )
     given = f"{{ extraLibraries.rocm-smi = {in_store.packages()}.rocmPackages.rocm-smi; }}"
     assert in_store.build(package(in_store, made, given, without='[ "rocm-smi" ]')).is_dir()
@@ -63,9 +65,32 @@ def test_another_rocm(in_store: Nix, made: Path) -> None:
     printed(
         in_store,
         refused(in_store, made, rocmVersion='"8.0.0"'),
-        "relink: NAME.whl: the plan is for ROCm 7, rocmPackages has ROCm 8.0.0; make the package anew with "
-        "`relink nix` for that, from a wheel that was built for it",
+        "relink: NAME.whl: the plan is for ROCm 7, rocmPackages has ROCm 8.0.0; use a wheel that was built for "
+        "that, or if there is none, try this one: `relink nix NAME.whl --url …/NAME.whl --rocm-major 8 -o DIR`",
     )
+
+
+def test_another_system(in_store: Nix, made: Path) -> None:
+    printed(
+        in_store,
+        refused(in_store, made, system='"aarch64-linux"'),
+        "relink: NAME.whl: the wheel is for x86_64-linux, the package set is for aarch64-linux",
+    )
+
+
+def test_a_name_that_nixpkgs_gave_up(in_store: Nix, made: Path) -> None:
+    """It throws there: what is said is relink's sentence, with the libraries and the way out."""
+    plan = (made / "demo.json").read_text().replace("rocmPackages.rocm-smi", "rocmPackages.rocm-thunk")
+    (made / "demo.json").write_text(plan)
+    said = refused(in_store, made)
+    assert "there is no rocmPackages.rocm-thunk (ROCm 7.2.4), which is to have librocm_smi64.so.1" in said
+
+
+def test_a_proved_plan_is_made_anew_with_the_packages(in_store: Nix, made: Path) -> None:
+    change(made, proved=True)
+    said = refused(in_store, made, rocmVersion='"8.0.0"')
+    for name in ("clr", "rocm-smi"):
+        assert f"--nix-closure $(nix-build --no-out-link '<nixpkgs>' -A rocmPackages.{name})" in said
 
 
 def test_another_python(in_store: Nix, made: Path) -> None:
@@ -100,6 +125,44 @@ def test_gpus_of_the_package_set(in_store: Nix, made: Path, gpu: str, fits: bool
         "relink: NAME.whl: no code for gfx1031 in demo/a.so, which has gfx1030, gfx90a:xnack+; choose a release of the wheel "
         "that has it, or gpuTargets = [ ] to build all the same",
     )
+
+
+def told(nix: Nix, directory: Path, more: str = "{ }", **arguments: str) -> str:
+    return nix.eval(f"({package(nix, directory, more, **arguments)}).drvPath").stderr
+
+
+def test_a_family_needs_one_member(in_store: Nix, made: Path, vendor_wheel: Path) -> None:
+    """`rocmPackages.gfx11`: its user has one of these, so what the wheel lacks is told and no more."""
+    change(made, coverage=[CODE])
+    said = told(in_store, made, localGpuTargets='[ "gfx1030" "gfx1100" "gfx1102" ]')
+    assert "no code for gfx1100, gfx1102, which rocmPackages was built for beside" in said
+    assert "no code for" not in told(in_store, made, localGpuTargets='[ "gfx1030" "gfx90a" ]')
+    none = refused(in_store, made, localGpuTargets='[ "gfx1100" "gfx1102" ]')
+    assert "no code for gfx1100 in demo/a.so" in none
+    write(vendor_wheel, made, "--gpu", "gfx1030", "--gpu", "gfx1100")
+    change(made, coverage=[CODE])
+    explicit = refused(in_store, made)
+    assert "no code for gfx1100 in demo/a.so" in explicit
+
+
+def test_related_gpus_with_nixpkgs_hip(in_store: Nix, made: Path) -> None:
+    """It takes gfx1030's code on gfx1031 by a patch, but for compressed code; another ROCm does not."""
+    change(made, coverage=[CODE])
+    said = told(in_store, made, localGpuTargets='[ "gfx1031" ]', gpuTargets='[ "gfx1030" ]')
+    assert "no code for gfx1031; nixpkgs' HIP takes that for gfx1030 there, by a patch" in said
+    change(made, coverage=[CODE | {"compressed": True}])
+    assert "no code for gfx1031 in" in refused(
+        in_store, made, localGpuTargets='[ "gfx1031" ]', gpuTargets='[ "gfx1030" ]'
+    )
+
+
+def test_of_variants_one_is_enough(in_store: Nix, made: Path) -> None:
+    newer = {"path": "demo/b.so", "sets": [[{"target": "gfx1100", "version": None}]]}
+    change(made, coverage=[CODE | {"variant": True}, newer | {"variant": True}])
+    assert "no code" not in told(in_store, made, localGpuTargets='[ "gfx1100" ]')
+    assert "no code for gfx1200" in refused(in_store, made, localGpuTargets='[ "gfx1200" ]')
+    change(made, coverage=[CODE | {"variant": True}, newer])
+    assert "no code for gfx1030" in refused(in_store, made, localGpuTargets='[ "gfx1030" ]')
 
 
 def test_gpus_of_the_package_come_before_those_of_the_set(

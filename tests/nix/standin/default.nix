@@ -15,6 +15,7 @@
   },
   rocmVersion ? "7.2.4",
   localGpuTargets ? null,
+  gpuTargets ? null, # of nixpkgs' clr; null stands for a HIP of another origin
   system ? "x86_64-linux",
   without ? [ ],
 }:
@@ -150,7 +151,8 @@ let
         version = rocmVersion;
       }
       # nixpkgs' has the attribute only where it was built for some GPUs.
-      // lib.optionalAttrs (localGpuTargets != null) { inherit localGpuTargets; };
+      // lib.optionalAttrs (localGpuTargets != null) { inherit localGpuTargets; }
+      // lib.optionalAttrs (gpuTargets != null) { inherit gpuTargets; };
       rocm-thunk = throw "'rocm-thunk' has been removed. It's now part of the ROCm runtime.";
     }
   ) without;

@@ -17,6 +17,7 @@ let
       package:
       if package.outputSpecified or false then package else package.lib or package.out or package;
     getLicenseFromSpdxId = spdxId: { inherit spdxId; };
+    hasPrefix = prefix: text: builtins.substring 0 (builtins.stringLength prefix) text == prefix;
     last = list: builtins.elemAt list (builtins.length list - 1);
     licenses = {
       gpl3Plus = "GPL-3.0-or-later";
@@ -24,6 +25,7 @@ let
     };
     makeBinPath = list: builtins.concatStringsSep ":" (map (package: "${package}/bin") list);
     optionalAttrs = condition: set: if condition then set else { };
+    partition = builtins.partition;
     sourceTypes.binaryNativeCode = "binaryNativeCode";
     splitString =
       separator: text:

@@ -125,6 +125,28 @@ def test_the_sentence_for_the_owner_of_an_rx_6750_xt(tmp_path: Path) -> None:
     assert [way["kind"] for way in gpu["remedies"]] == ["override", "rebuild", "rebuild"]
 
 
+def test_a_hip_that_takes_related_code_by_a_patch(tmp_path: Path) -> None:
+    """A warning with the reason; not where the code is compressed, nor on a GPU that the patch does not name."""
+    blas = rocblas(tmp_path, ["gfx1030", "gfx1100"])
+    covered = [blas], RUNTIME, gpus("RX 6750 XT")
+    found = only(check_gpus(wheel("gfx1030", "gfx1100"), *covered, extended="nixpkgs' HIP"), "RLK401")
+    assert found.level == "warning"
+    assert found.message.endswith("; nixpkgs' HIP takes the code for gfx1030 there by a patch")
+    assert "AMD does not support it" in found.remedy
+    without = only(check_gpus(wheel("gfx1100"), *covered, extended="nixpkgs' HIP"), "RLK401")
+    assert without.level == "error"
+    other = check_gpus(wheel("gfx1100"), (), RUNTIME, gpus("gfx1101"), extended="nixpkgs' HIP")
+    assert only(other, "RLK401").level == "error"
+    packed = {
+        name: replace(code, bundles=tuple(replace(b, container="ccob-v3") for b in code.bundles))
+        for name, code in wheel("gfx1030").items()
+    }
+    assert (
+        only(check_gpus(packed, (), RUNTIME, gpus("gfx1031"), extended="nixpkgs' HIP"), "RLK401").level
+        == "error"
+    )
+
+
 def test_another_release_comes_first() -> None:
     releases = [("demo 1.0", ("gfx1031",)), ("demo 2.0", ("gfx1100",))]
     plan = check_gpus(wheel("gfx1030"), (), RUNTIME, gpus("gfx1031"), releases=releases)

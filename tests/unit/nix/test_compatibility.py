@@ -25,3 +25,4 @@ def test_members_of_a_generic_target_and_features() -> None:
     assert data["generics"]["gfx10-3-generic"]["gfx1030"] == 1
     members = {name for found in data["generics"].values() for name in found}
     assert members <= data["processors"].keys()
+    assert (data["extended"]["gfx1031"], data["extended"].get("gfx1101")) == ("gfx1030", None)
