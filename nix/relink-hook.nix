@@ -1,6 +1,7 @@
 # relinkHook: the same edits for those who write their own derivation.
 #   nativeBuildInputs = [ relinkHook ];
 #   relinkPlan = relinkHook.plan { plan = ./name.json; };
+# It switches strip, --shrink-rpath and autoPatchelfHook off.
 {
   lib,
   stdenv,

@@ -8,14 +8,27 @@
   fetchurl,
   patchelf,
   pkgs,
+  pypaInstallHook,
   python,
   rocmPackages,
+  wheelUnpackHook,
 }:
 
 {
-  plan,
+  # One plan, or one for each Python: { "3.12" = ./name-cp312.json; }
+  plan ?
+    plans.${python.pythonVersion}
+      or (throw "relink: there is a plan for Python ${lib.concatStringsSep ", " (builtins.attrNames plans)}, and this package set has Python ${python.pythonVersion}"),
+  plans ? { },
   gpuTargets ? null,
   extraLibraries ? { },
+  # One package that has all of ROCm in lib/, instead of rocmPackages.
+  rocm ? null,
+  # Packages that must be of the wheel's version: jaxlib for the plugins of JAX.
+  sameVersion ? [ ],
+  # The name of the package of nixpkgs that it takes the place of, in METADATA, too.
+  provides ? null,
+  dependencies ? [ ],
   nativeBuildInputs ? [ ],
   postFixup ? "",
   passthru ? { },
@@ -35,15 +48,41 @@ let
           ;
       }
       {
-        inherit plan gpuTargets extraLibraries;
+        inherit
+          plan
+          gpuTargets
+          extraLibraries
+          rocm
+          ;
         pythonVersion = python.pythonVersion;
       };
   p = resolved.plan;
+  public = version: builtins.head (lib.splitString "+" version);
+  others = builtins.filter (package: public package.version != public p.version) sameVersion;
+  # Stock torch of nixpkgs has no ROCm; with pkgsRocm or config.rocmSupport it has.
+  plain = builtins.filter (
+    package: package.pname or "" == "torch" && !(package.rocmSupport or true)
+  ) dependencies;
+  licenses = builtins.filter (word: builtins.match "[A-Za-z0-9][-.+A-Za-z0-9]*" word != null) (
+    lib.subtractLists [ "AND" "OR" "WITH" ] (
+      lib.splitString " " (builtins.replaceStrings [ "(" ")" ] [ " " " " ] p.about.license)
+    )
+  );
+  one = items: if builtins.length items == 1 then builtins.head items else items;
 in
+assert
+  others == [ ]
+  || throw "relink: ${p.source.name}: it is ${p.version} and needs ${(builtins.head others).pname} of that version, the package set has ${(builtins.head others).version}; use the release of the wheel for it, or a nixpkgs with the other";
+assert
+  p.rocm == null
+  || plain == [ ]
+  || throw "relink: ${p.source.name}: torch of this package set was built without ROCm; take it from pkgsRocm, or set config.rocmSupport = true";
 buildPythonPackage (
   {
-    inherit (p) pname version;
-    format = "wheel";
+    inherit (p) version;
+    pname = if provides == null then p.pname else provides;
+    # With format = "wheel" there would be an output with the vendor's wheel, unpatched.
+    pyproject = false;
 
     src =
       if p.source.url == null then
@@ -68,11 +107,20 @@ buildPythonPackage (
   }
   // builtins.removeAttrs arguments [
     "plan"
+    "plans"
     "gpuTargets"
     "extraLibraries"
+    "rocm"
+    "sameVersion"
+    "provides"
   ]
   // {
-    nativeBuildInputs = [ patchelf ] ++ nativeBuildInputs;
+    nativeBuildInputs = [
+      patchelf
+      pypaInstallHook
+      wheelUnpackHook
+    ]
+    ++ nativeBuildInputs;
 
     # The vendor's files are edited by the plan and by nothing else. GPU code does not survive strip.
     dontStrip = true;
@@ -85,6 +133,7 @@ buildPythonPackage (
       relinkSitePackages=${lib.escapeShellArg python.sitePackages}
       ${resolved.shell}
       relinkEdits
+      ${lib.optionalString (provides != null) "relinkProvide ${lib.escapeShellArg provides}"}
       ${postFixup}
     '';
 
@@ -99,8 +148,9 @@ buildPythonPackage (
     }
     // lib.optionalAttrs (p.about.homepage != null) { inherit (p.about) homepage; }
     // lib.optionalAttrs (p.about.license != null) {
-      license = lib.getLicenseFromSpdxId p.about.license;
+      license = one (map lib.getLicenseFromSpdxId licenses);
     }
+    // lib.optionalAttrs (p.about.changelog or null != null) { inherit (p.about) changelog; }
     // meta;
   }
 )

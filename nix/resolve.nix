@@ -13,6 +13,8 @@
   gpuTargets ? null,
   # Packages for what rocmPackages lacks, or instead of what it has, by the last part of the attribute.
   extraLibraries ? { },
+  # One package that has all of ROCm in lib/, instead of rocmPackages: a vendor's archive, a build of one's own.
+  rocm ? null,
   # "3.12", to be held against the wheel's; null where the caller knows better.
   pythonVersion ? null,
 }:
@@ -51,7 +53,7 @@ let
       extraLibraries
       ;
   };
-  rocmVersion = rocmPackages.clr.version or null;
+  rocmVersion = if rocm == null then rocmPackages.clr.version or null else rocm.version or null;
   rocmMajor = if rocmVersion == null then null else builtins.head (lib.splitString "." rocmVersion);
   lookUp =
     attribute:
@@ -61,7 +63,12 @@ let
       # A name that nixpkgs gave up throws; its sentence knows nothing of the wheel.
       tried = builtins.tryEval (
         extraLibraries.${name}
-          or (lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { }))
+          or (
+            if rocm != null && builtins.head path == "rocmPackages" then
+              rocm
+            else
+              lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { })
+          )
       );
       found = if tried.success then tried.value else null;
       release = if rocmVersion == null then "" else " (ROCm ${rocmVersion})";
@@ -77,11 +84,12 @@ let
 
   gpus =
     let
-      wanted = if gpuTargets == null then rocmPackages.clr.localGpuTargets or [ ] else gpuTargets;
+      built = if rocm == null then rocmPackages.clr.localGpuTargets or [ ] else rocm.gpuTargets or [ ];
+      wanted = if gpuTargets == null then built else gpuTargets;
     in
     if wanted == null then [ ] else wanted;
   # nixpkgs' HIP takes the code of related processors by a patch; comgr, which unpacks compressed code, does not.
-  patched = rocmPackages ? clr.gpuTargets;
+  patched = rocm == null && rocmPackages ? clr.gpuTargets;
   borrows =
     file: gpu:
     patched
@@ -107,7 +115,7 @@ let
   tell = condition: sentence: if condition then lib.warn "relink: ${p.source.name}: ${sentence}" else (x: x);
   told =
     tell (uncovered != [ ])
-      "no code for ${list uncovered}, which rocmPackages was built for beside GPUs that the wheel has code for; if yours is one of them, choose a release of the wheel that has it"
+      "no code for ${list uncovered}, which ROCm was built for beside GPUs that the wheel has code for; if yours is one of them, choose a release of the wheel that has it"
     (
       tell (borrowing != [ ])
         "no code for ${list borrowing}; nixpkgs' HIP takes that for ${list (lib.unique (map isa.standIn borrowing))} there, by a patch that AMD does not support"
@@ -127,7 +135,7 @@ let
         builtins.replaceStrings [ "." ] [ "" ] p.python
       }Packages"
     else if p.rocm != null && rocmMajor != null && toString p.rocm != rocmMajor then
-      fail "the plan is for ROCm ${toString p.rocm}, rocmPackages has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, try this one: ${anew}"
+      fail "the plan is for ROCm ${toString p.rocm}, ${if rocm == null then "rocmPackages" else "rocm"} has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, try this one: ${anew}"
     else if uncovered != [ ] && !(family && builtins.length uncovered < builtins.length gpus) then
       let
         gpu = builtins.head uncovered;
@@ -195,11 +203,26 @@ let
     call "relinkPatch" file (needed file)
     + call "relinkAdd" file file.add
     + call "relinkPatch" file (searchPath file ++ interpreter file);
+  original =
+    file:
+    lib.optionalString (file.sha256 or null != null)
+      "  relinkOriginal ${lib.escapeShellArgs [ file.base file.path file.sha256 ]} || return 1\n";
   shell = ''
     relinkEdits() {
       :
-    ${lib.concatMapStrings edits p.files}}
+    ${lib.concatMapStrings original p.files}${lib.concatMapStrings edits p.files}  relinkSeal ${
+      lib.concatMapStringsSep " " (file: lib.escapeShellArgs [ file.base file.path ]) p.files
+    }
+    }
     relinkChecks() {
+      relinkUnchanged || return 1
+      local -a relinkDlopens=(${
+        lib.escapeShellArgs (
+          builtins.concatMap (one: builtins.concatMap (soname: [ one.library soname ]) one.sonames) (
+            p.dlopens or [ ]
+          )
+        )
+      })
       local -a relinkUndefined=(${lib.escapeShellArgs p.undefined})
       local -a relinkMissing=(${lib.escapeShellArgs p.missing})
       local failed=

@@ -11,7 +11,7 @@
       # Built for one GPU: rocmPackages of a narrower set, which the package then holds the wheel against.
       rocmPackages = pkgs.rocmPackages.gfx1030 or pkgs.rocmPackages;
       relinkWheel = pkgs.python312Packages.callPackage ./relink/relink-wheel.nix { inherit rocmPackages; };
-      onnxruntime-rocm = pkgs.callPackage ./package.nix { inherit relinkWheel; };
+      onnxruntime-rocm = pkgs.python312Packages.callPackage ./package.nix { inherit relinkWheel; };
     in
     {
       packages.${system}.default = onnxruntime-rocm;

@@ -1,17 +1,24 @@
 # What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes, but for the `dependencies`.
 {
-  python312Packages,
+  callPackage,
+  relinkWheel ? callPackage ./relink/relink-wheel.nix { },
   extraLibraries ? { },
-  relinkWheel ? python312Packages.callPackage ./relink/relink-wheel.nix { },
+  gpuTargets ? [ "gfx1030" ],
+
+  # dependencies: the wheel's METADATA names none, these are upstream's
+  coloredlogs,
+  flatbuffers,
+  numpy,
+  packaging,
+  protobuf,
+  sympy,
 }:
 
 relinkWheel {
   plan = ./onnxruntime-rocm.json;
-  inherit extraLibraries;
-  gpuTargets = [ "gfx1030" ];
+  inherit extraLibraries gpuTargets;
 
-  # The wheel's METADATA names none; these are upstream's.
-  dependencies = with python312Packages; [
+  dependencies = [
     coloredlogs
     flatbuffers
     numpy

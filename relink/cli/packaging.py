@@ -28,7 +28,10 @@ from relink.cli.options import (
 
 @app.command()
 def nix(
-    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="The vendor's wheel.")],
+    wheels: Annotated[
+        list[Path],
+        typer.Argument(metavar="WHEEL...", help="The vendor's wheel; of one release, one for each Python."),
+    ],
     prefix: Prefixes = [],
     nix_closure: Closures = [],
     output: Annotated[
@@ -49,6 +52,12 @@ def nix(
     preload: Preload = [],
     no_preload: NoPreload = False,
     gpu: Gpus = [],
+    no_vendor: Annotated[
+        bool,
+        typer.Option(
+            "--no-vendor", help="Without relink's Nix functions: the overlay of its flake has them."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
     select: Select = [],
     ignore: Ignore = [],
@@ -61,6 +70,7 @@ def nix(
     """
     from relink import queries
     from relink.cli.terminal import show
+    from relink.errors import UsageError
     from relink.findings.model import has_errors
     from relink.nix.emit import write_package
     from relink.options import Options
@@ -81,13 +91,18 @@ def nix(
         select=tuple(select),
         ignore=tuple(ignore),
     )
-    package = queries.nix_package(wheel, options, url=url, major=rocm_major)
-    show(*findings_text(package.findings, verbose=verbose))
-    for attribute, sonames in package.libraries:
+    if url is not None and len(wheels) > 1:
+        raise UsageError(
+            "--url names one wheel, and several were given; make them one by one, or take them from PyPI"
+        )
+    packages = [queries.nix_package(wheel, options, url=url, major=rocm_major) for wheel in wheels]
+    findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
+    show(*findings_text(findings, verbose=verbose))
+    for attribute, sonames in dict(item for package in packages for item in package.libraries).items():
         show(f"{attribute}  {', '.join(sonames)}")
-    if has_errors(package.findings) and not force:
+    if has_errors(findings) and not force:
         raise typer.Exit(1)
-    for path in write_package(package, output):
+    for path in write_package(packages, output, vendor=not no_vendor):
         show(str(path))
-    if has_errors(package.findings):
+    if has_errors(findings):
         raise typer.Exit(1)

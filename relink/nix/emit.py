@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from relink.nix.attributes import EXTRA
 from relink.nix.model import Package, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
 
-__all__ = ["SHIPPED", "package_nix", "shipped_directory", "write_package"]
+__all__ = ["SHIPPED", "package_nix", "plan_name", "shipped_directory", "write_package"]
 
 SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh")
 """The files of nix/ that a package needs."""
@@ -25,50 +26,56 @@ def shipped_directory() -> Path:
     return inside if inside.is_dir() else Path(__file__).resolve().parents[2] / "nix"
 
 
-def package_nix(package: Package) -> str:
-    """Return package.nix: what a user may want to change; the rest is in the plan."""
-    scope = f"python{package.python.replace('.', '')}Packages" if package.python else "python3Packages"
-    lacking = [
-        (name.partition(".")[2], sonames) for name, sonames in package.libraries if name.startswith(EXTRA)
-    ]
+def package_nix(packages: Sequence[Package], *, vendor: bool = True) -> str:
+    """Return package.nix: what a user may want to change; the rest is in the plans, of which there is one for each Python.
+
+    :param vendor: relink's functions lie beside it; else the package set has `relinkWheel` by relink's overlay.
+    """
+    package = packages[0]
     lines = [
-        f"# Written by relink {__version__} from {nix_comment(package.source.name)}.",
-        "# The plan beside it is data; `relink nix` makes both anew.",
+        f"# Written by relink {__version__} from {nix_comment(', '.join(item.source.name for item in packages))}.",
+        f"# {'The plan beside it is' if len(packages) == 1 else 'The plans beside it are'} data; `relink nix` makes all anew.",
         *(
             []
             if package.proved
             else ["# No library of a store was at hand when it was made: the build's dry run is the proof."]
         ),
         "{",
-        f"  {scope},",
+        *(
+            ["  callPackage,", "  relinkWheel ? callPackage ./relink/relink-wheel.nix { },"]
+            if vendor
+            else ["  relinkWheel,"]
+        ),
     ]
-    for name, sonames in lacking:
-        lines.append(
-            f"  # nixpkgs has none that relink knows: {nix_comment(name)}, with lib/{nix_comment(', lib/'.join(sonames))}"
-        )
-    lines += [
-        "  extraLibraries ? { },",
-        f"  relinkWheel ? {scope}.callPackage ./relink/relink-wheel.nix {{ }},",
-        "}:",
-        "",
-        "relinkWheel {",
-        f"  plan = ./{package.pname}.json;",
-        "  inherit extraLibraries;",
-    ]
+    lacking: dict[str, tuple[str, ...]] = {}
+    for item in packages:
+        lacking |= {
+            name.partition(".")[2]: sonames for name, sonames in item.libraries if name.startswith(EXTRA)
+        }
+    for name, sonames in lacking.items():
+        known = f"{nix_comment(name)}, with lib/{nix_comment(', lib/'.join(sonames))}"
+        lines.append(f"  # nixpkgs has none that relink knows: {known}")
+    lines.append("  extraLibraries ? { },")
     if package.gpus:
-        lines.append(f"  gpuTargets = {nix_list([nix_string(gpu) for gpu in package.gpus], '  ')};")
-    names = [nix_attribute(name) for name in package.dependencies]
-    if package.dependencies or package.siblings:
-        quoted = any(name.startswith('"') for name in names)
-        items = [f"{scope}.{name}" if quoted else name for name in names]
-        lines.append("")
-        lines += [
-            f"  # Of the vendor alone; make a package of it in the same way and add it: {name}"
-            for name in package.siblings
-        ]
-        lines.append(
-            f"  dependencies = {'' if quoted or not items else f'with {scope}; '}{nix_list(items, '  ')};"
-        )
+        lines.append(f"  gpuTargets ? {nix_list([nix_string(gpu) for gpu in package.gpus], '  ')},")
+    dependencies = dict.fromkeys(name for item in packages for name in item.dependencies)
+    siblings = dict.fromkeys(name for item in packages for name in item.siblings)
+    quoted = any(nix_attribute(name).startswith('"') for name in dependencies)
+    named = [name for name in dependencies if not nix_attribute(name).startswith('"')]
+    versions = [name for name in package.same_version if name not in dependencies]
+    arguments = [*named, *versions, *(["python"] if quoted else [])]
+    if arguments:
+        lines += ["", "  # dependencies", *(f"  {name}," for name in arguments)]
+    if siblings:
+        lines += ["", "  # of the vendor alone: `relink nix` makes a package of it in the same way"]
+        lines += [f"  {name}," for name in siblings]
+    lines += ["}:", "", "relinkWheel {", *_plans(packages)]
+    lines.append(f"  inherit extraLibraries{' gpuTargets' if package.gpus else ''};")
+    items = [name if name in named else f"python.pkgs.{nix_attribute(name)}" for name in dependencies]
+    if items or siblings:
+        lines += ["", f"  dependencies = {nix_list([*items, *siblings], '  ')};"]
+    if package.same_version:
+        lines += ["", f"  sameVersion = {nix_list([*package.same_version, *siblings], '  ')};"]
     if package.imports:
         lines += [
             "",
@@ -77,23 +84,55 @@ def package_nix(package: Package) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def write_package(package: Package, directory: Path) -> tuple[Path, ...]:
-    """Write package.nix, the plan, and relink's Nix files below ``relink/``; returns the first two.
+def _plans(packages: Sequence[Package]) -> list[str]:
+    if len(packages) == 1:
+        return [f"  plan = ./{plan_name(packages)[0]};"]
+    rows = zip(packages, plan_name(packages), strict=True)
+    return [
+        "  plans = {",
+        *(f"    {nix_string(item.python or '')} = ./{name};" for item, name in rows),
+        "  };",
+    ]
 
-    :raises UsageError: the directory cannot be written to.
+
+def plan_name(packages: Sequence[Package]) -> list[str]:
+    """Return the file name of each plan: with the Python where there are several."""
+    if len(packages) == 1:
+        return [f"{packages[0].pname}.json"]
+    return [f"{item.pname}-cp{(item.python or '').replace('.', '')}.json" for item in packages]
+
+
+def write_package(packages: Sequence[Package], directory: Path, *, vendor: bool = True) -> tuple[Path, ...]:
+    """Write package.nix, the plans, and relink's Nix files below ``relink/``; returns all but the last.
+
+    :param packages: one wheel, or those of one release for several Pythons.
+    :param vendor: False leaves relink's files out: the flake has them.
+    :raises UsageError: the wheels are not of one release, or the directory cannot be written to.
     """
-    written = directory / "package.nix", directory / f"{package.pname}.json"
+    _check_release(packages)
+    written = directory / "package.nix", *(directory / name for name in plan_name(packages))
+    contents = package_nix(packages, vendor=vendor), *(plan_json(item) for item in packages)
     try:
-        (directory / "relink").mkdir(parents=True, exist_ok=True)
-        for path, content in zip(written, (package_nix(package), plan_json(package)), strict=True):
+        (directory / "relink" if vendor else directory).mkdir(parents=True, exist_ok=True)
+        for path, content in zip(written, contents, strict=True):
             with atomic_file(
                 path
             ) as file:  # replaces what has the name, a FIFO for example, without opening it
                 file.write(content.encode())
-        for name in SHIPPED:
+        for name in SHIPPED if vendor else ():
             shutil.copyfile(shipped_directory() / name, directory / "relink" / name)
     except OSError as error:
         raise UsageError(
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
     return written
+
+
+def _check_release(packages: Sequence[Package]) -> None:
+    releases = {(item.pname, item.version) for item in packages}
+    pythons = [item.python for item in packages]
+    if len(releases) > 1 or (len(packages) > 1 and (None in pythons or len(set(pythons)) < len(pythons))):
+        names = ", ".join(item.source.name for item in packages)
+        raise UsageError(
+            f"{names[:400]}: one package takes the wheels of one release, one for each Python; give others another directory"
+        )

@@ -22,6 +22,7 @@ from relink.wheel.archive import WheelArchive
 __all__ = ["about", "dependencies", "imports", "read", "source"]
 
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
+_CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
 
 
@@ -92,15 +93,24 @@ def dependencies(
 
 
 def about(metadata: RawMetadata) -> About:
-    """Return what the package says of itself; the licence only where it is one of SPDX's, by its identifier."""
+    """Return what the package says of itself; the licence only where it is an expression of SPDX's."""
     urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
     homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
     stated = [metadata.get("license_expression", ""), metadata.get("license", "").removesuffix(" License")]
     return About(
-        description=metadata.get("summary", ""),
+        description=_description(metadata),
         homepage=next((home for home in homes if home.startswith("http")), None),
+        changelog=next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), None),
         license=next((found for text in stated if (found := _spdx(text))), None),
     )
+
+
+def _description(metadata: RawMetadata) -> str:
+    """The summary as nixpkgs wants it: without an article or the package's name in front, and without a final period."""
+    text = re.sub(r"\s+", " ", metadata.get("summary", "")).strip().removesuffix(".")
+    name = re.escape(metadata.get("name", ""))
+    text = re.sub(rf"^(?:{name}(?:\s*[:-]\s+|\s+is\s+))?(?:(?:an?|the)\s+)?", "", text, flags=re.IGNORECASE)
+    return text[:1].upper() + text[1:]
 
 
 def _spdx(text: str) -> str | None:
@@ -108,7 +118,7 @@ def _spdx(text: str) -> str | None:
         found = str(canonicalize_license_expression(text))
     except InvalidLicenseExpression:
         return None
-    return None if " " in found or found.startswith("LicenseRef-") else found
+    return None if "LicenseRef-" in found else found
 
 
 def imports(members: Iterable[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ __all__ = [
     "About",
     "Base",
     "CodeSet",
+    "Dlopens",
     "File",
     "Index",
     "Package",
@@ -56,7 +57,10 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What is done to one ELF file: `path` is relative to site-packages or to the package's root."""
+    """What is done to one ELF file: `path` is relative to site-packages or to the package's root.
+
+    :ivar sha256: of the vendor's file, hex, so that a build in which something else has changed it is seen.
+    """
 
     base: Base
     path: str
@@ -65,6 +69,15 @@ class File:
     remove: tuple[str, ...] = ()
     add: tuple[str, ...] = ()
     interpreter: bool = False
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dlopens:
+    """What a library, or a member by its path, is known to dlopen: globs of sonames."""
+
+    library: str
+    sonames: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +126,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What METADATA says of the package; `license` is an SPDX identifier."""
+    """What METADATA says of the package; `license` is an SPDX expression."""
 
     description: str = ""
     homepage: str | None = None
     license: str | None = None
+    changelog: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +143,10 @@ class Package:
     :ivar proved: whether the plan was resolved against libraries of a Nix store, not made from the table alone.
     :ivar libraries: attribute → what is needed of it.
     :ivar undefined: globs of symbols that a dry run of one file leaves open, since the process supplies them.
+    :ivar dlopens: what the planner knows to be dlopened, for the build's dry run.
     :ivar missing: globs of libraries that may be missing.
-    :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has.
+    :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
+        nixpkgs whose version must be the wheel's.
     """
 
     pname: str
@@ -144,15 +160,17 @@ class Package:
     coverage: tuple[CodeSet, ...] = ()
     undefined: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    dlopens: tuple[Dlopens, ...] = ()
     about: About = About()
     dependencies: tuple[str, ...] = ()
     siblings: tuple[str, ...] = ()
+    same_version: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
-_PACKAGE_ONLY = frozenset({"dependencies", "siblings", "imports", "gpus", "findings"})
+_PACKAGE_ONLY = frozenset({"dependencies", "siblings", "same_version", "imports", "gpus", "findings"})
 
 
 def plan_json(package: Package) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from packaging.utils import canonicalize_name
 
@@ -15,7 +16,7 @@ from relink.gpu import DeviceCode, coverage_of
 from relink.loader.target import Target
 from relink.nix import metadata
 from relink.nix.attributes import EXTRA
-from relink.nix.model import Base, CodeSet, File, Package, PackagedTarget
+from relink.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.resolve.members import reached
@@ -131,7 +132,7 @@ def package_of(
         rocm=major,
         proved=proved,
         libraries=tuple((name, tuple(sonames)) for name, sonames in sorted(attributes.used.items())),
-        files=tuple(files),
+        files=tuple(_with_digests(subject, files)),
         coverage=tuple(_coverage(subject, served)),
         undefined=(
             *_INTERPRETER_SYMBOLS,
@@ -139,13 +140,30 @@ def package_of(
             *subject.assume_symbols,
         ),
         missing=subject.allow_missing,
+        dlopens=_dlopens(subject),
         about=metadata.about(read),
         dependencies=dependencies,
         siblings=siblings,
+        same_version=subject.profile.nixpkgs_version_of,
         imports=subject.profile.imports or metadata.imports(archive.members),
         gpus=subject.gpus,
         findings=tuple(findings),
     )
+
+
+def _with_digests(subject: Subject, files: Iterable[File]) -> Iterable[File]:
+    members = {place(subject.layout, member): member for member in subject.images}
+    for file in files:
+        digest = hashlib.sha256()
+        for chunk in subject.archive.chunks(members[file.base, file.path]):
+            digest.update(chunk)
+        yield replace(file, sha256=digest.hexdigest())
+
+
+def _dlopens(subject: Subject) -> tuple[Dlopens, ...]:
+    """Rows of the table of ROCm and of the wheel's profile; a member is known by its path."""
+    rows = [(entry.member, entry.sonames) for entry in (*rocm_facts().dlopen, *subject.profile.dlopen)]
+    return tuple(Dlopens(member, sonames) for member, sonames in rows)
 
 
 def _coverage(subject: Subject, served: Iterable[str]) -> Iterable[CodeSet]:

@@ -79,6 +79,7 @@ class Profile:
 
     :ivar distributions: the distribution names it applies to, as the index normalises them.
     :ivar imports: modules whose import shows that the package loads.
+    :ivar nixpkgs_version_of: Python packages of nixpkgs whose version must be its own.
     :ivar nixpkgs: its attribute among nixpkgs' Python packages, where it is built there, too; None: only the vendor has it.
     :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
         they are.
@@ -92,6 +93,7 @@ class Profile:
     distributions: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     nixpkgs: str | None = None
+    nixpkgs_version_of: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
@@ -200,6 +202,7 @@ def read_profile(path: Path) -> Profile:
         distributions=tuple(str(canonicalize_name(item)) for item in data.get("distributions", ())),
         imports=tuple(data.get("imports", ())),
         nixpkgs=data.get("nixpkgs"),
+        nixpkgs_version_of=tuple(data.get("nixpkgs_version_of", ())),
         variants=tuple(data.get("variants", ())),
         preload=tuple(data.get("preload", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),

@@ -1,7 +1,7 @@
 """Whether a provider's HIP runtime takes the code of related processors: gfx1030's on a gfx1031, say.
 
-Stock HIP does not. Two distributions patch it: nixpkgs since ROCm 6.0 (rocm-modules' clr, "extend ISA compatibility", tested there
-by test-isa-compat.nix), Debian up to 6.4.2. The patch leaves no string or exported symbol that another runtime has not, so where the
+Stock HIP does not. Two distributions patch it: nixpkgs since ROCm 6.0 (rocm-modules: "extend ISA compatibility", tried there by
+test-isa-compat.nix), Debian up to 6.4.2. The patch leaves no string or exported symbol that another runtime has not: where the
 library comes from decides. It concerns code that HIP itself selects. comgr, which unpacks compressed bundles, is not patched.
 """
 

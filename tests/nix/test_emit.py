@@ -51,13 +51,16 @@ SETTINGS = settings(
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_golden_files_evaluate(nix: Nix, tmp_path: Path, name: str) -> None:
-    written = write_package(PACKAGES[name], tmp_path)
+    written = write_package([PACKAGES[name]], tmp_path)
     for path in (*written[:1], *(tmp_path / "relink").glob("*.nix")):
         nix.run("nix-instantiate", "--parse", path)
-    call = f"(import {written[0]} {{ relinkWheel = a: a; {'python312Packages' if name == 'plain' else 'python3Packages'} = "
-    found = nix.value(f'{call} {{ numpy = "np"; packaging = "pk"; "3to2" = "two"; }}; }})')
+    call = f"(import {written[0]} {{ relinkWheel = a: a; callPackage = null; numpy = "
+    given = (
+        'packaging = "pk"; ' if name == "plain" else 'python.pkgs."3to2" = "two"; jax-rocm7-pjrt = "pjrt"; '
+    )
+    found = nix.value(f'{call} "np"; {given} }})')
     assert found["plan"].endswith("demo.json")
-    assert found["dependencies"] == (["np", "pk"] if name == "plain" else ["two", "np"])
+    assert found["dependencies"] == (["np", "pk"] if name == "plain" else ["two", "np", "pjrt"])
     assert found["pythonImportsCheck"] == ["demo"]
     assert found.get("gpuTargets") == (["gfx1030", "gfx1100"] if name == "plain" else None)
     assert "extraLibraries" in found
@@ -109,7 +112,8 @@ def test_the_plan_reaches_the_shell_as_it_is(nix: Nix, path: str, old: str, new:
         f"let pkgs = {nix.packages()}; in (import {ROOT}/nix/resolve.nix {{ inherit (pkgs) lib stdenv; inherit pkgs; "
         f"rocmPackages = {{ }}; }} {{ plan = {plan}; }}).shell"
     )
-    record = r'say() { printf "%s\0" "$#" "$@"; }; relinkPatch() { say patch "$@"; }; relinkAdd() { say add "$@"; }; '
+    record = "relinkOriginal() { :; }; relinkSeal() { :; }; relinkUnchanged() { :; }; "
+    record += r'say() { printf "%s\0" "$#" "$@"; }; relinkPatch() { say patch "$@"; }; relinkAdd() { say add "$@"; }; '
     record += r'relinkDryRun() { say "${@:2}" "${relinkUndefined[@]}" "${relinkMissing[@]}"; }; '
     run = subprocess.run(
         ["bash", "-c", f"{record}{shell}\nrelinkEdits; relinkChecks"], capture_output=True, check=True
@@ -142,7 +146,7 @@ def test_a_whole_package_of_hostile_names(nix: Nix, gpus: list[str], imports: li
     )
     (nix.root / "demo.json").touch()
     path = nix.root / "hostile.nix"
-    path.write_text(package_nix(package), encoding="utf-8")
-    found = nix.value(f"import {path} {{ relinkWheel = a: a; python312Packages = {{ }}; }}")
+    path.write_text(package_nix([package]), encoding="utf-8")
+    found = nix.value(f"import {path} {{ relinkWheel = a: a; callPackage = null; }}")
     assert found.get("gpuTargets", []) == gpus
     assert found.get("pythonImportsCheck", []) == imports

@@ -135,7 +135,7 @@ def test_a_family_needs_one_member(in_store: Nix, made: Path, vendor_wheel: Path
     """`rocmPackages.gfx11`: its user has one of these, so what the wheel lacks is told and no more."""
     change(made, coverage=[CODE])
     said = told(in_store, made, localGpuTargets='[ "gfx1030" "gfx1100" "gfx1102" ]')
-    assert "no code for gfx1100, gfx1102, which rocmPackages was built for beside" in said
+    assert "no code for gfx1100, gfx1102, which ROCm was built for beside" in said
     assert "no code for" not in told(in_store, made, localGpuTargets='[ "gfx1030" "gfx90a" ]')
     none = refused(in_store, made, localGpuTargets='[ "gfx1100" "gfx1102" ]')
     assert "no code for gfx1100 in demo/a.so" in none

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from packaging.version import Version
 
 from relink.elf.patchelf import BELOW_VERSION, MINIMUM_VERSION
 from tests.nix.conftest import PYTHON, ROOT, STANDIN, Nix
-from tests.nix.test_build import check_built, write
+from tests.nix.test_build import check_built, package, write
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
 
 
 @pytest.fixture
@@ -90,6 +93,39 @@ def test_the_hook_in_a_derivation_of_ones_own(in_store: Nix, vendor_wheel: Path,
     check_built(in_store, in_store.build(hooked(in_store, vendor_wheel, plan)))
 
 
+def test_the_hook_switches_strip_off(in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path) -> None:
+    """The stand-in strips and shrinks search paths as nixpkgs does: a file that the plan leaves alone stays as it is."""
+    wheel = make_wheel(tmp_path / "wheel", vendor_files, tag=TAG)
+    write(wheel, tmp_path / "out")
+    plan = f"relinkPlan = hook.plan {{ plan = {tmp_path}/out/demo.json; }};"
+    built = in_store.build(hooked(in_store, wheel, plan))
+    plain = built / f"lib/python{PYTHON}/site-packages/demo/plain.so"
+    assert plain.read_bytes() == vendor_files["demo/plain.so"].read_bytes()
+
+
+def test_what_else_touches_the_files_is_told(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    """Before the hook, and behind it."""
+    write(vendor_wheel, tmp_path / "out")
+    plan = f"relinkPlan = hook.plan {{ plan = {tmp_path}/out/demo.json; }};"
+    file = f"$out/lib/python{PYTHON}/site-packages/demo/a.so"
+
+    def fails(expression: str) -> str:
+        run = in_store.run("nix-build", "--no-out-link", "--expr", expression, check=False)
+        assert run.returncode != 0
+        return run.stderr
+
+    before = f'{plan} preFixup = "strip {file}";'
+    said = fails(hooked(in_store, vendor_wheel, before))
+    assert "relink: demo/a.so is not the vendor's file: something in this build (strip, patchelf, " in said
+    text = (tmp_path / "out" / "package.nix").read_text()
+    later = text.replace(
+        "  inherit extraLibraries", f'  postFixup = "strip {file}";\n  inherit extraLibraries'
+    )
+    (tmp_path / "out" / "package.nix").write_text(later)
+    said = fails(package(in_store, tmp_path / "out"))
+    assert f"relink: lib/python{PYTHON}/site-packages/demo/a.so was changed after relink's edits" in said
+
+
 def test_the_hook_without_a_plan(in_store: Nix, vendor_wheel: Path) -> None:
     run = in_store.run(
         "nix-build", "--no-out-link", "--expr", hooked(in_store, vendor_wheel, ""), check=False
@@ -111,7 +147,7 @@ def test_the_overlay_gives_the_function_to_every_python(
         "extension = builtins.head added.pythonPackagesExtensions; "
         "relinkWheel = (extension pkgs.python3Packages { }).relinkWheel; in "
         f'assert builtins.attrNames added == [ "pythonPackagesExtensions" "relink" "relinkHook" ]; '
-        f"pkgs.callPackage {tmp_path}/out/package.nix {{ inherit relinkWheel; }}"
+        f"pkgs.python3Packages.callPackage {tmp_path}/out/package.nix {{ inherit relinkWheel; }}"
     )
     check_built(in_store, built)
 

@@ -107,7 +107,7 @@ def test_migraphx_with_debians_rocm(debian: Nix, tmp_path: Path, request: pytest
     assert plan["libraries"].keys() == (direct if by_themselves else paths.keys() - {"stdenv.cc.libc"})
     assert (plan["rocm"], plan["proved"]) == (7, True)
 
-    package = f"{debian.packages()}.callPackage {tmp_path}/out/package.nix {{ }}"
+    package = f"{debian.packages()}.python312Packages.callPackage {tmp_path}/out/package.nix {{ }}"
     built = debian.build(package)
     assert debian.references(built) == {paths[attribute] for attribute in plan["libraries"]}
     debian.run("nix-build", "--no-out-link", "--check", "--expr", package)
@@ -173,11 +173,17 @@ def test_every_wheel_gives_a_package_that_evaluates(in_store: Nix, tmp_path: Pat
         for attribute in plan["libraries"]
         if attribute.startswith("rocmPackages.")
     }
-    nix = in_store.with_tools(rocm=rocm)
-    call = f"{nix.packages()}.callPackage {tmp_path}/package.nix"
+    nix = in_store.with_tools(rocm=rocm, jaxlib=plan["version"])
+    call = f"{nix.packages()}.python312Packages.callPackage {tmp_path}/package.nix"
     extra = "".join(f"{name} = {nix.packages()}.gcc; " for name in lacking)
+    beside = "jax-rocm7-pjrt"
+    given = (
+        f"{beside} = {nix.packages()}.python312Packages.jaxlib; "
+        if f"  {beside},\n" in (tmp_path / "package.nix").read_text()
+        else ""
+    )
     found = nix.value(
-        f"let p = {call} {{ extraLibraries = {{ {extra}}}; }}; in {{ inherit (p) name meta; src = p.src.name; d = p.drvPath; }}"
+        f"let p = {call} {{ {given}extraLibraries = {{ {extra}}}; }}; in {{ inherit (p) name meta; src = p.src.name; d = p.drvPath; }}"
     )
     if lacking:
         assert (

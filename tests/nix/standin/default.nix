@@ -115,7 +115,7 @@ let
     };
   };
 
-  # One package of ROCm: { "libfoo.so.1" = { source = "C"; needs = [ "other attribute" ]; links = [ "libbar.so.1" ]; }; }
+  # One package of ROCm: { "libfoo.so.1" = { source = "C"; needs = [ "other attribute" ]; finds = [ "one that is dlopened" ]; }; }
   rocmPackage =
     name: libraries:
     mkDerivation {
@@ -128,7 +128,10 @@ let
       runtime = [
         libc
         compiler.lib
-      ];
+      ]
+      ++ builtins.concatMap (one: map (name: rocmPackages.${name}) (one.finds or [ ])) (
+        builtins.attrValues libraries
+      );
       buildCommand = ''
         mkdir -p $out/lib
         path=; link=
@@ -228,6 +231,7 @@ let
   named = pname: mkDerivation { inherit pname; version = "0"; buildCommand = "mkdir $out; :"; };
   names = [
     "auditwheel"
+    "coloredlogs"
     "flatbuffers"
     "hatchling"
     "isal"
@@ -269,6 +273,9 @@ let
           buildPythonPackage = buildPythonPackage python;
           buildPythonApplication = buildPythonPackage python;
           callPackage = callWith scope;
+          pypaInstallHook = named "pypa-install-hook";
+          wheelUnpackHook = named "wheel-unpack-hook";
+          jaxlib = named "jaxlib" // { version = tools.jaxlib or "0"; };
         };
     in
     scope;

@@ -11,6 +11,10 @@ let
         default;
     cleanSource = path: path;
     concatMapStrings = f: list: builtins.concatStringsSep "" (map f list);
+    concatMapStringsSep =
+      separator: f: list:
+      builtins.concatStringsSep separator (map f list);
+    optionalString = condition: text: if condition then text else "";
     escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
     escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
     getLib =
@@ -18,6 +22,8 @@ let
       if package.outputSpecified or false then package else package.lib or package.out or package;
     getLicenseFromSpdxId = spdxId: { inherit spdxId; };
     hasPrefix = prefix: text: builtins.substring 0 (builtins.stringLength prefix) text == prefix;
+    concatStringsSep = builtins.concatStringsSep;
+    subtractLists = taken: builtins.filter (item: !(builtins.elem item taken));
     last = list: builtins.elemAt list (builtins.length list - 1);
     licenses = {
       gpl3Plus = "GPL-3.0-or-later";
@@ -30,7 +36,7 @@ let
     splitString =
       separator: text:
       builtins.filter builtins.isString (
-        builtins.split (if separator == "." then "\\." else separator) text
+        builtins.split (if separator == " " then separator else "[${separator}]") text
       );
     warn = message: builtins.trace "evaluation warning: ${message}";
     unique = builtins.foldl' (done: item: if builtins.elem item done then done else done ++ [ item ]) [ ];

@@ -31,6 +31,11 @@ for data in "$out/$sitePackages"/*.data; do
 done
 chmod -R u+w "$out"
 runHook preFixup
+# fixupOutputHooks of nixpkgs: strip, and patchelf --shrink-rpath. Each reads its flag when it runs.
+if [ -z "${dontStrip-}" ]; then find "$out" -name '*.so' -exec strip --strip-unneeded {} +; fi
+if [ -z "${dontPatchELF-}" ] && command -v patchelf > /dev/null; then
+  find "$out" -name '*.so' -exec patchelf --shrink-rpath {} \;
+fi
 runHook postFixup
 if [ -n "${doCheck-}" ]; then eval "${installCheckPhase-}"; fi
 runHook preDist

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.mark.parametrize("name", PACKAGES)
 def test_golden(name: str) -> None:
     """RELINK_GOLDEN=1 writes the files anew."""
-    for suffix, text in (("nix", package_nix(PACKAGES[name])), ("json", plan_json(PACKAGES[name]))):
+    for suffix, text in (("nix", package_nix([PACKAGES[name]])), ("json", plan_json(PACKAGES[name]))):
         path = GOLDEN / f"{name}.{suffix}"
         if os.environ.get("RELINK_GOLDEN"):
             path.write_text(text)
@@ -32,8 +32,8 @@ def test_what_is_written_replaces_what_is_there(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "package.nix")
     (tmp_path / "other").write_text("kept")
     (tmp_path / "demo.json").symlink_to("other")
-    expression, plan = write_package(PLAIN, tmp_path)
-    assert expression.read_text() == package_nix(PLAIN)
+    expression, plan = write_package([PLAIN], tmp_path)
+    assert expression.read_text() == package_nix([PLAIN])
     assert json.loads(plan.read_text()) == json.loads(plan_json(PLAIN))
     assert (tmp_path / "other").read_text() == "kept"
     for name in SHIPPED:
@@ -45,18 +45,46 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"file/x: cannot be written to \(Not a directory\); name another by --output"
     ):
-        write_package(PLAIN, tmp_path / "file" / "x")
+        write_package([PLAIN], tmp_path / "file" / "x")
 
 
 def test_a_name_from_the_wheel_stays_in_its_comment() -> None:
     package = replace(PLAIN, libraries=(("extraLibraries.x", ("libx.so\n}: builtins.abort",)),))
-    assert not [line for line in package_nix(package).splitlines() if line.startswith("}: builtins")]
+    assert not [line for line in package_nix([package]).splitlines() if line.startswith("}: builtins")]
 
 
-def test_a_quoted_dependency_has_no_with() -> None:
-    """``with`` takes identifiers alone, so one name in quotes is asked for by the whole path, and the others too."""
-    assert "dependencies = with python312Packages; [" in package_nix(PLAIN)
-    text = package_nix(replace(PLAIN, dependencies=("3to2", "numpy")))
-    assert 'python312Packages."3to2"' in text
-    assert "python312Packages.numpy" in text
-    assert "with python312Packages" not in text
+def test_a_dependency_that_is_no_identifier() -> None:
+    """No argument of a function can have such a name, so it is asked for by the whole path."""
+    text = package_nix([replace(PLAIN, dependencies=("3to2", "numpy"))])
+    assert 'python.pkgs."3to2"' in text
+    assert "  python,\n" in text
+    assert "  numpy,\n" in text
+    assert "with " not in text.partition("{")[2]
+
+
+def test_one_release_for_several_pythons(tmp_path: Path) -> None:
+    newer = replace(PLAIN, python="3.13", source=replace(PLAIN.source, name="demo-1.0-cp313-cp313-any.whl"))
+    written = write_package([PLAIN, newer], tmp_path)
+    assert [path.name for path in written] == ["package.nix", "demo-cp312.json", "demo-cp313.json"]
+    text = written[0].read_text()
+    assert '  plans = {\n    "3.12" = ./demo-cp312.json;\n    "3.13" = ./demo-cp313.json;\n  };\n' in text
+    for other in (replace(PLAIN, version="2.0"), PLAIN):
+        with pytest.raises(
+            UsageError, match="one package takes the wheels of one release, one for each Python"
+        ):
+            write_package([PLAIN, other], tmp_path)
+
+
+def test_without_relinks_functions(tmp_path: Path) -> None:
+    """The overlay of relink's flake has them."""
+    write_package([PLAIN], tmp_path / "new", vendor=False)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["demo.json", "package.nix"]
+    text = (tmp_path / "new" / "package.nix").read_text()
+    assert "{\n  relinkWheel,\n" in text
+    assert "callPackage" not in text
+
+
+def test_packages_that_must_be_of_one_version() -> None:
+    text = package_nix([replace(PLAIN, same_version=("jaxlib",), siblings=("jax-rocm7-pjrt",))])
+    assert "  numpy,\n  packaging,\n  jaxlib,\n" in text
+    assert "  sameVersion = [\n    jaxlib\n    jax-rocm7-pjrt\n  ];\n" in text

@@ -81,7 +81,11 @@ def test_dependencies(python: str | None, names: tuple[str, ...], left: int) -> 
             About("", "https://p", "Apache-2.0"),
         ),
         ("License: Copyright AMD, see LICENSE\nHome-page: UNKNOWN", About("", None, None)),
-        ("License-Expression: MIT OR Apache-2.0", About("", None, None)),
+        ("License-Expression: MIT OR Apache-2.0", About("", None, "MIT OR Apache-2.0")),
+        ("Summary: A demonstration.", About("Demonstration")),
+        ("Summary: x: the kernels of X.", About("Kernels of X")),
+        ("Summary: x is an extension for Python", About("Extension for Python")),
+        ("Project-URL: Changelog, https://c", About("", changelog="https://c")),
         ("License-Expression: LicenseRef-AMD", About("", None, None)),
     ],
 )

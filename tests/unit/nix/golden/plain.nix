@@ -1,20 +1,24 @@
 # Written by relink 0.1.0 from demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl.
-# The plan beside it is data; `relink nix` makes both anew.
+# The plan beside it is data; `relink nix` makes all anew.
 {
-  python312Packages,
+  callPackage,
+  relinkWheel ? callPackage ./relink/relink-wheel.nix { },
   extraLibraries ? { },
-  relinkWheel ? python312Packages.callPackage ./relink/relink-wheel.nix { },
+  gpuTargets ? [
+    "gfx1030"
+    "gfx1100"
+  ],
+
+  # dependencies
+  numpy,
+  packaging,
 }:
 
 relinkWheel {
   plan = ./demo.json;
-  inherit extraLibraries;
-  gpuTargets = [
-    "gfx1030"
-    "gfx1100"
-  ];
+  inherit extraLibraries gpuTargets;
 
-  dependencies = with python312Packages; [
+  dependencies = [
     numpy
     packaging
   ];
