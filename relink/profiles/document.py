@@ -43,7 +43,7 @@ def profile_directory() -> Path:
 
 @functools.cache
 def load_schema(name: str) -> dict[str, Any]:
-    """Return a shipped JSON schema: ``profile`` or ``rocm``."""
+    """Return a shipped JSON schema: ``profile``, ``rocm`` or ``rocm-names``."""
     text = (profile_directory() / f"{name}.schema.json").read_text(encoding="utf-8")
     return cast("dict[str, Any]", json.loads(text))
 

@@ -103,7 +103,11 @@ class Prover:
         imports = self.members[member].imports
         unbound = [item for item in imports if (item.name, item.version) in unbound_names]
         substitutions = evaluate_substitution(
-            missing, imports, unbound, {soname: self._candidates(context, soname) for soname in missing}
+            missing,
+            imports,
+            unbound,
+            {soname: self._candidates(context, soname) for soname in missing},
+            context.vendor,
         )
         assumed = self._assumed(context, member, closure, bindings)
         if assumed:  # that all others bind is proved only if these are supplied

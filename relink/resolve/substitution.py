@@ -3,7 +3,7 @@
 Replacing ``libX.so.A`` by ``libX.so.B`` takes three things: (a) B exports every symbol, with its version, that the image imports
 from A; (b) the same stem; (c) a profile that knows the two as one ABI, or the user's ``--substitute``. With (a) and (b) alone it
 remains an error that names the flag. Dropping takes two: no version record names the library, and every strong import binds
-without it.
+without it, or is none of this library's: another missing library has it, or the vendor's table of names says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from relink.elf.symbols import Import, SymbolTable, match
 from relink.providers.prefix import soname_stem
+from relink.resolve.vendor import NO_VENDOR, Vendor
 
 __all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution", "merged"]
 
@@ -62,10 +63,12 @@ def evaluate_substitution(
     imports: Sequence[Import],
     unbound: Collection[Import],
     candidates: Mapping[str, Sequence[SubstituteCandidate]],
+    vendor: Vendor = NO_VENDOR,
 ) -> dict[str, SubstitutionDecision]:
     """Decide of every missing NEEDED of one image what the evidence allows.
 
-    An import with a version belongs to the library that its version record names, and says nothing of another one.
+    An import with a version belongs to the library that its version record names, and says nothing of another one. One without
+    a version that the vendor's table gives to a missing library counts against that one alone.
 
     :param missing: its NEEDED entries that nothing serves, whether the user allows that or not: what is decided of one library
         does not depend on what is allowed for another.
@@ -73,27 +76,49 @@ def evaluate_substitution(
     :param unbound: its strong imports that bind to nothing in the closure without the missing libraries, and that no
         supplier outside of the closure is known for.
     :param candidates: by missing soname, the libraries of the same stem that there are, the preferred one first.
+    :param vendor: whose names are known.
     """
     named = {
         soname: [item for item in imports if item.file == soname] for soname in missing
     }  # the version record names it: the linker found the symbol there
     open_imports = [item for item in unbound if item.file is None]
+    relations = {
+        soname: {item: vendor.whose(soname, item.name) for item in open_imports} for soname in missing
+    }
+    own = {soname: [item for item in open_imports if relations[soname][item] == "own"] for soname in missing}
+    owned = {item for items in own.values() for item in items}
+    possible = {
+        soname: [
+            item
+            for item in open_imports
+            if relations[soname][item] in ("own", "shared")
+            or (item not in owned and relations[soname][item] == "unknown")
+        ]
+        for soname in missing
+    }
     chosen = {
-        soname: _preferred(named[soname], open_imports, candidates.get(soname, ())) for soname in missing
+        soname: _preferred([*named[soname], *own[soname]], possible[soname], candidates.get(soname, ()))
+        for soname in missing
     }
     claimed = {
         item
-        for candidate in chosen.values()
+        for soname, candidate in chosen.items()
         if candidate is not None
-        for item in open_imports
+        for item in possible[soname]
         if _exports(candidate.table, item)
     }
-    unexplained = [item for item in open_imports if item not in claimed]
     decisions = {}
     for soname in missing:
         others = [name for name in missing if name != soname and chosen[name] is None]
         decisions[soname] = _decision(
-            soname, named[soname], open_imports, unexplained, chosen[soname], standalone=not others
+            soname,
+            named[soname],
+            own[soname],
+            possible[soname],
+            [item for item in possible[soname] if item not in claimed and item not in owned],
+            chosen[soname],
+            standalone=not others,
+            table=vendor.table if len(possible[soname]) < len(open_imports) else None,
         )
     return decisions
 
@@ -141,20 +166,34 @@ def _exports(table: SymbolTable, item: Import) -> bool:
 def _decision(
     soname: str,
     named: Sequence[Import],
-    open_imports: Sequence[Import],
+    own: Sequence[Import],
+    possible: Sequence[Import],
     unexplained: Sequence[Import],
     candidate: SubstituteCandidate | None,
     *,
     standalone: bool,
+    table: str | None,
 ) -> SubstitutionDecision:
     """Decide of one missing NEEDED.
 
     :param named: the imports whose version record names it.
-    :param open_imports: the unbound imports that no version record attributes to a library.
-    :param unexplained: those of them that no candidate exports.
+    :param own: the unbound imports without a version that the vendor's table says are its own.
+    :param possible: those that may be its: its own, and those that no table gives to another library.
+    :param unexplained: those of them that nobody owns and no candidate exports.
     :param standalone: no other library without a candidate is missing, to which the unexplained imports could belong.
+    :param table: the vendor's table, if it says that some unbound imports are not this library's.
     """
-    if not named and not open_imports:
+    if not named and not possible and table is not None:
+        return SubstitutionDecision(
+            soname,
+            "drop",
+            evidence=(
+                "no version record names it",
+                f"no import that is open without it is one of its names (table {table})",
+            ),
+            profile=table,
+        )
+    if not named and not possible:
         return SubstitutionDecision(
             soname,
             "drop",
@@ -163,21 +202,20 @@ def _decision(
                 "every strong import of the file binds without it: the file was linked against it and does not use it",
             ),
         )
-    exported_by_it = [
-        item for item in open_imports if candidate is not None and _exports(candidate.table, item)
-    ]
-    if not named and not exported_by_it and not unexplained:
+    exported_by_it = [item for item in possible if candidate is not None and _exports(candidate.table, item)]
+    if not named and not own and not exported_by_it and not unexplained:
         # What is open belongs to another missing library, whose substitute exports it.
         return SubstitutionDecision(
             soname,
             "drop",
             evidence=("no version record names it", "every strong import of the file binds without it"),
+            profile=table,
         )
     if candidate is None:
-        wanted = [*named, *unexplained]
+        wanted = [*named, *own, *unexplained]
         return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
     # An import that no library is known for counts against this one, unless another missing library may have had it.
-    wanted = list(dict.fromkeys([*named, *exported_by_it, *(unexplained if standalone else ())]))
+    wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *(unexplained if standalone else ())]))
     exported = [item for item in wanted if _exports(candidate.table, item)]
     lacking = tuple(_label(item) for item in wanted if item not in exported)
     same_stem = soname_stem(candidate.soname) == soname_stem(soname)

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider
 
-__all__ = ["NO_VENDOR", "Vendor"]
+__all__ = ["NO_VENDOR", "Relation", "Vendor"]
+
+Relation: TypeAlias = Literal["own", "shared", "foreign", "unknown"]
+"""Whether a library is where a symbol comes from: ``own``, it is; ``shared``, it may be, and so may others; ``foreign``, it is
+not; ``unknown``, no table says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Vendor:
     :ivar dlopens_of: (soname, names of the available libraries) → the sonames that this library dlopens, each with the reason.
     :ivar where_to_get: (soname, distribution, providers) → a sentence that says which package has the library, or None.
     :ivar install: the same → the command that installs exactly that library, or None.
+    :ivar whose: (soname, name of a symbol) → whether the library is where the symbol comes from.
     """
 
     table: str = "vendor"
@@ -36,6 +42,7 @@ class Vendor:
     install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
         lambda _soname, _distribution, _providers: None
     )
+    whose: Callable[[str, str], Relation] = lambda _soname, _name: "unknown"
 
 
 NO_VENDOR = Vendor()

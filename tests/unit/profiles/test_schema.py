@@ -20,7 +20,10 @@ from tests.support.amount import amount
 DOCUMENTS = [
     ("profile", tomllib.loads(path.read_text()))
     for path in sorted(profile_directory().glob("packages/*.toml"))
-] + [("rocm", tomllib.loads((profile_directory() / "rocm.toml").read_text()))]
+] + [
+    (name, tomllib.loads((profile_directory() / f"{name}.toml").read_text()))
+    for name in ("rocm", "rocm-names")
+]
 FULL: dict[str, Any] = {
     "schema": "relink.profile/1",
     "name": "x",
@@ -66,7 +69,7 @@ def test_a_keyword_that_is_not_understood_is_refused() -> None:
         list(problems("x", {"type": "string", "maxLength": 3}))
 
 
-@pytest.mark.parametrize("name", ["profile", "rocm"])
+@pytest.mark.parametrize("name", ["profile", "rocm", "rocm-names"])
 def test_every_key_has_its_words(name: str) -> None:
     """What is not a list or a table of known keys says by its title what it is, since messages are made of it."""
 

@@ -501,6 +501,67 @@ class TestOwners:
         assert "4 imports may be its" in item.message
         assert all(name in item.message for name in names)
 
+    def test_a_name_counts_against_the_library_that_owns_it_alone(self, scene: Scene) -> None:
+        scene.provide("lib/libhip.so.1", source=define("hip"))
+        needed = ["libhip.so.1", "librccl.so.1", "libhipsolver.so.0", "librocprofiler-register.so.0"]
+        scene.member(MEMBER, needed, call("hip", "ncclAllReduce", "ncclSend"))
+        decisions = scene.decide()
+        assert {item.subject for item in decisions.findings if item.level == "error"} == {"librccl.so.1"}
+        assert "2 imports may be its: ncclAllReduce, ncclSend" in found(decisions, "RLK101").message
+        assert only(decisions).edit.remove == ("libhipsolver.so.0", "librocprofiler-register.so.0")
+        dropped = [item for item in decisions.findings if item.code == "RLK113"]
+        assert {item.profile for item in dropped} == {"rocm"}
+        assert all("is one of its names (table rocm)" in item.message for item in dropped)
+
+    def test_what_a_substitute_lacks_counts_whatever_else_is_missing(self, scene: Scene) -> None:
+        has = [f"hipblas{letter}gemm" for letter in "SDCZHKL"]
+        scene.provide("lib/libhipblas.so.3", source=define(*has))
+        names = [*has, "hipblasGemmEx_v2", "hipblasGemmStridedBatchedEx_v2", "ncclSend"]
+        scene.member(MEMBER, ["libhipblas.so.2", "libroctracer64.so.4", "librccl.so.1"], call(*names))
+        decisions = scene.decide()
+        errors = {item.subject: item.message for item in decisions.findings if item.level == "error"}
+        assert set(errors) == {"libhipblas.so.2", "librccl.so.1"}
+        assert "libhipblas.so.3 exports 7 of 9 imports, not hipblasGemm" in errors["libhipblas.so.2"]
+        assert only(decisions).edit.remove == ("libroctracer64.so.4",)
+
+    def test_a_name_that_nobody_owns_may_be_of_a_library_without_all_its_names(self, scene: Scene) -> None:
+        """What libroctracer64 exports was never seen, so its table proves nothing about other names."""
+        scene.provide("lib/libother.so.1")
+        scene.member(MEMBER, ["libroctracer64.so.4", "librccl.so.1"], call("mystery", "ncclSend"))
+        decisions = scene.decide()
+        assert only(decisions).edit.remove == ()
+        errors = {item.subject: item.message for item in decisions.findings if item.level == "error"}
+        assert "1 import may be its: mystery" in errors["libroctracer64.so.4"]
+        assert "2 imports may be its" in errors["librccl.so.1"]
+
+    def test_what_is_dropped_by_the_table_leaves_the_import_open(self, scene: Scene) -> None:
+        """All that libhipfft exports is in the table; the open import is an error all the same."""
+        scene.provide("lib/libother.so.1")
+        scene.member(MEMBER, ["libhipfft.so.0"], call("mystery"))
+        decisions = scene.decide()
+        assert only(decisions).edit.remove == ("libhipfft.so.0",)
+        assert [item.code for item in decisions.findings if item.level == "error"] == ["RLK302"]
+
+    def test_libraries_of_one_component_share_its_names(self, scene: Scene) -> None:
+        scene.provide("lib/libother.so.1")
+        scene.member(MEMBER, ["libhiprtc.so.9", "libamdhip64.so.9", "libfoo.so.1"], call("hipMalloc"))
+        decisions = scene.decide()
+        errors = {item.subject for item in decisions.findings if item.level == "error"}
+        assert errors == {"libhiprtc.so.9", "libamdhip64.so.9"}
+        assert only(decisions).edit.remove == ("libfoo.so.1",)
+
+    def test_a_version_record_says_more_than_the_table(self, scene: Scene) -> None:
+        scene.provide("lib/libother.so.1")
+        flags = [scene.versions("NONE_1:ncclNone")]
+        named = scene.library(scene.root / "old" / "libhipfft.so.0", [], define("ncclNone"), flags)
+        scene.member(MEMBER, ["librccl.so.1"], call("ncclNone", "ncclSend"), [str(named)])
+        decisions = scene.decide()
+        assert only(decisions).edit.remove == ()
+        assert {item.subject for item in decisions.findings if item.level == "error"} == {
+            "libhipfft.so.0",
+            "librccl.so.1",
+        }
+
     def test_what_is_truly_missing_is_named(self, scene: Scene) -> None:
         """The prefix has libblas.so.1: two libraries that this needs are what is missing."""
         scene.provide("lib/libblas.so.1", ["libdeep.so.1", "libdeeper.so.1"], define("blas"))
