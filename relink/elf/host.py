@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, ET_REL, PT_DYNAMIC, SHT_NOBITS
+from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, PT_DYNAMIC, SHT_NOBITS
 from relink.elf.image import Segment, file_offset
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource

@@ -19,8 +19,6 @@ from relink.elf.constants import (
     DT_FILTER,
     DT_FLAGS_1,
     DT_NEEDED,
-    EM_AMDGPU,
-    EM_X86_64,
     ET_EXEC,
     PT_DYNAMIC,
     PT_INTERP,

@@ -13,9 +13,9 @@ from relink.elf import constants
 TABLES = {
     "ET": enums.ENUM_E_TYPE,
     "EM": enums.ENUM_E_MACHINE,
-    "PT": {**enums.ENUM_P_TYPE_BASE},
+    "PT": enums.ENUM_P_TYPE_BASE,
     "SHT": enums.ENUM_SH_TYPE_BASE,
-    "DT": enums.ENUM_D_TAG_COMMON | enums.ENUM_D_TAG,
+    "DT": {**enums.ENUM_D_TAG_COMMON, **enums.ENUM_D_TAG},
     "DF": enums.ENUM_DT_FLAGS,
     "DF_1": enums.ENUM_DT_FLAGS_1,
 }
@@ -34,7 +34,11 @@ def test_every_number_has_a_table() -> None:
 
 def test_no_other_module_has_a_number_of_its_own() -> None:
     """A module that defines ``PT_LOAD`` or ``_PT_LOAD`` anew would have a second place for one fact."""
-    again = re.compile(r"^_?(?:%s)\b[^=\n]*=" % "|".join(constants.__all__), re.MULTILINE)
+    again = re.compile(rf"^_?(?:{'|'.join(constants.__all__)})\b[^=\n]*=", re.MULTILINE)
     package = Path(constants.__file__).parents[1]
-    places = [path for path in package.rglob("*.py") if again.search(path.read_text()) and path.name != "constants.py"]
+    places = [
+        path
+        for path in package.rglob("*.py")
+        if again.search(path.read_text()) and path.name != "constants.py"
+    ]
     assert places == []
