@@ -10,6 +10,7 @@ import functools
 import itertools
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 
@@ -93,7 +94,8 @@ def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool)
         f"{get}, or pass --python {fitting}." if fitting else f"{get}, or name another Python by --python."
     )
     if named:
-        return (finding("RLK520", filename, message, remedy),)
+        step = f"--python {shlex.quote(fitting)}" if fitting else None
+        return (finding("RLK520", filename, message, remedy, step=step),)
     brief = message
     message += ": relink runs under it, and no other Python was named"
     use = (

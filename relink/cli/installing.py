@@ -323,7 +323,7 @@ def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: boo
     from relink.cli.terminal import print_report, show
 
     if done.report is not None and (not quiet or not done.report.ok):
-        print_report(done.report, verbose=verbose, quiet=quiet)
+        print_report(done.report, verbose=verbose, quiet=quiet, installed=done.installed is not None)
     if done.installed is None:
         show(f"{prefix} was not changed.")
         return

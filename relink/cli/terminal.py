@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -78,12 +79,16 @@ def show(*parts: Part) -> None:
         show_on(console(), *parts)
 
 
-def print_report(report: Report, *, verbose: bool, quiet: bool = False, dry_run: bool = False) -> None:
+def print_report(
+    report: Report, *, verbose: bool, quiet: bool = False, dry_run: bool = False, installed: bool = False
+) -> None:
     """Print what changes, the findings and the verdict; the errors and the verdict alone if it is to be `quiet`.
 
-    Where nothing is written, what would change is printed in a dry run, or if it is to be `verbose`.
+    Where nothing is written, what would change is printed in a dry run, or if it is to be `verbose`. Of a wheel that is
+    `installed` already no next command is printed.
     """
-    ending = text.verdict_text(verdict(report))
+    found = verdict(report)
+    ending = text.verdict_text(replace(found, step=None) if installed else found)
     if quiet:
         errors = [found for found in report.findings if found.level == "error"]
         show(*text.findings_text(errors, verbose=False), *(() if report.ok else ending))

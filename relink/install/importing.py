@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import tempfile
@@ -77,5 +78,17 @@ def _problem(python: str, module: str, directory: str) -> str | None:
         return None
     if run.returncode < 0:
         return f"the process died of {signal.Signals(-run.returncode).name}"
-    lines = [line for line in run.stderr.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"exit code {run.returncode}"
+    return _reason(run.stderr) or f"exit code {run.returncode}"
+
+
+def _reason(traceback: str) -> str:
+    """The last line of a traceback; where that is a bare name, the last line before it that says more, too.
+
+    onnxruntime without numpy ends in ``ImportError``, and what is missing stands above it.
+    """
+    lines = [line.strip() for line in traceback.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    if not re.fullmatch(r"[\w.]+", last):
+        return last
+    above = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception): .", line)), None)
+    return f"{last} ({above})" if above else last

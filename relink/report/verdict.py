@@ -191,6 +191,9 @@ def _is_glibc(cause: Cause) -> bool:
 
 def _step(errors: Sequence[Cause]) -> str:
     """Options that are known to help, else the packages to install, else what to look up."""
+    wrong = _wrong_python(errors)
+    if wrong is not None and not wrong.step:
+        return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}"
     options = _options(errors)
     if options:
         return f"again with {' '.join(filter(None, options))}"
@@ -208,7 +211,15 @@ def _step(errors: Sequence[Cause]) -> str:
     return f"relink rules {errors[0].code}"
 
 
+def _wrong_python(errors: Iterable[Cause]) -> Cause | None:
+    """The error that the named Python does not install the wheel: what else is wrong was compared with that Python."""
+    return next((cause for cause in errors if cause.code == "RLK520"), None)
+
+
 def _options(errors: Sequence[Cause]) -> list[str]:
+    wrong = _wrong_python(errors)
+    if wrong is not None:
+        errors = [wrong]
     return [step for step in dict.fromkeys(cause.step for cause in errors) if step and step.startswith("--")]
 
 
@@ -230,7 +241,7 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
         except ValueError:  # quotes that are not closed, in a report that relink did not write
             return ()
         return _again([*report.command, *words])
-    if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
+    if _wrong_python(errors) or any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
         return ()
     missing = [cause for cause in errors if cause.code == "RLK101"]
     if not missing:
