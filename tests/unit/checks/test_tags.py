@@ -131,16 +131,16 @@ def test_a_named_python_that_would_not_install_it_is_what_comes_next(
     """Whatever else is wrong was compared with a Python that is not the right one."""
     wheel = works.wheel(tmp_path, {"demo/a.so": works.library}, tag=f"cp38-cp38-manylinux_2_34_{MACHINE}")
     words = (wheel, "-o", tmp_path / "out", "--prefix", works.prefix, "--allow-missing", "libnone.so")
-    words = (*words, "--python", python_that_is(tmp_path / "bin" / "python3.9", version=[3, 9]))
+    named = (*words, "--python", python_that_is(tmp_path / "bin" / "python3.9", version=[3, 9]))
     (tmp_path / "no").mkdir()
     (tmp_path / "no" / "python3.8").write_text("#!/bin/sh\nexit 127\n")
     (tmp_path / "no" / "python3.8").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "no"), prepend=":")
-    last = run(*words)[1].splitlines()[-1]
+    last = run(*named)[1].splitlines()[-1]
     assert last == "Next: get the wheel for Python 3.9 (cp39-cp39), or name another Python by --python"
     fitting = python_that_is(tmp_path / "yes" / "python3.8", version=[3, 8])
     monkeypatch.setenv("PATH", str(tmp_path / "yes"), prepend=":")
-    assert run(*words)[1].splitlines()[-1] == f"Next: again with --python {fitting}"
+    assert run(*named)[1].splitlines()[-1] == f"Next: again with --python {fitting}"
 
 
 def test_the_active_environment_is_a_named_python(

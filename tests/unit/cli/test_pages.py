@@ -106,7 +106,8 @@ def test_a_plan(run: Run, tmp_path: Path) -> None:
     [
         ("", "this is not JSON"),
         ("{}", "this is no report of relink"),
-        ("[1]", "a page shows one"),
+        ("[1]", "this is no report of relink"),
+        ('{"schema": "relink.reports/1", "reports": []}', "a page shows one"),
         ("3", "this is no report of relink"),
         ("[" * 100_000, "this is not JSON"),
         ('{"schema": "relink.report/1"}', "report: unknown keys [], missing keys"),
