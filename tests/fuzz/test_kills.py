@@ -40,6 +40,7 @@ def kill(works: Works, scratch: Path, count: int, record_property: Property) -> 
         record_property(f"{COUNTED}kills: {name}", value)
 
 
+@pytest.mark.slow(reason="ten seconds for two kills")
 def test_some_kills(works: Works, tmp_path: Path, record_property: Property) -> None:
     kill(works, tmp_path / "scratch", amount(20), record_property)
 

@@ -100,6 +100,7 @@ def test_run(job: Job, works: Works) -> None:
     assert (job.directory / "out dir" / OUTPUT).is_file()
 
 
+@pytest.mark.slow(reason="a process; test_formats has the annotations")
 def test_errors_are_annotations_and_the_step_fails(job: Job, works: Works) -> None:
     works.wheel(job.directory, {"demo/lost.so": works.lost})
     done = job.step(RELINK, wheels="*.whl", prefix=str(works.prefix))
@@ -149,6 +150,7 @@ def test_settings_of_the_checkout_hold(job: Job, works: Works) -> None:
     assert f"{job.directory}/relink.toml sets prefix" in done.stdout
 
 
+@pytest.mark.slow(reason="two processes; relinking runs always")
 def test_verify_and_inspect(job: Job, works: Works) -> None:
     works.small(job.directory / "in")
     assert job.step(RELINK, wheels="in/*.whl", prefix=str(works.prefix)).returncode == 0

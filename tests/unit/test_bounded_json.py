@@ -18,6 +18,7 @@ def test_the_largest_document() -> None:
         parse_json(text + " ")
 
 
+@pytest.mark.slow(reason="a million values")
 def test_lists_and_objects_are_counted() -> None:
     assert len(parse_json("[" + "[]," * 999_998 + "[]]")) == 999_999
     with pytest.raises(ValueError, match="more than 1000000 lists and objects"):

@@ -52,7 +52,7 @@ def test_what_is_read_ahead(tmp_path: Path, files: dict[str, bytes], begun: bool
 
 
 def test_closing_ends_it(tmp_path: Path) -> None:
-    opened = Contents(make_wheel(tmp_path, {"demo/a.so": ELF * 50}))
+    opened = Contents(make_wheel(tmp_path, {"demo/a.so": ELF * 10}))
     opened.close()
     assert not working()
     with pytest.raises(ValueError, match="has been closed"):

@@ -85,7 +85,9 @@ def test_a_plan_of_another_format(works: Works, tmp_path: Path) -> None:
 def test_variants_that_nothing_serves_are_no_error(works: Works, tmp_path: Path) -> None:
     """bitsandbytes has a library for each release; Python picks one."""
     old = shared(tmp_path / "stubs" / "libamdhip64.so.5", "int hipOld(void){return 5;}")
-    other = shared(tmp_path / "other.so", "extern int hipOld(void); int g(void){return hipOld();}", needed=[old])
+    other = shared(
+        tmp_path / "other.so", "extern int hipOld(void); int g(void){return hipOld();}", needed=[old]
+    )
     vendor = make_wheel(
         tmp_path,
         {

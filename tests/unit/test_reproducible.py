@@ -112,6 +112,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.few(1, reason="a whole run each")
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way in ALWAYS else ONE_BY_ONE) for way in WAYS]
 )

@@ -77,6 +77,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, name: str, call: str) 
     return failed
 
 
+@pytest.mark.few(12, reason="other places where the same error is met")
 @pytest.mark.parametrize("number", TROUBLE)
 @pytest.mark.parametrize(
     ("name", "call"),
@@ -177,6 +178,7 @@ def test_a_disk_that_fails_while_a_file_is_read(tmp_path: Path, monkeypatch: pyt
         source.read_at(0, 10)
 
 
+@pytest.mark.slow(reason="eleven runs, three of them of a Python")
 def test_too_few_open_files(works: Works, tmp_path: Path) -> None:
     """At every limit the run does its work, or says that it may not open enough files: it never writes what it has not proved."""
     wheel = works.wheel(tmp_path)

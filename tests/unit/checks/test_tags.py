@@ -65,6 +65,7 @@ def test_other_pythons(python: PythonFacts, first: str) -> None:
     assert str(supported_tags(python, "2.36", "x86_64")[0]) == first
 
 
+@pytest.mark.few(4, reason="other tags")
 @pytest.mark.parametrize(
     ("tag", "expected"),
     [

@@ -97,6 +97,7 @@ def proposals(line: str, shell: str) -> str:
     return relink(**told)
 
 
+@pytest.mark.few(4, reason="a bash each")
 @pytest.mark.parametrize(
     ("line", "some"),
     [

@@ -284,6 +284,7 @@ def test_the_schema_forbids() -> None:
 # The other commands
 
 
+@pytest.mark.few(4, reason="a process each")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(run: Run, command: str) -> None:
     for option in ("-h", "--help"):
@@ -525,6 +526,7 @@ def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
     assert "━" not in on_terminal(works.small(tmp_path), "--prefix", works.prefix, "--dry-run", "-q")
 
 
+@pytest.mark.few(1, reason="a process each")
 @pytest.mark.parametrize(
     "words",
     [

@@ -33,6 +33,7 @@ def another_path(data: bytes) -> bytes:
     return data[:at] + b"/rocm/lob\0" + data[at + 10 :]
 
 
+@pytest.mark.few(6, reason="other members")
 @pytest.mark.parametrize(
     ("member", "edit", "said"),
     [
@@ -136,6 +137,7 @@ PLACES: dict[str, Callable[[bytes], int]] = {
 }
 
 
+@pytest.mark.few(10, reason="other places of the same file")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("member", ["demo/a.so", "demo/bin/prog"])
 def test_no_byte_can_be_changed(pair: tuple[Path, Path], tmp_path: Path, member: str, place: str) -> None:

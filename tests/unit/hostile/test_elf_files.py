@@ -143,6 +143,7 @@ def test_elf_files(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     assert answer.left == []
 
 
+@pytest.mark.few(6, reason="the same files in another place")
 @pytest.mark.parametrize("case", ELFS)
 def test_elf_files_of_a_prefix(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     """The same lies in what the wheel's library needs: what cannot be loaded is not found, and what can is."""

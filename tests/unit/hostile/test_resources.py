@@ -340,6 +340,7 @@ CASES: dict[str, Case] = {
 ALIKE = pytest.mark.slow(reason="a process each; the same places with a FIFO are tried always")
 
 
+@pytest.mark.few(10, reason="other ways to the same limits")
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 @pytest.mark.parametrize(
     "case",

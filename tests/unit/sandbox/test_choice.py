@@ -76,6 +76,7 @@ def test_a_container_is_no_obstacle(works: Works, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow(reason="three processes in a container; sandbox_findings is tried always")
 @pytest.mark.parametrize(
     "words",
     [

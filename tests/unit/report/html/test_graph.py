@@ -209,6 +209,7 @@ def test_what_is_too_large_is_not_drawn() -> None:
     assert drawing(graph, anchors_of(graph)) is None
 
 
+@pytest.mark.slow(reason="16,000 edges take a second")
 def test_a_report_that_is_far_too_large_still_gets_its_table() -> None:
     names = [f"/p/lib{number}.so" for number in range(8000)]
     chain = [

@@ -398,6 +398,7 @@ def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
     return start
 
 
+@pytest.mark.few(2, reason="other levels and sizes")
 @pytest.mark.parametrize("level", [pytest.param(1, marks=OTHERS), 6, pytest.param(9, marks=OTHERS)])
 @pytest.mark.parametrize("inflated", [deflate, lambda content, level: isal(content, level // 3)])
 @pytest.mark.parametrize("behind", [3 << 20, 300 * KIB, 1])
