@@ -134,7 +134,7 @@ Preload = Annotated[
     typer.Option(
         "--preload",
         metavar="SONAME",
-        help="A library that others dlopen: load it before; repeatable.",
+        help="A library that others dlopen, or that a file needs and does not name: add it to NEEDED; repeatable.",
         rich_help_panel=KNOWN,
     ),
 ]

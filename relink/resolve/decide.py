@@ -18,6 +18,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.plans.model import Load
+from relink.resolve.forgotten import with_forgotten_needed
 from relink.resolve.preloading import with_known_preloads
 from relink.resolve.proof import Prover
 from relink.resolve.proof_findings import proof_findings
@@ -68,7 +69,8 @@ def decide(
     paths = {context.layout.path_of(member) for member in context.images}
     for member in _leaves_first(context.images):
         try:
-            outcome = with_known_preloads(prover, context, member, prover.find_outcome(context, member))
+            outcome = with_forgotten_needed(prover, context, member, prover.find_outcome(context, member))
+            outcome = with_known_preloads(prover, context, member, outcome)
             outcomes[member] = outcome
         except RootRefusedError as error:
             if error.path not in paths:
@@ -195,6 +197,8 @@ def _resolution(
     evidence: tuple[str, ...] = ()
     if soname in dict(edit.replace) or soname in edit.remove:
         evidence = outcome.substitutions[soname].evidence
+    elif soname in outcome.forgotten:
+        evidence = outcome.forgotten[soname]
     elif soname in edit.add:
         who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
         if who:

@@ -29,7 +29,11 @@ def with_known_preloads(prover: Prover, context: ResolveContext, member: str, ou
     if not (context.preload_known and outcome.loads):
         return outcome
     # What the evidence and the user ask for, without what the strategy adds.
-    edit = ElfEdit(replace=outcome.edit.replace, remove=outcome.edit.remove, add=tuple(outcome.preloaded))
+    edit = ElfEdit(
+        replace=outcome.edit.replace,
+        remove=outcome.edit.remove,
+        add=(*outcome.preloaded, *outcome.forgotten),
+    )
     tried: set[str] = set()
     closure = with_dlopens(context, member, outcome, prover.knowledge.of)
     while True:
@@ -46,7 +50,12 @@ def with_known_preloads(prover: Prover, context: ResolveContext, member: str, ou
         after = with_dlopens(context, member, attempt, prover.knowledge.of)
         if _changes_nothing_else(prover, context, member, (outcome, closure), (attempt, after)):
             preloaded = {**outcome.preloaded, soname: profile}
-            outcome = replace(attempt, substitutions=outcome.substitutions, preloaded=preloaded)
+            outcome = replace(
+                attempt,
+                substitutions=outcome.substitutions,
+                preloaded=preloaded,
+                forgotten=outcome.forgotten,
+            )
             edit, closure = more, after
 
 

@@ -17,12 +17,14 @@ from relink.files import map_file
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.resolve.dlopen import DlopenKnowledge, with_dlopens
-from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library
+from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library, own_libc
 from relink.resolve.substitution import SubstituteCandidate, SubstitutionDecision, evaluate_substitution
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated
 
 __all__ = ["Prover"]
+
+_OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class Prover:
             for name in context.profile.preload
             if name in self.members and name != member and name not in loaded
         }
+        if context.target.python is None and (path := own_libc(context, _OF_EVERY_PYTHON)) is not None:
+            outside[path] = frozenset(self._table(context, path).exports)
         return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
 
     def find_outcome(self, context: ResolveContext, member: str) -> Outcome:

@@ -1,6 +1,6 @@
 """The findings about the decisions: one for each cause, with the reason and the next step.
 
-Takes the outcomes of all members. Gives RLK103 to RLK121, RLK2xx, RLK301 and RLK305, and those of
+Takes the outcomes of all members. Gives RLK103 to RLK122, RLK2xx, RLK301 and RLK305, and those of
 :mod:`relink.resolve.missing_findings`; :mod:`relink.resolve.proof_findings` has those of the proofs.
 """
 
@@ -58,7 +58,7 @@ def reasons(
 
 
 def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Yield RLK112, RLK113 and RLK121: NEEDED that were replaced, dropped, or added as preloads."""
+    """Yield RLK112, RLK113, RLK121 and RLK122: NEEDED that were replaced, dropped, or added."""
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
             decision = outcome.substitutions[old]
@@ -68,6 +68,8 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
             decision = outcome.substitutions[soname]
             text = f"NEEDED {soname} dropped: {'; '.join(decision.evidence)}"
             yield finding("RLK113", member, text, profile=decision.profile)
+        for soname, evidence in outcome.forgotten.items():
+            yield finding("RLK122", member, f"{soname} added to NEEDED: {'; '.join(evidence)}")
         by_profile: dict[str | None, list[str]] = {}
         for soname, profile in outcome.preloaded.items():
             by_profile.setdefault(profile, []).append(soname)

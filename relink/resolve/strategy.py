@@ -1,7 +1,6 @@
 """How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2).
 
-Takes a :class:`ResolveContext` and a member. Gives an :class:`Outcome`: the edit, the closure after it, and the edges
-that are not served as they must be.
+Takes a :class:`ResolveContext` and a member. Gives an :class:`Outcome`: edit, closure after it, and edges that are not served.
 """
 
 from __future__ import annotations
@@ -91,10 +90,10 @@ class ResolveContext:
 class Outcome:
     """An edit of one image, and what loading it gives then.
 
-    :ivar original: the image before the edit, `image` after it.
-    :ivar entries: the original's search path, entry by entry.
+    :ivar original: the image before the edit, `image` after it; `entries`: the original's search path, entry by entry.
     :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
     :ivar preloaded: the sonames that are added since an object dlopens them, with the profile that knows of it; None: the user.
+    :ivar forgotten: the sonames that are added since imports need them, with the evidence.
     """
 
     strategy: Strategy
@@ -106,6 +105,7 @@ class Outcome:
     entries: tuple[SearchPathEntry, ...]
     substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
     preloaded: Mapping[str, str | None] = field(default_factory=dict)
+    forgotten: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def loads(self) -> bool:

@@ -15,6 +15,7 @@ from relink.elf.symbols import Export, SymbolTable, match
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.binding import Unbound
+from relink.providers.prefix import soname_stem
 from relink.resolve.strategy import ResolveContext
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated
@@ -48,9 +49,17 @@ class Suppliers:
         libraries = [name for name, exports in self.libraries.items() if _has_all(exports, imports)]
         if libraries:
             verb = "exports" if len(libraries) == 1 else "each export"
+            stems = {soname_stem(name) for name in libraries}
+            some = [
+                name
+                for name, exports in self.libraries.items()
+                if exports and name not in libraries and soname_stem(name) in stems
+            ]
+            partly = f" ({join_truncated(some)} some of them)" if some else ""
+            which = " or ".join(f"--preload {name}" for name in libraries[:2])
             return (
-                f"{join_truncated(libraries)} of the prefix {verb} all of them, and no NEEDED leads there: something has to load "
-                f"that before, with RTLD_GLOBAL; {assume}"
+                f"{join_truncated(libraries)} of the prefix {verb} all of them{partly}, and no NEEDED leads there: "
+                f"if you know that the file was built for it, pass {which}; {assume}"
             )
         return None
 

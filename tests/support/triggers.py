@@ -27,6 +27,7 @@ TRIGGERS: dict[str, str] = {
     "RLK116": "tests/unit/test_refused_members.py::test_verify[not page-aligned]",
     "RLK120": "tests/unit/resolve/test_proof.py::TestDlopen::test_would_not_be_found",
     "RLK121": "tests/unit/resolve/test_proof.py::TestDlopen::test_preload_makes_it_findable",
+    "RLK122": "tests/unit/resolve/test_forgotten.py::test_the_soname_that_other_members_need",
     "RLK130": "tests/unit/resolve/test_proof.py::TestTwice::test_two_majors_by_needed_are_an_error_with_both_chains",
     "RLK131": "tests/unit/resolve/test_proof.py::TestTwice::test_the_same_symbols_in_two_libraries",
     "RLK201": "tests/unit/resolve/test_decide.py::test_unserved_variants_stay_as_they_are",
