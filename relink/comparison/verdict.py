@@ -22,7 +22,7 @@ from relink.comparison.reference import Reference, disagreements
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image
-from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, find_patchelf, result_of
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, find_patchelf
 from relink.elf.sections import Section
 from relink.errors import EditError, ElfError, MachineError, RelinkError, UsageError, WheelError
 from relink.files import map_file
@@ -102,7 +102,7 @@ class PlanCheck:
             yield f"the edit cannot be made again to compare ({error})"
             return
         with contextlib.suppress(ElfError):
-            yield from check_edit(old, new, *images, result_of(images[0], file.edit))
+            yield from check_edit(old, new, *images, file.edit)
         made = f"what patchelf {find_patchelf().version} makes of it by the plan"
         for item in named_ranges(Ranges(found=wrong.found[:_RANGES_SHOWN]), new, images[1], sections[1]):
             yield f"bytes {item.start:#x}..{item.stop:#x} ({item.where}) are not {made}"

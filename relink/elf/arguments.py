@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import Image
+from relink.elf.version_edits import VersionEdit
 from relink.errors import EditError
 
 __all__ = ["ElfEdit", "argument_lists", "refuse_names", "result_of"]
@@ -18,8 +19,9 @@ class ElfEdit:
     :ivar search_path: the new RPATH or RUNPATH as one string; the empty string removes the entry.
     :ivar search_kind: ``runpath`` or ``rpath``; goes with a search path that is not empty.
     :ivar replace: pairs of sonames (old, new); the version records that name the old one follow.
-    :ivar remove: sonames whose NEEDED entry goes. A library with version records must not be among them.
+    :ivar remove: sonames whose NEEDED entry goes. The version record of such a library must be among `versions`.
     :ivar add: sonames that are added behind the image's own, in this order.
+    :ivar versions: what becomes of version records, besides that they follow `replace`. patchelf has no part in it.
     """
 
     search_path: str | None = None
@@ -28,6 +30,7 @@ class ElfEdit:
     remove: tuple[str, ...] = ()
     add: tuple[str, ...] = ()
     interpreter: str | None = None
+    versions: tuple[VersionEdit, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -50,7 +53,10 @@ def result_of(image: Image, edit: ElfEdit) -> Image:
 
 
 def argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
-    """Return the arguments of each call: one, and one before it where a file has a DT_RPATH and a DT_RUNPATH."""
+    """Return the arguments of each call: one, and one before it where a file has a DT_RPATH and a DT_RUNPATH.
+
+    None where only version records change.
+    """
     arguments = []
     for soname in edit.remove:
         arguments += ["--remove-needed", soname]
@@ -71,11 +77,13 @@ def argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
     both = image.rpath is not None and image.runpath is not None
     first = [["--remove-rpath"]] if both and edit.search_path else []
     # Without clobbering, bytes that no header names any more stay what they were.
-    return [["--no-clobber-old-sections", *call] for call in (*first, arguments)]
+    return [["--no-clobber-old-sections", *call] for call in (*first, arguments) if call]
 
 
 def refuse_names(image: Image, edit: ElfEdit) -> None:
-    """Refuse names that patchelf would not read as names; a hostile wheel or prefix may have such names.
+    """Refuse names that patchelf would not read as names, and version records of what is not NEEDED.
+
+    A hostile wheel or prefix may have such names.
 
     :raises EditError: there are such names; `issues` has each.
     """
@@ -84,5 +92,11 @@ def refuse_names(image: Image, edit: ElfEdit) -> None:
     issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
     issues += [f"{name!r}: a zero byte in a name" for name in names if "\0" in name]
     issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
+    needed = result_of(image, edit).needed
+    issues += [
+        f"{one.file_after!r}: a version record is to name it, and it is not NEEDED"
+        for one in edit.versions
+        if one.file_after not in needed
+    ]
     if issues:
         raise EditError(f"{image.path}: the edit has names that no library can have", issues)

@@ -28,6 +28,7 @@ from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
+from relink.elf.version_edits import write_versions
 from relink.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.files import map_file
 from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
@@ -157,6 +158,8 @@ def apply_edit(
         if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
                 _order_needed(writable, before.path, result_of(before, edit).needed)
+                with memoryview(writable) as view:
+                    write_versions(view, original, edit.versions)
         with map_file(str(path)) as buffer:
             return _checked(buffer, edit, before, original)
     except ElfError as error:
@@ -194,6 +197,7 @@ def edit_without_gaps(
             table, symbols = found
             renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
         _order_needed(view, before.path, result_of(before, edit).needed)
+        write_versions(view, original, edit.versions)
         return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))
     except ElfError as error:
         raise _wrong_result(before, [error.message]) from error
@@ -217,7 +221,7 @@ def _checked(
     buffer: Buffer, edit: ElfEdit, before: Image, original: Buffer, gaps: Sequence[Gap] = ()
 ) -> Image:
     after = read_image(buffer, before.path)
-    issues = check_edit(original, buffer, before, after, result_of(before, edit), gaps)
+    issues = check_edit(original, buffer, before, after, edit, gaps)
     if issues:
         raise _wrong_result(before, issues)
     return after

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relink.elf.image import Buffer, Image, Segment
 from relink.elf.patchelf import ElfEdit
+from relink.elf.version_edits import edited_needs
 from relink.elf.versions import VersionNeed
 from relink.errors import ElfError
 
@@ -245,14 +246,10 @@ def _version_needs(
 
 
 def planned_needs(needs: Iterable[VersionNeed], edit: ElfEdit) -> VersionNeeds:
-    """Return the version needs that a file has after an edit: those of before, with the files renamed as the NEEDED are."""
-    renamed = dict(edit.replace)
+    """Return the version needs that a file has after an edit: those of before, with what the edit changes."""
     return tuple(
-        (
-            renamed.get(need.file, need.file),
-            tuple((one.name, one.index, one.weak, one.hidden, one.hash) for one in need.versions),
-        )
-        for need in needs
+        (need.file, tuple((one.name, one.index, one.weak, one.hidden, one.hash) for one in need.versions))
+        for need in edited_needs(needs, dict(edit.replace), edit.versions)
     )
 
 

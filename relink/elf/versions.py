@@ -14,7 +14,7 @@ from typing import Final
 from relink.elf.constants import DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM
 from relink.elf.dynamic import Memory, Strings
 
-__all__ = ["VersionDef", "VersionNeed", "VersionRequirement", "version_defs", "version_needs"]
+__all__ = ["VersionDef", "VersionNeed", "VersionRequirement", "elf_hash", "version_defs", "version_needs"]
 
 VERSYM_HIDDEN: Final = 0x8000
 _MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
@@ -144,14 +144,14 @@ def _name(memory: Memory, strings: Strings, offset: int, digest: int | None = No
         memory.problem("a version record has a name outside of the string table")
         return ""
     # check_match compares hashes before names, and a hash of zero asks for no version at all.
-    if digest and _elf_hash(name) != digest:
+    if digest and elf_hash(name) != digest:
         memory.problem(f"the version record of {name[:80]!r} has the wrong hash: ld.so would not match it")
     return name
 
 
 @functools.lru_cache(maxsize=1024)
-def _elf_hash(name: str) -> int:
-    """Hash a version's name as the System V ABI does (elf/dl-hash.h)."""
+def elf_hash(name: str) -> int:
+    """Return the hash of a version's name, as the System V ABI computes it (elf/dl-hash.h)."""
     value = 0
     for byte in name.encode("utf-8", "surrogateescape"):
         value = (value << 4) + byte

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
+from relink.errors import UsageError
 from relink.findings.model import finding
 from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_path, attribute_of_soname
@@ -23,8 +24,13 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
     Of libraries that are not in a store (an ordinary prefix), what they export is taken to be true of nixpkgs' as well; how
     they find each other is not, so what was added to NEEDED and a DT_RPATH for their sake are left out.
 
-    :raises UsageError: the wheel's name asks for an address.
+    :raises UsageError: the wheel's name asks for an address, or a file takes an edit that the functions for Nix cannot make.
     """
+    if edited := [file.path for file in plan.files if file.edit.versions]:
+        raise UsageError(
+            f"{join_truncated(edited)}: version records have to be edited, which the functions for Nix cannot do; "
+            "relink the wheel with relink itself"
+        )
     major = subject.major or _release_major(plan) or hip_major(subject.images.values())
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit
+from relink.elf.version_edits import VersionEdit
 
 __all__ = [
     "Action",
@@ -174,7 +175,10 @@ def necessary(edit: ElfEdit, before: LinkFacts) -> ElfEdit:
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file's plan as JSON has it: with what happened to each NEEDED, to the search path and to the interpreter."""
+    """A file's plan as JSON has it: with what happened to each NEEDED, to the search path and to the interpreter.
+
+    :ivar versions: what happens to version records, besides that they follow a NEEDED that is substituted.
+    """
 
     path: str
     strategy: Strategy
@@ -183,12 +187,20 @@ class FileRecord:
     interpreter: InterpreterChange
     closure: tuple[tuple[str, str], ...] = ()
     served: bool = True
+    versions: tuple[VersionEdit, ...] = ()
 
     @classmethod
     def of(cls, file: FilePlan) -> FileRecord:
         """Return the record of a plan."""
         return cls(
-            file.path, file.strategy, file.needed, file.rpath, file.interpreter, file.closure, file.served
+            file.path,
+            file.strategy,
+            file.needed,
+            file.rpath,
+            file.interpreter,
+            file.closure,
+            file.served,
+            file.edit.versions,
         )
 
     def plan(self) -> FilePlan:
@@ -214,6 +226,7 @@ class FileRecord:
             remove=tuple(entry.soname for entry in own if entry.action == "drop"),
             add=tuple(entry.soname for entry in added),
             interpreter=interpreter.after if interpreter.after != interpreter.before else None,
+            versions=self.versions,
         )
         facts = LinkFacts(tuple(entry.soname for entry in own), *before, interpreter.before)
         resolutions = tuple(

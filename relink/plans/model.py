@@ -188,6 +188,12 @@ def plain(value: Any) -> Any:
         return _finding(value)
     if isinstance(value, ProviderFacts) and value.found_by is None:
         return {name: item for name, item in dataclasses.asdict(value).items() if name != "found_by"}
+    if isinstance(value, FileRecord) and not value.versions:
+        return {
+            field.name: plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.name != "versions"
+        }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple | list):

@@ -15,7 +15,7 @@ from relink.elf import gaps as gaps_module
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import find_gaps, pages_in, ranges_between, release_gaps, sparse, with_gaps, without_gaps
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, result_of
+from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps
 from relink.elf.sections import Section, read_sections
 from relink.errors import ElfError, PatchelfError
 from relink.loader.dryrun import dry_run
@@ -169,7 +169,7 @@ def broken(file: Path, tmp_path: Path) -> tuple[bytes, bytearray, tuple[range, .
 
 def issues(data: bytes, edited: bytearray, gaps: tuple[range, ...]) -> list[str]:
     before = read_image(data, "x")
-    return check_edit(data, edited, before, read_image(edited, "x"), result_of(before, EDITS[0]), gaps)
+    return check_edit(data, edited, before, read_image(edited, "x"), EDITS[0], gaps)
 
 
 def test_bytes_around_a_cut_are_compared(file: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relink.elf.patchelf import ElfEdit
+from relink.elf.version_edits import VersionEdit
 from relink.errors import UsageError
 from relink.findings.model import Finding, Level
 from relink.plans.files import FileRecord, LinkFacts, necessary
@@ -118,6 +119,18 @@ def test_the_edit_of_a_file(file: FilePlan, edit: ElfEdit) -> None:
     assert file.changed is bool(edit)
     plan = replace(PLAN, files=(FILE, file))
     assert plan.empty is not bool(edit)
+
+
+def test_version_edits_survive_json() -> None:
+    edit = VersionEdit("libold.so.1", "X_1.0_V_1", "libold.so.2", "V_1", weak=True, evidence=("why",))
+    change = needed("libold.so.1", "substitute", "libold.so.2")
+    file = planned_as(FILE, needed=(change,), versions=(edit,))
+    assert file.edit.versions == (edit,)
+    plan = replace(PLAN, files=(file,))
+    data = to_json(plan)
+    assert data["files"][0]["versions"][0]["version_after"] == "V_1"
+    assert from_json(data) == plan
+    assert "versions" not in to_json(PLAN)["files"][0]  # as before, where there is none
 
 
 def test_a_plan_with_an_error_may_not_be_written() -> None:

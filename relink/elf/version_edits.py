@@ -1,0 +1,326 @@
+"""Edits of version records in place: what an object requires of a library, renamed, made weak, moved or let go.
+
+patchelf renames the file that a record (Verneed) names where it replaces that NEEDED, and changes nothing else of the records.
+Here the rest is a few bytes of what is there: a version (Vernaux) gets another name, which is a suffix of the old one and so
+needs no new string; VER_FLG_WEAK, after which ld.so says that the version is not found and goes on (glibc elf/dl-version.c,
+match_symbol); and its entries of DT_VERSYM become VER_NDX_GLOBAL, after which its symbols are looked up without a version. The
+record of a library that is not NEEDED any more names another one that is, since ld.so asserts that it is loaded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from relink.elf.constants import DT_NEEDED, DT_STRTAB, DT_VERNEED, DT_VERSYM
+from relink.elf.dynamic import Buffer, Memory
+from relink.elf.symbol_columns import symbol_columns
+from relink.elf.symbols import Import, SymbolTable
+from relink.elf.versions import VersionNeed, elf_hash
+from relink.errors import ElfError
+
+__all__ = [
+    "GLOBAL",
+    "VER_FLG_WEAK",
+    "VersionEdit",
+    "VersionEntry",
+    "VersionRecord",
+    "edited_needs",
+    "edited_table",
+    "freed_symbols",
+    "read_records",
+    "write_versions",
+]
+
+VER_FLG_WEAK: Final = 2
+GLOBAL: Final = 1
+"""VER_NDX_GLOBAL: a symbol without a version."""
+_INDEX: Final = 0x7FFF  # of a version number without its hidden bit
+_MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
+_MAX_BYTES: Final = 1 << 22
+_MAX_NAME: Final = 1 << 10
+_RECORD, _REQUIREMENT = "HHIII", "IHHII"  # Verneed and Vernaux, 16 bytes each (LSB, "Symbol Versioning")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEdit:
+    """What becomes of one version that a file requires of a library.
+
+    :ivar file: the soname in the record before the edit, `file_after` after it: one that is NEEDED then.
+    :ivar version: the version's name before, `version_after` after: the same, or a suffix of it.
+    :ivar weak: it gets VER_FLG_WEAK.
+    :ivar unversioned: the symbols that ask for it ask for no version afterwards.
+    :ivar evidence: why that is right, one sentence a fact.
+    """
+
+    file: str
+    version: str
+    file_after: str
+    version_after: str
+    weak: bool = False
+    unversioned: bool = False
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """One Vernaux entry as it stands in a file; `place` is its file offset, `name_at` its name's offset in DT_STRTAB."""
+
+    place: int
+    hash: int
+    flags: int
+    number: int
+    name_at: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRecord:
+    """One Verneed entry as it stands in a file, with its Vernaux entries; offsets as in :class:`VersionEntry`."""
+
+    place: int
+    file_at: int
+    file: str
+    requirements: tuple[VersionEntry, ...]
+
+
+def edited_needs(
+    needs: Iterable[VersionNeed], replaced: Mapping[str, str], edits: Iterable[VersionEdit]
+) -> tuple[VersionNeed, ...]:
+    """Return the version needs that a file has after an edit.
+
+    :param replaced: NEEDED entries that are replaced, whose records patchelf renames.
+    """
+    by_version = _by_version(edits)
+    files = {edit.file: edit.file_after for edit in by_version.values()}
+    return tuple(
+        VersionNeed(
+            files.get(need.file, replaced.get(need.file, need.file)),
+            tuple(
+                item
+                if (edit := by_version.get((need.file, item.name))) is None
+                else replace(
+                    item,
+                    name=edit.version_after,
+                    weak=item.weak or edit.weak,
+                    hash=item.hash if edit.version_after == item.name else elf_hash(edit.version_after),
+                )
+                for item in need.versions
+            ),
+        )
+        for need in needs
+    )
+
+
+def edited_table(
+    table: SymbolTable, replaced: Mapping[str, str], edits: Sequence[VersionEdit]
+) -> SymbolTable:
+    """Return the symbols that a file has after an edit: what the simulation binds is what the loader will read."""
+    if not replaced and not edits:
+        return table
+    by_version = _by_version(edits)
+
+    def imported(item: Import) -> Import:
+        if item.file is None or item.version is None:
+            return item
+        edit = by_version.get((item.file, item.version))
+        if edit is None:
+            return replace(item, file=replaced.get(item.file, item.file))
+        if edit.unversioned:
+            return replace(item, version=None, file=None, index=GLOBAL)
+        return replace(item, version=edit.version_after, file=edit.file_after)
+
+    return replace(
+        table,
+        imports=tuple(map(imported, table.imports)),
+        copies=tuple(map(imported, table.copies)),
+        verneeds=edited_needs(table.verneeds, replaced, edits),
+    )
+
+
+def read_records(buffer: Buffer) -> list[VersionRecord]:
+    """Read the version records with the places of their entries, as ld.so walks them.
+
+    :raises ElfError: they are damaged: such a file is not edited.
+    """
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+        return _records(memory)
+
+
+def freed_symbols(buffer: Buffer, edits: Iterable[VersionEdit]) -> dict[int, int]:
+    """Return the DT_VERSYM entries that the edits set to :data:`GLOBAL`: number of the symbol → file offset of its entry.
+
+    :param buffer: the file before or after patchelf, whose version numbers are the same; `edits` name what was before.
+    :raises ElfError: a definition has such a version, or a version that stays has the same number.
+    """
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+        return _freed(memory, _records(memory), _by_version(edits))
+
+
+def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequence[VersionEdit]) -> None:
+    """Edit the version records of a file in place.
+
+    :param buffer: the file as patchelf left it, writable: it has the records of `original`, at other places perhaps.
+    :raises ElfError: the file has no such version, no string for a new name, or damaged records; nothing is published then.
+    """
+    if not edits:
+        return
+    by_version = _by_version(edits)
+    before = read_records(original)
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+        records = _records(memory)
+        if [len(item.requirements) for item in records] != [len(item.requirements) for item in before]:
+            raise ElfError("the version records are not those of before")
+        found = {(old.file, item.name) for old in before for item in old.requirements}
+        if unknown := by_version.keys() - found:
+            file, version = min(unknown)
+            raise ElfError(f"no version record of {file} names {version}")
+        freed = _freed(memory, before, by_version)
+        for old, new in zip(before, records, strict=True):
+            for was, item in zip(old.requirements, new.requirements, strict=True):
+                edit = by_version.get((old.file, was.name))
+                if edit is None:
+                    continue
+                digest, name_at = item.hash, item.name_at
+                if edit.version_after != was.name:
+                    digest, name_at = elf_hash(edit.version_after), name_at + _suffix(edit)
+                flags = item.flags | (VER_FLG_WEAK if edit.weak else 0)
+                struct.pack_into(
+                    memory.endian + "IHHI", view, item.place, digest, flags, item.number, name_at
+                )
+                if new.file != edit.file_after:
+                    at = _needed_at(memory, edit.file_after)
+                    struct.pack_into(memory.endian + "I", view, new.place + 4, at)
+        for place in freed.values():
+            struct.pack_into(memory.endian + "H", view, place, GLOBAL)
+
+
+def _by_version(edits: Iterable[VersionEdit]) -> dict[tuple[str, str], VersionEdit]:
+    """Return the edits by what they are about.
+
+    :raises ElfError: two say different things.
+    """
+    found: dict[tuple[str, str], VersionEdit] = {}
+    files: dict[str, str] = {}
+    for edit in edits:
+        if found.setdefault((edit.file, edit.version), edit) != edit:
+            raise ElfError(f"two edits of version {edit.version} of {edit.file}")
+        if files.setdefault(edit.file, edit.file_after) != edit.file_after:
+            raise ElfError(f"the version record of {edit.file} cannot name two libraries")
+    return found
+
+
+def _suffix(edit: VersionEdit) -> int:
+    """Return where the new name begins in the old one, in bytes.
+
+    :raises ElfError: it is none of its suffixes, so there may be no such string.
+    """
+    old, new = (name.encode("utf-8", "surrogateescape") for name in (edit.version, edit.version_after))
+    if not new or not old.endswith(new):
+        raise ElfError(f"the string table has {edit.version}, and {edit.version_after} is no suffix of it")
+    return len(old) - len(new)
+
+
+def _records(memory: Memory) -> list[VersionRecord]:
+    address = memory.dynamic.get(DT_VERNEED)
+    if address is None:
+        return []
+    at = _place(memory, address)
+    end = at + min(memory.available(address), _MAX_BYTES)
+    records: list[VersionRecord] = []
+    total = 0
+    try:
+        while True:
+            layout, count, file_at, first, following = struct.unpack_from(
+                memory.endian + _RECORD, memory.view[:end], at
+            )
+            requirements = []
+            place = at + first
+            while True:
+                total += 1
+                digest, flags, number, name_at, step = struct.unpack_from(
+                    memory.endian + _REQUIREMENT, memory.view[:end], place
+                )
+                name = _string(memory, name_at)
+                requirements.append(VersionEntry(place, digest, flags, number, name_at, name))
+                place += step
+                if not step:
+                    break
+                if total > _MAX_VERSIONS:
+                    raise ElfError(f"DT_VERNEED has more than {_MAX_VERSIONS} versions")
+            if layout != 1 or count != len(requirements):
+                raise ElfError(
+                    "a record of DT_VERNEED is of unknown layout, or counts other versions than it has"
+                )
+            records.append(VersionRecord(at, file_at, _string(memory, file_at), tuple(requirements)))
+            at += following
+            if not following:
+                return records
+    except struct.error as error:
+        raise ElfError("DT_VERNEED has records outside of the file or of its table") from error
+
+
+def _freed(
+    memory: Memory, records: Sequence[VersionRecord], by_version: Mapping[tuple[str, str], VersionEdit]
+) -> dict[int, int]:
+    free: set[int] = set()
+    kept: set[int] = set()
+    for record in records:
+        for item in record.requirements:
+            edit = by_version.get((record.file, item.name))
+            (free if edit is not None and edit.unversioned else kept).add(item.number & _INDEX)
+    if not free:
+        return {}
+    if free & kept:
+        raise ElfError(f"version {min(free & kept)} is that of a record that stays, too")
+    symbols, _ = symbol_columns(memory)
+    address = memory.dynamic.get(DT_VERSYM, 0)
+    entries = memory.words(address, len(symbols), "H") if address else ()
+    if len(entries) < len(symbols):
+        raise ElfError(f"DT_VERSYM has {len(entries)} entries for {len(symbols)} symbols")
+    start = _place(memory, address)
+    places = {number: start + 2 * number for number, entry in enumerate(entries) if entry & _INDEX in free}
+    if any(symbols.sections[number] for number in places):
+        raise ElfError("a definition has the version of a record")
+    return places
+
+
+def _place(memory: Memory, address: int) -> int:
+    """Return the file offset of an address.
+
+    :raises ElfError: no segment has it.
+    """
+    for start, length, offset in memory.loads:
+        if start <= address < start + length:
+            return offset + address - start
+    raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
+
+
+def _string(memory: Memory, offset: int) -> str:
+    """Return the string at an offset of DT_STRTAB.
+
+    :raises ElfError: it has no end, or more than 1024 bytes.
+    """
+    raw, end, _ = memory.read(memory.dynamic.get(DT_STRTAB, 0) + offset, _MAX_NAME + 1).partition(b"\0")
+    if not end:
+        raise ElfError(f"the string at {offset:#x} of the string table has no end")
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _needed_at(memory: Memory, soname: str) -> int:
+    """Return the offset of a NEEDED's name in DT_STRTAB.
+
+    :raises ElfError: it is not NEEDED.
+    """
+    for tag, value in memory.entries:
+        if tag == DT_NEEDED and _string(memory, value) == soname:
+            return value
+    raise ElfError(f"a version record is to name {soname}, which is not NEEDED")
