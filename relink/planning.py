@@ -27,7 +27,7 @@ from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import install_command, where_to_get, with_hints
-from relink.rocm.facts import ROCM, VERSION_LABEL, dlopens_of, same_abi
+from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, same_abi
 from relink.rocm.installation import RocmRelease, release_of
 from relink.rocm.names import whose
 from relink.rocm.places import choose_place, prefix_of_libraries
@@ -43,7 +43,16 @@ __all__ = [
 ]
 
 
-ROCM_VENDOR = Vendor(ROCM, "ROCm", same_abi, dlopens_of, where_to_get, install_command, whose)
+ROCM_VENDOR = Vendor(
+    ROCM,
+    "ROCm",
+    same_abi,
+    dlopens_of,
+    where_to_get,
+    install_command,
+    whose,
+    copy_of,
+)
 """What is known of ROCm, for the packages that name no vendor."""
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Hint",
     "PackageRelease",
     "Profile",
+    "SystemCopy",
     "load_schema",
     "profile_directory",
     "profile_for",
@@ -48,6 +49,18 @@ class DlopenEntry:
     """What members (a glob) load by dlopen: globs of sonames, and why."""
 
     member: str
+    sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCopy:
+    """A vendor's library that is built from the same upstream as one of the system, under names of its own.
+
+    :ivar sonames: those that the system's library has, by distribution; the first that there is counts.
+    :ivar why: what the vendor builds, from which release, and where that is written.
+    """
+
     sonames: tuple[str, ...]
     why: str
 

@@ -79,6 +79,7 @@ def decide(
             continue
         if context.profile.is_variant(member) and not outcome.loads:
             unserved.append(member)
+            prover.leave(member)
         else:
             context = replace(context, images={**context.images, member: outcome.image})
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}

@@ -33,6 +33,7 @@ def with_known_preloads(prover: Prover, context: ResolveContext, member: str, ou
         replace=outcome.edit.replace,
         remove=outcome.edit.remove,
         add=(*outcome.preloaded, *outcome.forgotten),
+        versions=outcome.edit.versions,
     )
     tried: set[str] = set()
     closure = with_dlopens(context, member, outcome, prover.knowledge.of)

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
+from relink.elf.version_edits import edited_table
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
+from relink.loader.search import Environment, Requester, search
 from relink.resolve.dlopen import DlopenKnowledge, with_dlopens
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library, own_libc
 from relink.resolve.substitution import SubstituteCandidate, SubstitutionDecision, evaluate_substitution
@@ -31,7 +33,7 @@ _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and lib
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
-    :ivar members: the symbol tables of the wheel's members.
+    :ivar members: the symbol tables of the wheel's members, as planned so far; `originals` as they are in the input.
     :ivar known: symbol tables of other files that have been read.
     """
 
@@ -39,10 +41,12 @@ class Prover:
     members: Mapping[str, SymbolTable]
     known: Tables | None = None
     tables: Tables = field(init=False)
+    originals: Mapping[str, SymbolTable] = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
     _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.originals = self.members
         known = self.known or Tables(self.context.files, {})
         self.tables = known.over(self.context.files, self.members)
         self.knowledge = DlopenKnowledge(self.context, self.tables)
@@ -88,13 +92,30 @@ class Prover:
                     if decision.action == "substitute" and decision.candidate
                 ),
                 remove=tuple(decision.soname for decision in acted if decision.action == "drop"),
+                versions=tuple(
+                    edit for decision in acted if decision.action != "keep" for edit in decision.versions
+                ),
             )
             if required_edit:
                 outcome = find_strategy(context, member, required_edit)
         added = self._preloads(context, member, outcome)
         if added:
             outcome = find_strategy(context, member, replace(required_edit, add=added))
+        self._adopt(member, required_edit)
         return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
+
+    def leave(self, member: str) -> None:
+        """Forget the edit of a member that is left as it is."""
+        self._adopt(member, ElfEdit())
+
+    def _adopt(self, member: str, edit: ElfEdit) -> None:
+        """Bind with the symbols that `member` has after an edit from now on."""
+        original = self.originals[member]
+        after = edited_table(original, dict(edit.replace), edit.versions)
+        if after != self.members[member]:
+            self.members = {**self.members, member: after}
+            self.tables = self.tables.over(self.context.files, self.members)
+            self._bound.clear()
 
     def _evaluate_missing(
         self, context: ResolveContext, member: str, outcome: Outcome, missing: Sequence[str]
@@ -110,8 +131,10 @@ class Prover:
             missing,
             imports,
             unbound,
-            {soname: self._candidates(context, soname) for soname in missing},
+            {soname: self._candidates(context, member, soname) for soname in missing},
             context.vendor,
+            self.members[member].verneeds,
+            [soname for soname in outcome.original.needed if soname not in missing],
         )
         assumed = self._assumed(context, member, closure, bindings)
         if assumed:  # that all others bind is proved only if these are supplied
@@ -136,23 +159,31 @@ class Prover:
             if closure.objects[item.requester].path == own and context.layout.shown(item.by) in preloaded
         ]
 
-    def _candidates(self, context: ResolveContext, soname: str) -> list[SubstituteCandidate]:
-        """The libraries of the providers that could replace `soname`: those that the user names, or else all of its stem."""
+    def _candidates(self, context: ResolveContext, member: str, soname: str) -> list[SubstituteCandidate]:
+        """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
         named = [new for old, new in context.substitutes if old == soname]
+        copy = None if named else context.vendor.copy_of(soname)
         names = named or list(
             dict.fromkeys(name for provider in context.providers for name in provider.nearest(soname))
         )
         candidates: dict[object, SubstituteCandidate] = {}
-        for name in names:
+        for name in (*names, *(copy.sonames if copy else ())):
+            copied = copy is not None and name in copy.sonames
             path = context.provider_path(name)
+            if path is None and copied:
+                path = _system_path(context, member, name)
             if path is None:
                 continue
             opened = context.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
                 continue  # another name of a file that is listed under its soname
             reason, profile = ("--substitute says so", None) if named else _same_abi(context, soname, name)
+            if copy is not None and copied:
+                reason, profile = copy.why, context.vendor.table
             table = self._table(context, path)
-            candidates.setdefault(opened.identity, SubstituteCandidate(name, path, table, reason, profile))
+            candidates.setdefault(
+                opened.identity, SubstituteCandidate(name, path, table, reason, profile, copied)
+            )
         return list(candidates.values())
 
     def _table(self, context: ResolveContext, path: str) -> SymbolTable:
@@ -186,6 +217,14 @@ class Prover:
             member: with_dlopens(context, member, item, self.knowledge.of)
             for member, item in outcomes.items()
         }
+
+
+def _system_path(context: ResolveContext, member: str, soname: str) -> str | None:
+    """Return the library that the target's loader finds by itself: in its cache or its default directories."""
+    image = replace(context.images[member], rpath=None, runpath=None)
+    requester = Requester(context.layout.path_of(member), image, None, None)
+    found = search(soname, requester, None, Environment(context.target, context.files)).candidate
+    return None if found is None else found.path
 
 
 def preloaded_paths(context: ResolveContext) -> set[str]:

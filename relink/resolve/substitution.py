@@ -2,8 +2,10 @@
 
 Replacing ``libX.so.A`` by ``libX.so.B`` takes three things: (a) B exports every symbol, with its version, that the image imports
 from A; (b) the same stem; (c) a profile that knows the two as one ABI, or the user's ``--substitute``. With (a) and (b) alone it
-remains an error that names the flag. Dropping takes two: no version record names the library, and every strong import binds
-without it, or is none of this library's: another missing library has it, or the vendor's table of names says so.
+remains an error that names the flag. A library that the vendor's table names as the same upstream under another name takes (a)
+alone, and its version records may be edited (:mod:`relink.resolve.version_moves`). Dropping takes two: no strong import has a
+version of it, and every strong import binds without it, or is none of this library's: another missing library has it, or the
+vendor's table of names says so. Its version records go to a library that stays, and become weak.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relink.elf.symbols import Import, SymbolTable, match
+from relink.elf.symbols import Import, SymbolTable, VersionNeed, match
+from relink.elf.version_edits import VersionEdit
 from relink.providers.prefix import soname_stem
 from relink.resolve.vendor import NO_VENDOR, Vendor
+from relink.resolve.version_moves import VersionMoves, dropped_record, version_moves
 
 __all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution", "merged"]
 
@@ -26,6 +30,7 @@ class SubstituteCandidate:
 
     :ivar reason: why it counts as the same ABI: a profile's sentence or the user's flag; None without either.
     :ivar profile: the profile that says so, None where it is the user.
+    :ivar copy: it is the same upstream under other names of libraries and versions, so version records may be edited.
     """
 
     soname: str
@@ -33,6 +38,7 @@ class SubstituteCandidate:
     table: SymbolTable
     reason: str | None = None
     profile: str | None = None
+    copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class SubstitutionDecision:
     :ivar wanted: how many imports count as this library's, `exported` how many of them the candidate exports.
     :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``; `serving` those that it does.
     :ivar profile: the profile that the action rests on, besides the symbols.
+    :ivar versions: what the action does to version records, besides that they follow a NEEDED that is replaced.
     """
 
     soname: str
@@ -56,6 +63,7 @@ class SubstitutionDecision:
     lacking: tuple[str, ...] = ()
     profile: str | None = None
     serving: tuple[str, ...] = ()
+    versions: tuple[VersionEdit, ...] = ()
 
 
 def evaluate_substitution(
@@ -64,6 +72,8 @@ def evaluate_substitution(
     unbound: Collection[Import],
     candidates: Mapping[str, Sequence[SubstituteCandidate]],
     vendor: Vendor = NO_VENDOR,
+    needs: Sequence[VersionNeed] = (),
+    kept: Sequence[str] = (),
 ) -> dict[str, SubstitutionDecision]:
     """Decide of every missing NEEDED of one image what the evidence allows.
 
@@ -77,6 +87,8 @@ def evaluate_substitution(
         supplier outside of the closure is known for.
     :param candidates: by missing soname, the libraries of the same stem that there are, the preferred one first.
     :param vendor: whose names are known.
+    :param needs: the image's version records.
+    :param kept: its NEEDED entries that are served, one of which can take the record of a library that is dropped.
     """
     named = {
         soname: [item for item in imports if item.file == soname] for soname in missing
@@ -119,6 +131,11 @@ def evaluate_substitution(
             chosen[soname],
             standalone=not others,
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
+            record=_Record(
+                tuple(need for need in needs if need.file == soname),
+                all(item.binding == "weak" for item in named[soname]),
+                kept,
+            ),
         )
     return decisions
 
@@ -163,6 +180,19 @@ def _exports(table: SymbolTable, item: Import) -> bool:
     return match(table.exports.get(item.name, ()), item.version) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The version records of one missing library.
+
+    :ivar weak: every import that they name is weak: a strong one is that library's, whatever else has the name.
+    :ivar kept: as for :func:`evaluate_substitution`.
+    """
+
+    needs: tuple[VersionNeed, ...]
+    weak: bool
+    kept: Sequence[str]
+
+
 def _decision(
     soname: str,
     named: Sequence[Import],
@@ -173,6 +203,7 @@ def _decision(
     *,
     standalone: bool,
     table: str | None,
+    record: _Record,
 ) -> SubstitutionDecision:
     """Decide of one missing NEEDED.
 
@@ -183,43 +214,35 @@ def _decision(
     :param standalone: no other library without a candidate is missing, to which the unexplained imports could belong.
     :param table: the vendor's table, if it says that some unbound imports are not this library's.
     """
-    if not named and not possible and table is not None:
-        return SubstitutionDecision(
-            soname,
-            "drop",
-            evidence=(
-                "no version record names it",
-                f"no import that is open without it is one of its names (table {table})",
-            ),
-            profile=table,
-        )
-    if not named and not possible:
-        return SubstitutionDecision(
-            soname,
-            "drop",
-            evidence=(
-                "no version record names it",
-                "every strong import of the file binds without it: the file was linked against it and does not use it",
-            ),
-        )
     exported_by_it = [item for item in possible if candidate is not None and _exports(candidate.table, item)]
-    if not named and not own and not exported_by_it and not unexplained:
-        # What is open belongs to another missing library, whose substitute exports it.
-        return SubstitutionDecision(
-            soname,
-            "drop",
-            evidence=("no version record names it", "every strong import of the file binds without it"),
-            profile=table,
-        )
+    reason = "every strong import of the file binds without it"
+    if not possible and table is not None:
+        reason = f"no import that is open without it is one of its names (table {table})"
+    elif not possible:
+        reason += ": the file was linked against it and does not use it"
+    # What is open belongs to another missing library, whose substitute exports it.
+    needless = not possible or (not own and not exported_by_it and not unexplained)
+    dropped = _dropped(soname, record, reason, table) if needless and record.weak else None
+    if dropped is not None and (not named or candidate is None):
+        return dropped
     if candidate is None:
         wanted = [*named, *own, *unexplained]
         return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
-    # An import that no library is known for counts against this one, unless another missing library may have had it.
-    wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *(unexplained if standalone else ())]))
-    exported = [item for item in wanted if _exports(candidate.table, item)]
-    lacking = tuple(_label(item) for item in wanted if item not in exported)
-    same_stem = soname_stem(candidate.soname) == soname_stem(soname)
-    proved = bool(wanted) and not lacking and same_stem
+    # An import that no library is known for counts against this one, unless another missing library may have had it. A vendor
+    # that renames versions gives one to each symbol, so none without a version is such a library's.
+    foreign = candidate.copy and bool(named)
+    rest = unexplained if standalone and not foreign else ()
+    wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
+    moves = VersionMoves((), ())
+    lost = [item for item in wanted if not _exports(candidate.table, item)]
+    if candidate.copy:
+        moves = version_moves(record.needs, named, candidate.soname, candidate.table)
+        lost = [*moves.lacking, *(item for item in lost if item.file is None)]
+    exported = [item for item in wanted if item not in lost]
+    same = candidate.copy or soname_stem(candidate.soname) == soname_stem(soname)
+    proved = bool(wanted) and not lost and same
+    if dropped is not None and not (proved and candidate.reason):
+        return dropped
     evidence = [
         f"{len(exported)} of {len(wanted)} imported symbols are exported by {candidate.path}: {_truncated(exported)}"
     ]
@@ -228,6 +251,7 @@ def _decision(
     if candidate.reason:
         named_by = f"profile {candidate.profile}: " if candidate.profile else ""
         evidence.append(f"{named_by}{candidate.reason}")
+    evidence += [sentence for edit in moves.edits for sentence in edit.evidence]
     return SubstitutionDecision(
         soname,
         "substitute" if proved and candidate.reason else "keep",
@@ -235,10 +259,28 @@ def _decision(
         tuple(evidence),
         len(wanted),
         len(exported),
-        lacking,
+        tuple(map(_label, lost)),
         candidate.profile,
         tuple(map(_label, exported)),
+        moves.edits,
     )
+
+
+def _dropped(soname: str, record: _Record, reason: str, profile: str | None) -> SubstitutionDecision | None:
+    """Return the decision to drop a library; None where no other library can take its version record.
+
+    :param reason: why no import needs it.
+    """
+    if not record.needs:
+        return SubstitutionDecision(
+            soname, "drop", evidence=("no version record names it", reason), profile=profile
+        )
+    taker = next((name for name in record.kept if name.startswith("libc.so.")), next(iter(record.kept), None))
+    if taker is None or not record.weak:
+        return None
+    edits = dropped_record(record.needs, taker)
+    reasons = dict.fromkeys(sentence for edit in edits for sentence in edit.evidence)
+    return SubstitutionDecision(soname, "drop", evidence=(reason, *reasons), profile=profile, versions=edits)
 
 
 def _label(item: Import) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from relink.profiles import SystemCopy
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider
 
@@ -30,6 +31,7 @@ class Vendor:
     :ivar where_to_get: (soname, distribution, providers) → a sentence that says which package has the library, or None.
     :ivar install: the same → the command that installs exactly that library, or None.
     :ivar whose: (soname, name of a symbol) → whether the library is where the symbol comes from.
+    :ivar copy_of: soname → the system's library that it is a copy of, or None.
     """
 
     table: str = "vendor"
@@ -43,6 +45,7 @@ class Vendor:
         lambda _soname, _distribution, _providers: None
     )
     whose: Callable[[str, str], Relation] = lambda _soname, _name: "unknown"
+    copy_of: Callable[[str], SystemCopy | None] = lambda _soname: None
 
 
 NO_VENDOR = Vendor()

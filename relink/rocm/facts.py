@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from relink.profiles import DlopenEntry, EqualSonames, profile_directory, read_document
+from relink.profiles import DlopenEntry, EqualSonames, SystemCopy, profile_directory, read_document
 from relink.providers.prefix import soname_stem
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "VERSION_LABEL",
     "Component",
     "component_of",
+    "copy_of",
     "dlopens_of",
     "rocm_facts",
     "same_abi",
@@ -67,6 +68,7 @@ class _Facts:
     same_abi: tuple[EqualSonames, ...]
     dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
     components: tuple[Component, ...] = ()
+    copies: Mapping[str, SystemCopy] = field(default_factory=dict)
 
 
 @functools.cache
@@ -92,6 +94,12 @@ def rocm_facts() -> _Facts:
             )
             for row in data.get("component", ())
         ),
+        {
+            row["soname"]: SystemCopy(
+                tuple(row["system"]), f"AMD builds it from {row['upstream']} ({row['source']}); {row['why']}"
+            )
+            for row in data.get("system_copy", ())
+        },
     )
 
 
@@ -101,6 +109,11 @@ def same_abi(one: str, other: str) -> str | None:
         if one in entry.sonames and other in entry.sonames and one != other:
             return entry.why
     return None
+
+
+def copy_of(soname: str) -> SystemCopy | None:
+    """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
+    return rocm_facts().copies.get(soname)
 
 
 def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -25,9 +26,11 @@ from packaging.version import Version
 
 from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.version_edits import VersionEdit
 from relink.errors import RelinkError, SandboxError, UsageError, WheelError
 from relink.gpu.wanted import wanted_gpus
-from relink.library import relink
+from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import open_providers, plan_wheel
@@ -36,11 +39,13 @@ from relink.plans.model import Plan
 from relink.provenance import read_plan
 from relink.reading import open_wheel
 from relink.report.model import Report
+from relink.resolve import substitution
+from relink.resolve.version_moves import VersionMoves
 from relink.sandbox import Sandbox
 from relink.verification import verify
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
-from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, Works, copy_glibc, installed
+from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed
 
 
 @pytest.fixture(autouse=True)
@@ -650,3 +655,57 @@ def test_the_gpus_of_this_machine_are_looked_at_unasked(
     assert targets() == ["gfx1031"]
     assert targets(gpus=("gfx1100",)) == ["gfx1100"]
     assert targets(sysroot="/") == []
+
+
+# Version records
+
+
+@pytest.fixture
+def copies(works: Works, tmp_path: Path) -> tuple[Path, Options]:
+    """A wheel that was built against AMD's copy of libnuma, and a prefix with the system's."""
+    nodes, copied = tmp_path / "numa.map", tmp_path / "copy.map"
+    nodes.write_text("libnuma_1.1 { global: numa_available; };")
+    copied.write_text("AMDROCM_SYSDEPS_1.0_libnuma_1.1 { global: numa_available; };")
+    source = "int numa_available(void){return 1;}"
+    prefix = shutil.copytree(works.prefix, tmp_path / "rocm")
+    shared(prefix / "lib/libnuma.so.1", source, flags=[f"-Wl,--version-script={nodes}"])
+    script = f"-Wl,--version-script={copied}"
+    copy = shared(tmp_path / "old/librocm_sysdeps_numa.so.1", source, flags=[script])
+    user = "extern int hip(void), numa_available(void); int g(void){return hip() + numa_available();}"
+    library = shared(
+        tmp_path / "members/a.so", user, needed=[works.prefix / "lib/libhip.so.7", copy], flags=[VENDOR_PATH]
+    )
+    wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": library})
+    return wheel, Options(prefixes=(str(prefix),), output_directory=tmp_path / "out")
+
+
+@pytest.mark.usefixtures("works")
+def test_the_systems_library_takes_the_place_of_amds_copy(
+    copies: tuple[Path, Options], tmp_path: Path
+) -> None:
+    wheel, options = copies
+    report = relink(wheel, options)
+    assert report.ok, report.findings
+    assert report.verified == 1
+    assert report.output is not None
+    output = Path(report.output.path)
+    with zipfile.ZipFile(output) as archive:
+        symbols = read_symbols(archive.read("demo/a.so"))
+    numa = next(item for item in symbols.imports if item.name == "numa_available")
+    assert (numa.version, numa.file) == ("libnuma_1.1", "libnuma.so.1")
+    again = relink(output, replace(options, output_directory=tmp_path / "again"))
+    assert not any(file.changed for file in again.files)
+    assert diff(wheel, output).unexplained == ()
+
+
+@pytest.mark.usefixtures("works")
+def test_a_version_record_that_the_loader_does_not_take_is_not_published(
+    copies: tuple[Path, Options], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an edit was planned that the loader refuses, nothing is written."""
+    wheel, options = copies
+    wrong = VersionEdit("librocm_sysdeps_numa.so.1", "AMDROCM_SYSDEPS_1.0_libnuma_1.1", "libnuma.so.1", "1.1")
+    monkeypatch.setattr(substitution, "version_moves", lambda *_: VersionMoves((wrong,), ()))
+    report = relink(wheel, options)
+    assert not report.ok
+    assert report.output is None

@@ -6,6 +6,7 @@ layout is the one that its documents describe.
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import platform
@@ -212,14 +213,7 @@ def test_bitsandbytes_on_a_rocm_that_serves_none(tmp_path: Path) -> None:
         (
             "jax-rocm7-pjrt",
             36,
-            {
-                "libamd_smi.so.26",
-                "librccl.so.1",
-                "librocm_sysdeps_drm.so.2",
-                "librocm_sysdeps_drm_amdgpu.so.1",
-                "librocm_sysdeps_numa.so.1",
-                "librocprofiler-sdk.so.1",
-            },
+            {"libamd_smi.so.26", "librccl.so.1", "librocprofiler-sdk.so.1"},
         ),
         ("jax-rocm7-plugin", 18, {"libhipsolver.so.1", "libhipsparse.so.4"}),
     ],
@@ -246,9 +240,28 @@ def test_jax(name: str, dropped: int, missing: set[str], prefix: Path, tmp_path:
 
 
 @builds
-def test_what_is_said_of_libraries_that_no_distribution_has(prefix: Path, tmp_path: Path) -> None:
+def test_the_systems_libraries_stand_in_for_amds_copies(prefix: Path, tmp_path: Path) -> None:
     report = run(read_recorded("jax-rocm7-pjrt"), prefix, tmp_path)
-    (found,) = of(report, "RLK101", "librocm_sysdeps_numa.so.1")
+    (file,) = (file for file in report.files if file.edit.replace)
+    assert dict(file.edit.replace) == {
+        "librocm_sysdeps_drm.so.2": "libdrm.so.2",
+        "librocm_sysdeps_drm_amdgpu.so.1": "libdrm_amdgpu.so.1",
+        "librocm_sysdeps_numa.so.1": "libnuma.so.1",
+    }
+    assert {(edit.version, edit.version_after) for edit in file.edit.versions} >= {
+        ("AMDROCM_SYSDEPS_1.0_libnuma_1.1", "libnuma_1.1"),
+        ("AMDROCM_SYSDEPS_1.0_libnuma_1.2", "libnuma_1.2"),
+    }
+    assert {found.profile for found in of(report, "RLK112")} == {"rocm"}
+
+
+@builds
+def test_what_is_said_of_libraries_that_no_distribution_has(tmp_path: Path) -> None:
+    if ctypes.util.find_library("drm_amdgpu"):
+        pytest.skip("the host has libdrm_amdgpu, which is taken then")
+    bare = make_recorded_prefix(tmp_path / "rocm", read_recorded(PREFIX), without=["libdrm_amdgpu.so.1"])
+    report = run(read_recorded("jax-rocm7-pjrt"), bare, tmp_path)
+    (found,) = of(report, "RLK101", "librocm_sysdeps_drm_amdgpu.so.1")
     assert "AMD's own ROCm as the prefix" in found.remedy
     assert "(profile jax-rocm7-pjrt)" in found.remedy
     (rccl,) = of(report, "RLK101", "librccl.so.1")
