@@ -21,6 +21,7 @@ from relink.plans.model import Plan
 from relink.progress import Clock
 from relink.reading import read_wheel
 from relink.report.model import Report
+from relink.resolve.stubs import with_stubs
 
 __all__ = ["apply"]
 
@@ -72,10 +73,6 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 name: result_of(image, edits[name]) if name in edits else image
                 for name, image in read.images.items()
             }
-        prepared = PreparedPlan(
-            plan,
-            replace(context, images=images),
-            Tables(Files(target.sysroot), read.tables),
-            None,
-        )
+        context, tables = with_stubs(replace(context, images=images), read.tables, plan.stubs)
+        prepared = PreparedPlan(plan, context, Tables(Files(target.sysroot), tables), None)
         return carry_out(read, prepared, options, clock)

@@ -37,6 +37,7 @@ class Options:
     :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
     :ivar preload_known: preload what a profile or the ROCm table knows to be dlopened and not to be found, where that changes no
         binding.
+    :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
@@ -53,6 +54,7 @@ class Options:
     substitute: Sequence[str] = ()
     assume_symbols: Sequence[str] = ()
     preload: Sequence[str] = ()
+    stub: Sequence[str] = ()
     preload_known: bool = True
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()

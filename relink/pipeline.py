@@ -140,11 +140,15 @@ def _verified(
     archive, context = wheel.archive, planned.context
     names = {name: output_path(archive, planned.output, name) for name in context.images}
     originals = {new: name for name, new in names.items()}
+    stubs = {stub.path: stub for stub in planned.plan.stubs}
     gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
     gaps |= {name: file.edited.gaps for name, file in edits.items()}
 
     def content(member: str) -> Iterator[Buffer]:
         name = originals[member]
+        if name in stubs:
+            yield stubs[name].content()
+            return
         if name not in edits:
             yield from archive.chunks(name)
             return
@@ -193,4 +197,5 @@ def _report(
         timings=clock.timings,
         loads=plan.loads,
         verified=verified,
+        stubs=plan.stubs,
     )

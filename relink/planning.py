@@ -25,9 +25,10 @@ from relink.reading import Wheel
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
+from relink.resolve.stubs import plan_stubs, with_stubs
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import install_command, where_to_get, with_hints
-from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, same_abi
+from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
 from relink.rocm.installation import RocmRelease, release_of
 from relink.rocm.names import whose
 from relink.rocm.places import choose_place, prefix_of_libraries
@@ -52,6 +53,7 @@ ROCM_VENDOR = Vendor(
     install_command,
     whose,
     copy_of,
+    optional_library,
 )
 """What is known of ROCm, for the packages that name no vendor."""
 
@@ -141,12 +143,16 @@ def plan_wheel(
     """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing."""
     archive = wheel.archive
     name = archive.name
-    draft = decide(context_of(wheel, target, providers, options), wheel.tables)
+    base = context_of(wheel, target, providers, options)
+    stubs = plan_stubs(base, wheel.tables, options.stub, archive.path.name.partition("-")[0])
+    draft = decide(*with_stubs(base, wheel.tables, stubs.stubs))
     context = draft.context
+    written = {stub.path for stub in stubs.stubs}
+    files = tuple(file for file in draft.files if file.path not in written)
     releases = [release_of(provider, target.sysroot) for provider in providers]
-    findings = [*wheel.findings, *draft.findings]
+    findings = [*wheel.findings, *stubs.findings, *draft.findings]
     output = name
-    if any(file.changed for file in draft.files):
+    if any(file.changed for file in files):
         local, more = _local_version(providers, releases, options)
         findings += more
         output = relinked(
@@ -156,7 +162,7 @@ def plan_wheel(
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     gpu = plan_gpus(
         wheel.codes,
-        draft.files,
+        files,
         providers,
         gpus,
         sysroot=target.sysroot,
@@ -186,9 +192,10 @@ def plan_wheel(
             )
             for provider, release in zip(providers, releases, strict=True)
         ),
-        files=draft.files,
+        files=files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
+        stubs=stubs.stubs,
     )
     return PreparedPlan(plan, context, draft.tables, gpu.block)
 

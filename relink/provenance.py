@@ -45,7 +45,8 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
     if paths := store_paths(plan):
         # Not compressed: Nix finds references by searching the bytes of a file.
         added[STORE_MEMBER] = Addition("".join(f"{path}\n" for path in paths).encode(), stored=True)
-    return {f"{dist_info}/{member}": addition for member, addition in added.items()}
+    stubs = {stub.path: Addition(stub.content(), mode=0o755) for stub in plan.stubs}
+    return stubs | {f"{dist_info}/{member}": addition for member, addition in added.items()}
 
 
 def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:

@@ -5,6 +5,7 @@ Each takes a path and :class:`~relink.options.Options`, and gives facts that :mo
 
 from __future__ import annotations
 
+import posixpath
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from relink.report.model import Report
 from relink.report.saved import planned_report, read_saved
 from relink.report.tree import DependencyTree
 from relink.resolve.decide import decide
+from relink.resolve.proof import system_path
 from relink.resolve.strategy import ResolveContext
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
 from relink.sandbox import find_sandbox, sandbox_findings
@@ -96,7 +98,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             sandbox=sandbox,
             trust=trusted(options),
         )
-        missing = _missing(result, context, plan)
+        missing = [*_missing(result, context, plan), *_idle_stubs(result, context, plan)]
         hinted = with_hints(
             (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), context.profile
         )
@@ -147,6 +149,19 @@ def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -
             text,
             missing_remedy(name, context.distribution, context.providers) if code == "RLK101" else None,
         )
+
+
+def _idle_stubs(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
+    """Stubs whose library is there now: the loader takes it instead, or would if the stub were gone."""
+    members = [member for member in result.maps if not context.images[member].is_executable]
+    for stub in plan.stubs if plan is not None else ():
+        own = context.layout.shown(context.layout.path_of(stub.path))
+        objects = (entry for one in result.maps.values() for entry in one.objects)
+        found = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
+        if real := sorted(found - {own}):
+            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
+        elif members and (path := system_path(context, members[0], stub.soname)):
+            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
 
 
 def saved_report(path: Path) -> tuple[Report, bool]:

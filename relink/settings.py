@@ -48,7 +48,7 @@ _NOT_FROM_A_FILE = frozenset(
         "no-verify-record",
         "offline",
     }
-    | {"output", "python", "report", "sandbox", "statement", "substitute", "sysroot", "trust"}
+    | {"output", "python", "report", "sandbox", "statement", "stub", "substitute", "sysroot", "trust"}
 )
 
 

@@ -138,6 +138,15 @@ Preload = Annotated[
         rich_help_panel=KNOWN,
     ),
 ]
+Stubs = Annotated[
+    list[str],
+    typer.Option(
+        "--stub",
+        metavar="SONAME",
+        help="Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
+        rich_help_panel=KNOWN,
+    ),
+]
 NoPreload = Annotated[
     bool,
     typer.Option(

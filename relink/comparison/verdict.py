@@ -186,6 +186,7 @@ class PlanCheck:
             name: self._same_form(name),
             f"{info}/{SBOM_MEMBER}": json_bytes(bill_of_materials(plan, str(self.after.name.version))),
         }
+        made |= {stub.path: stub.content() for stub in plan.stubs}
         if paths := store_paths(plan):
             made[f"{info}/{STORE_MEMBER}"] = "".join(f"{path}\n" for path in paths).encode()
         return made

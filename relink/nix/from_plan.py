@@ -31,6 +31,11 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
             f"{join_truncated(edited)}: version records have to be edited, which the functions for Nix cannot do; "
             "relink the wheel with relink itself"
         )
+    if plan.stubs:
+        names = join_truncated([stub.soname for stub in plan.stubs])
+        raise UsageError(
+            f"{names}: the functions for Nix write no stubs; relink the wheel with relink itself"
+        )
     major = subject.major or _release_major(plan) or hip_major(subject.images.values())
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from relink.bounded_json import parse_json
+from relink.elf.stub import StubFunction, build_stub
 from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
 from relink.plans.files import (
@@ -35,6 +36,7 @@ __all__ = [
     "ProviderFacts",
     "RpathChange",
     "Strategy",
+    "Stub",
     "TargetFacts",
     "WheelFacts",
     "from_json",
@@ -123,12 +125,33 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
+class Stub:
+    """A library that relink writes, whose functions refuse (:mod:`relink.elf.stub`).
+
+    :ivar path: its member in the output.
+    :ivar versions: the version nodes that it defines.
+    :ivar why: why there is a stub in place of the library.
+    """
+
+    path: str
+    soname: str
+    why: str
+    functions: tuple[StubFunction, ...] = ()
+    versions: tuple[str, ...] = ()
+
+    def content(self) -> bytes:
+        """Return the library's bytes: the same for the same plan."""
+        return build_stub(self.soname, self.functions, self.versions)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
     :ivar output: the file name of the result; the input's own where nothing changes.
     :ivar loads: who asks for whom in the closures of all files, each edge once.
     :ivar basis: what it was made from; None in a plan that a wheel contains.
+    :ivar stubs: libraries that are written into the output.
     """
 
     wheel: WheelFacts
@@ -139,6 +162,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     loads: tuple[Load, ...] = ()
     basis: Basis | None = None
+    stubs: tuple[Stub, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -177,7 +201,10 @@ class Plan:
 
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON data; the inverse of :func:`from_json`."""
-    return {"schema": PLAN_SCHEMA, **plain(plan)}
+    data = {"schema": PLAN_SCHEMA, **plain(plan)}
+    if not plan.stubs:
+        del data["stubs"]
+    return data
 
 
 def plain(value: Any) -> Any:

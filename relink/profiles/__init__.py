@@ -21,6 +21,7 @@ __all__ = [
     "DlopenEntry",
     "EqualSonames",
     "Hint",
+    "OptionalLibrary",
     "PackageRelease",
     "Profile",
     "SystemCopy",
@@ -51,6 +52,23 @@ class DlopenEntry:
     member: str
     sonames: tuple[str, ...]
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalLibrary:
+    """A library that a stub may stand in for.
+
+    :ivar names: a regular expression that the library's own names begin with.
+    :ivar status: what its functions say for "not supported", and `answer` the number.
+    :ivar why: why it is optional.
+    :ivar functions: those that return a status.
+    """
+
+    names: str
+    status: str
+    answer: int
+    why: str
+    functions: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,17 @@ from typing import Any, cast
 from relink import __version__
 from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
-from relink.plans.model import FilePlan, Load, Plan, ProviderFacts, TargetFacts, WheelFacts, plain, typed
+from relink.plans.model import (
+    FilePlan,
+    Load,
+    Plan,
+    ProviderFacts,
+    Stub,
+    TargetFacts,
+    WheelFacts,
+    plain,
+    typed,
+)
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
 
@@ -32,6 +42,7 @@ class Report:
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar loads: the edges of the dependency graph.
+    :ivar stubs: libraries that were written into the output.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
 
@@ -48,6 +59,7 @@ class Report:
     relink: str = __version__
     schema: str = SCHEMA
     verified: int | None = None
+    stubs: tuple[Stub, ...] = ()
 
     @property
     def path(self) -> str | None:
@@ -79,11 +91,13 @@ def report_of(
         None,
         timings,
         plan.loads,
+        stubs=plan.stubs,
     )
 
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
+    stubs = {"stubs": plain(report.stubs)} if report.stubs else {}
     return {
         "schema": report.schema,
         "relink": report.relink,
@@ -98,6 +112,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "findings": plain(report.findings),
         "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
+        **stubs,
     }
 
 

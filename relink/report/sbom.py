@@ -69,6 +69,19 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
                 "properties": [{"name": "relink:path", "value": path}],
             }
             for path, soname in outside.items()
+        ]
+        + [
+            {
+                "type": "library",
+                "bom-ref": stub.path,
+                "name": stub.soname,
+                "description": f"a stub that relink wrote in place of the library: {stub.why}",
+                "properties": [
+                    {"name": "relink:path", "value": stub.path},
+                    {"name": "relink:stub", "value": "true"},
+                ],
+            }
+            for stub in plan.stubs
         ],
-        "dependencies": [{"ref": result, "dependsOn": [*outside]}],
+        "dependencies": [{"ref": result, "dependsOn": [*outside, *(stub.path for stub in plan.stubs)]}],
     }

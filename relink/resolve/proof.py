@@ -24,7 +24,7 @@ from relink.resolve.substitution import SubstituteCandidate, SubstitutionDecisio
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated
 
-__all__ = ["Prover"]
+__all__ = ["Prover", "system_path"]
 
 _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
 
@@ -171,7 +171,7 @@ class Prover:
             copied = copy is not None and name in copy.sonames
             path = context.provider_path(name)
             if path is None and copied:
-                path = _system_path(context, member, name)
+                path = system_path(context, member, name)
             if path is None:
                 continue
             opened = context.files.open(path)
@@ -219,7 +219,7 @@ class Prover:
         }
 
 
-def _system_path(context: ResolveContext, member: str, soname: str) -> str | None:
+def system_path(context: ResolveContext, member: str, soname: str) -> str | None:
     """Return the library that the target's loader finds by itself: in its cache or its default directories."""
     image = replace(context.images[member], rpath=None, runpath=None)
     requester = Requester(context.layout.path_of(member), image, None, None)

@@ -7,7 +7,7 @@ directory (elf/dl-load.c, fillin_rpath), and so do relative ones.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -19,21 +19,25 @@ from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.text import pluralize
 
-__all__ = ["EntryKind", "SearchPathEntry", "classify", "removed"]
+__all__ = ["STUB_DIRECTORY", "EntryKind", "SearchPathEntry", "classify", "removed", "stub_entries"]
+
+STUB_DIRECTORY = "relink-stubs"
+"""The name of the directory that has a wheel's stubs, and nothing else, so that it can be the last of a search path."""
 
 EntryKind: TypeAlias = Literal[
-    "wheel", "sibling", "sibling-dropped", "provider", "serving", "vendor", "empty", "relative"
+    "wheel", "stub", "sibling", "sibling-dropped", "provider", "serving", "vendor", "empty", "relative"
 ]
-_KEPT = frozenset({"wheel", "sibling", "provider", "serving"})
+_KEPT = frozenset({"wheel", "stub", "sibling", "provider", "serving"})
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPathEntry:
     """One entry as written, and its kind.
 
-    ``wheel``: leads inside of the wheel; ``sibling``: another package in site-packages, ``sibling-dropped`` where the profile
-    says that the prefix replaces it; ``provider``: a directory of a provider; ``serving``: another absolute directory that
-    serves an edge which nothing else does; ``vendor``: any other; ``empty`` and ``relative``: found from the current directory.
+    ``wheel``: leads inside of the wheel, ``stub``: to the stubs in it; ``sibling``: another package in site-packages,
+    ``sibling-dropped`` where the profile says that the prefix replaces it; ``provider``: a directory of a provider; ``serving``:
+    another absolute directory that serves an edge which nothing else does; ``vendor``: any other; ``empty`` and ``relative``:
+    found from the current directory.
     """
 
     text: str
@@ -91,12 +95,19 @@ def _kind(
         return "relative"
     directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
     if "ORIGIN" in text and directory in member_directories:
-        return "wheel"
+        return "stub" if posixpath.basename(directory) == STUB_DIRECTORY else "wheel"
     if "ORIGIN" in text and _below(directory, layout.site_packages):
         return "sibling-dropped" if profile.drops(text) else "sibling"
     if directory in provider_directories:
         return "provider"
     return "serving" if text in serving else "vendor"
+
+
+def stub_entries(layout: Layout, stubs: Mapping[str, str], member: str, needed: Iterable[str]) -> list[str]:
+    """Return the search path entries by which `member` finds the stubs that it needs; `stubs` has members by soname."""
+    origin = posixpath.dirname(layout.path_of(member))
+    directories = (posixpath.dirname(layout.path_of(stubs[soname])) for soname in needed if soname in stubs)
+    return list(dict.fromkeys(f"$ORIGIN/{posixpath.relpath(directory, origin)}" for directory in directories))
 
 
 def _below(path: str, directory: str) -> bool:

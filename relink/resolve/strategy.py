@@ -23,7 +23,7 @@ from relink.profiles import NO_PROFILE, Profile
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, find_library, soname_stem
 from relink.resolve.layout import Layout
-from relink.resolve.search_path import SearchPathEntry, classify
+from relink.resolve.search_path import SearchPathEntry, classify, stub_entries
 from relink.resolve.substitution import SubstitutionDecision
 from relink.resolve.vendor import NO_VENDOR, Vendor
 
@@ -36,9 +36,8 @@ IssueKind: TypeAlias = Literal["missing", "allowed", "incoherent", "libc", "shad
 class ResolutionIssue:
     """An edge that is not served as it must be.
 
-    ``missing``: by nothing; ``allowed``: by nothing, and the user says that this is right; ``incoherent``: from elsewhere
-    although a provider has the soname; ``libc``: a C library that is not the target's own; ``shadowed``: by what Python loaded
-    before.
+    ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``incoherent``: from elsewhere although a provider has the
+    soname; ``libc``: by a C library that is not the target's own; ``shadowed``: by what Python loaded before.
     """
 
     kind: IssueKind
@@ -59,6 +58,7 @@ class ResolveContext:
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
+    :ivar stubs: soname → the member that is a stub of it.
     """
 
     target: Target
@@ -75,6 +75,7 @@ class ResolveContext:
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR
+    stubs: Mapping[str, str] = field(default_factory=dict)
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it."""
@@ -220,11 +221,8 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
-    # First what uses all that a provider has: what is missing then is truly missing, and is named. Then the fewest issues, and
-    # of equals the least invasive.
-    return min(
-        outcomes, key=lambda outcome: (_unused_provider_libraries(context, outcome), outcome.issue_count)
-    )
+    # First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues, the least invasive.
+    return min(outcomes, key=lambda item: (_unused_provider_libraries(context, item), item.issue_count))
 
 
 def _unused_provider_libraries(context: ResolveContext, outcome: Outcome) -> int:
@@ -293,12 +291,14 @@ class _Base:
     def with_path(self, directories: Sequence[str], kind: str) -> ElfEdit:
         """Return the edit with a search path of the entries that are kept and `directories`, if that is another path than it has.
 
-        The wheel's own members come first, then the providers, then other packages: what a provider has is taken from it.
+        The wheel's own members come first, then the providers, then other packages, and stubs last.
         """
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
         own = [entry.text for entry in entries if entry.kind == "wheel"]
-        others = [entry.text for entry in entries if entry.kind != "wheel"]
-        text = ":".join(dict.fromkeys([*own, *directories, *others]))
+        others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
+        stubs = [entry.text for entry in entries if entry.kind == "stub"]
+        stubs += stub_entries(self.context.layout, self.context.stubs, self.member, self.needed)
+        text = ":".join(dict.fromkeys([*own, *directories, *others, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit
         return replace(self.edit, search_path=text, search_kind=kind if text else None)

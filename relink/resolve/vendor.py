@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from relink.profiles import SystemCopy
+from relink.profiles import OptionalLibrary, SystemCopy
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider
 
@@ -32,6 +32,7 @@ class Vendor:
     :ivar install: the same → the command that installs exactly that library, or None.
     :ivar whose: (soname, name of a symbol) → whether the library is where the symbol comes from.
     :ivar copy_of: soname → the system's library that it is a copy of, or None.
+    :ivar optional: soname → what a stub of the library needs to know, or None where it is not optional.
     """
 
     table: str = "vendor"
@@ -46,6 +47,7 @@ class Vendor:
     )
     whose: Callable[[str, str], Relation] = lambda _soname, _name: "unknown"
     copy_of: Callable[[str], SystemCopy | None] = lambda _soname: None
+    optional: Callable[[str], OptionalLibrary | None] = lambda _soname: None
 
 
 NO_VENDOR = Vendor()

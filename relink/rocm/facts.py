@@ -10,7 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from relink.profiles import DlopenEntry, EqualSonames, SystemCopy, profile_directory, read_document
+from relink.profiles import (
+    DlopenEntry,
+    EqualSonames,
+    OptionalLibrary,
+    SystemCopy,
+    profile_directory,
+    read_document,
+)
 from relink.providers.prefix import soname_stem
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "component_of",
     "copy_of",
     "dlopens_of",
+    "optional_library",
     "rocm_facts",
     "same_abi",
     "who_has",
@@ -69,6 +77,7 @@ class _Facts:
     dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
     components: tuple[Component, ...] = ()
     copies: Mapping[str, SystemCopy] = field(default_factory=dict)
+    optional: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
 
 
 @functools.cache
@@ -100,6 +109,12 @@ def rocm_facts() -> _Facts:
             )
             for row in data.get("system_copy", ())
         },
+        {
+            row["library"]: OptionalLibrary(
+                row["names"], row["status"], int(row["answer"]), row["optional"], frozenset(row["functions"])
+            )
+            for row in data.get("stub", ())
+        },
     )
 
 
@@ -114,6 +129,11 @@ def same_abi(one: str, other: str) -> str | None:
 def copy_of(soname: str) -> SystemCopy | None:
     """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
     return rocm_facts().copies.get(soname)
+
+
+def optional_library(soname: str) -> OptionalLibrary | None:
+    """Return what a stub of a library needs to know, or None where the table does not call it optional."""
+    return rocm_facts().optional.get(soname_stem(soname))
 
 
 def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:

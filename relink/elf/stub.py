@@ -1,0 +1,222 @@
+"""A stub: a shared library with a soname and functions that do nothing but refuse, written directly as ELF for x86-64.
+
+A call returns a fixed number, or writes one sentence to standard error and ends the process. Nothing is needed, nothing is
+relocated, nothing runs when it is loaded; the same functions give the same bytes. Sources: the System V gABI and its AMD64
+supplement; for versions the LSB ("Symbol Versioning"); Linux's system calls write(2) and exit_group(2).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from relink.elf.versions import elf_hash
+
+__all__ = ["EXIT_STATUS", "StubFunction", "build_stub"]
+
+EXIT_STATUS: Final = 127
+"""Of a process that a stub ends; the one of ld.so where a symbol is missing at a call (elf/dl-minimal.c, _exit (127))."""
+_PAGE: Final = 0x1000
+_ENDBR64: Final = b"\xf3\x0f\x1e\xfa"
+# mov $2,%edi; mov $1,%eax; syscall; mov $127,%edi; mov $231,%eax; syscall; ud2
+_END: Final = b"\xbf\2\0\0\0\xb8\1\0\0\0\x0f\5\xbf\x7f\0\0\0\xb8\xe7\0\0\0\x0f\5\x0f\x0b"
+_FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
+_BLOOM_SHIFT: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StubFunction:
+    """One function of a stub.
+
+    :ivar version: the version node that it is in, or None.
+    :ivar answer: what it returns, an int of C; None: it writes `sentence` and ends the process.
+    """
+
+    name: str
+    version: str | None = None
+    answer: int | None = None
+    sentence: str = ""
+
+
+def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequence[str] = ()) -> bytes:
+    """Return the bytes of a stub.
+
+    :param versions: version nodes that are defined in any case, besides those of the functions.
+    """
+    nodes = list(dict.fromkeys([*versions, *(one.version for one in functions if one.version)]))
+    buckets = max(1, len(functions) // 2)
+    ordered = sorted(functions, key=lambda one: (_gnu_hash(one.name) % buckets, one.name, one.version or ""))
+    strings = bytearray(b"\0")
+
+    def string(text: str) -> int:
+        at = len(strings)
+        strings.extend(text.encode("utf-8", "surrogateescape") + b"\0")
+        return at
+
+    soname_at = string(soname)
+    node_at = {node: string(node) for node in nodes}
+    names_at = [string(one.name) for one in ordered]
+    hashes = _gnu_table([one.name for one in ordered], buckets)
+    number = {node: place for place, node in enumerate(nodes, 2)}
+    versyms = struct.pack(f"<{len(ordered) + 1}H", 0, *(number.get(one.version or "", 1) for one in ordered))
+    verdefs = _definitions([(soname, soname_at), *((node, node_at[node]) for node in nodes)])
+
+    tables: dict[str, bytes] = {".gnu.hash": hashes, ".dynsym": bytes(24 * (len(ordered) + 1))}
+    tables[".dynstr"] = bytes(strings)
+    if nodes:
+        tables |= {".gnu.version": versyms, ".gnu.version_d": verdefs}
+    headers = 64 + 56 * 6
+    places, end = _laid_out(tables, headers)
+    text_at = _aligned(end, _PAGE)
+    text, offsets, lengths = _code(ordered)
+    dynamic_at = _aligned(text_at + len(text), _PAGE)
+    symbols = bytes(24) + b"".join(
+        struct.pack("<IBBHQQ", at, _FUNC_GLOBAL, 0, len(tables) + 1, text_at + offset, length)
+        for at, offset, length in zip(names_at, offsets, lengths, strict=True)
+    )
+    entries = [(14, soname_at), (0x6FFFFEF5, places[".gnu.hash"]), (5, places[".dynstr"])]
+    entries += [(6, places[".dynsym"]), (10, len(strings)), (11, 24)]
+    if nodes:
+        entries += [(0x6FFFFFF0, places[".gnu.version"]), (0x6FFFFFFC, places[".gnu.version_d"])]
+        entries.append((0x6FFFFFFD, len(nodes) + 1))
+    dynamic = b"".join(struct.pack("<QQ", *entry) for entry in (*entries, (0, 0)))
+
+    image = bytearray(dynamic_at + len(dynamic))
+    for name, data in (tables | {".dynsym": symbols}).items():
+        image[places[name] : places[name] + len(data)] = data
+    image[text_at : text_at + len(text)] = text
+    image[dynamic_at:] = dynamic
+    sizes = {name: len(data) for name, data in tables.items()}
+    sections, names = _sections(places, sizes, (text_at, len(text)), (dynamic_at, len(dynamic)), len(nodes))
+    names_place = len(image)
+    image += names
+    image += bytes(-len(image) % 8)
+    sections_at = len(image)
+    for row in sections:
+        image += struct.pack("<IIQQQQIIQQ", *(names_place if item is None else item for item in row))
+    segments = [
+        (6, 4, 64, 56 * 6, 8),
+        (1, 4, 0, end, _PAGE),
+        (1, 5, text_at, len(text), _PAGE),
+        (1, 6, dynamic_at, len(dynamic), _PAGE),
+        (2, 6, dynamic_at, len(dynamic), 8),
+        (0x6474E551, 6, 0, 0, 16),
+    ]
+    header = b"\x7fELF\2\1\1" + bytes(9)
+    header += struct.pack(
+        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, sections_at, 0, 64, 56, 6, 64, len(sections), len(sections) - 1
+    )
+    for kind, flags, at, size, align in segments:
+        header += struct.pack("<IIQQQQQQ", kind, flags, at, at, at, size, size, align)
+    image[: len(header)] = header
+    return bytes(image)
+
+
+def _aligned(value: int, to: int) -> int:
+    return value + -value % to
+
+
+def _laid_out(tables: dict[str, bytes], start: int) -> tuple[dict[str, int], int]:
+    places = {}
+    for name, data in tables.items():
+        start = _aligned(start, 8)
+        places[name] = start
+        start += len(data)
+    return places, start
+
+
+def _code(functions: Sequence[StubFunction]) -> tuple[bytes, list[int], list[int]]:
+    """Return code with its sentences behind it, and where each function begins and how long it is."""
+    rows: list[tuple[bytes, bytes | None]] = []
+    for one in functions:
+        if one.answer is not None:
+            answer = struct.pack("<I", one.answer & 0xFFFFFFFF)
+            rows.append((_ENDBR64 + b"\xb8" + answer + b"\xc3", None))  # mov $answer,%eax; ret
+        else:
+            rows.append((b"", one.sentence.encode("utf-8", "replace") + b"\n"))
+    size = len(_ENDBR64) + 7 + 5 + len(_END)  # lea sentence(%rip),%rsi; mov $length,%edx
+    offsets, lengths, at = [], [], 0
+    for code, _ in rows:
+        at = _aligned(at, 16)
+        offsets.append(at)
+        lengths.append(len(code) or size)
+        at += lengths[-1]
+    text = bytearray(at)
+    for (code, sentence), offset in zip(rows, offsets, strict=True):
+        if sentence is not None:
+            after = offset + len(_ENDBR64) + 7
+            ending = _ENDBR64 + b"\x48\x8d\x35" + struct.pack("<i", len(text) - after)
+            ending += b"\xba" + struct.pack("<I", len(sentence)) + _END
+            text += sentence
+            text[offset : offset + len(ending)] = ending
+        else:
+            text[offset : offset + len(code)] = code
+    return bytes(text), offsets, lengths
+
+
+def _gnu_hash(name: str) -> int:
+    value = 5381
+    for byte in name.encode("utf-8", "surrogateescape"):
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+def _gnu_table(names: Sequence[str], buckets: int) -> bytes:
+    """Return DT_GNU_HASH of symbols 1 and up, which are sorted by bucket."""
+    words = 1 << max(0, (len(names) - 1).bit_length() - 3)
+    bloom, heads, chain = [0] * words, [0] * buckets, []
+    values = [_gnu_hash(name) for name in names]
+    for place, value in enumerate(values):
+        bloom[value // 64 % words] |= 1 << value % 64 | 1 << (value >> _BLOOM_SHIFT) % 64
+        heads[value % buckets] = heads[value % buckets] or place + 1
+        last = place + 1 == len(values) or values[place + 1] % buckets != value % buckets
+        chain.append(value & ~1 | last)
+    form = f"<IIII{words}Q{buckets}I{len(chain)}I"
+    return struct.pack(form, buckets, 1, words, _BLOOM_SHIFT, *bloom, *heads, *chain)
+
+
+def _definitions(nodes: Sequence[tuple[str, int]]) -> bytes:
+    """Return DT_VERDEF; the first node is the file's own (VER_FLG_BASE)."""
+    packed = b""
+    for place, (name, at) in enumerate(nodes, 1):
+        following = 28 if place < len(nodes) else 0
+        packed += struct.pack("<HHHHIII", 1, place == 1, place, 1, elf_hash(name), 20, following)
+        packed += struct.pack("<II", at, 0)
+    return packed
+
+
+def _sections(
+    places: dict[str, int],
+    sizes: dict[str, int],
+    text: tuple[int, int],
+    dynamic: tuple[int, int],
+    nodes: int,
+) -> tuple[list[tuple[int | None, ...]], bytes]:
+    """Return the section headers, for tools that want them, and their names; None stands for the place of the names."""
+    order = ["", *places, ".text", ".dynamic", ".shstrtab"]
+    names, at = b"\0".join(name.encode() for name in order) + b"\0", 0
+    name_at = {}
+    for name in order:
+        name_at[name] = at
+        at += len(name) + 1
+    index = {name: place for place, name in enumerate(order)}
+    kinds = {".gnu.hash": (0x6FFFFFF6, 0), ".dynsym": (11, 24), ".dynstr": (3, 0)}
+    kinds |= {".gnu.version": (0x6FFFFFFF, 2), ".gnu.version_d": (0x6FFFFFFD, 0)}
+    links = {
+        ".gnu.hash": ".dynsym",
+        ".dynsym": ".dynstr",
+        ".gnu.version": ".dynsym",
+        ".gnu.version_d": ".dynstr",
+    }
+    infos = {".dynsym": 1, ".gnu.version_d": nodes + 1}
+    rows: list[tuple[int | None, ...]] = [(0,) * 10]
+    for name, place in places.items():
+        kind, entry = kinds[name]
+        link = index.get(links.get(name, ""), 0)
+        rows.append((name_at[name], kind, 2, place, place, sizes[name], link, infos.get(name, 0), 8, entry))
+    rows.append((name_at[".text"], 1, 6, text[0], text[0], text[1], 0, 0, 16, 0))
+    rows.append((name_at[".dynamic"], 6, 3, dynamic[0], dynamic[0], dynamic[1], index[".dynstr"], 0, 8, 16))
+    rows.append((name_at[".shstrtab"], 3, 0, 0, None, len(names), 0, 0, 1, 0))
+    return rows, names
