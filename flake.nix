@@ -27,7 +27,41 @@
         ];
       };
 
-      lib.relinkWheel = pythonPackages: pythonPackages.callPackage ./nix/relink-wheel.nix { };
+      lib = {
+        relinkWheel = pythonPackages: pythonPackages.callPackage ./nix/relink-wheel.nix { };
+
+        # For uv2nix: overrides for the wheels that have a plan in a directory.
+        uvOverlay = import ./nix/uv-overlay.nix;
+
+        # An overlay for nixpkgs: packages of `relink nix` in the places of others, METADATA's name included.
+        #   dropIn { onnxruntime = ./pkgs/onnxruntime-rocm/package.nix; }
+        dropIn = replaced: _: prev: {
+          pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
+            (
+              pythonFinal: _:
+              builtins.mapAttrs (
+                name: path:
+                pythonFinal.callPackage path {
+                  relinkWheel =
+                    arguments:
+                    pythonFinal.callPackage ./nix/relink-wheel.nix { } (arguments // { provides = name; });
+                }
+              ) replaced
+            )
+          ];
+        };
+      };
+
+      templates = {
+        default = {
+          path = ./examples/nix;
+          description = "A package of a ROCm wheel and a shell with it";
+        };
+        uv2nix = {
+          path = ./examples/uv2nix;
+          description = "ROCm wheels of a uv.lock, relinked for nixpkgs' ROCm";
+        };
+      };
 
       checks.${system}.compatibility =
         let

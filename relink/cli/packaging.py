@@ -40,6 +40,13 @@ def nix(
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the wheel comes from; without it, PyPI.")
     ] = None,
+    uv_lock: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Only plans, for uv2nix: each wheel's address is what this uv.lock has for its hash.",
+        ),
+    ] = None,
     rocm_major: Annotated[
         int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
     ] = None,
@@ -72,7 +79,8 @@ def nix(
     from relink.cli.terminal import show
     from relink.errors import UsageError
     from relink.findings.model import has_errors
-    from relink.nix.emit import write_package
+    from relink.nix.emit import write_package, write_plans
+    from relink.nix.uv_lock import locked_urls
     from relink.options import Options
     from relink.report.text import findings_text
 
@@ -95,14 +103,23 @@ def nix(
         raise UsageError(
             "--url names one wheel, and several were given; make them one by one, or take them from PyPI"
         )
-    packages = [queries.nix_package(wheel, options, url=url, major=rocm_major) for wheel in wheels]
+    urls = [url] * len(wheels) if uv_lock is None else locked_urls(uv_lock, wheels)
+    packages = [
+        queries.nix_package(wheel, options, url=address, major=rocm_major)
+        for wheel, address in zip(wheels, urls, strict=True)
+    ]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
     show(*findings_text(findings, verbose=verbose))
     for attribute, sonames in dict(item for package in packages for item in package.libraries).items():
         show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(findings) and not force:
         raise typer.Exit(1)
-    for path in write_package(packages, output, vendor=not no_vendor):
+    written = (
+        write_package(packages, output, vendor=not no_vendor)
+        if uv_lock is None
+        else write_plans(packages, output)
+    )
+    for path in written:
         show(str(path))
     if has_errors(findings):
         raise typer.Exit(1)

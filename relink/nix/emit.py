@@ -14,7 +14,7 @@ from relink.nix.attributes import EXTRA
 from relink.nix.model import Package, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
 
-__all__ = ["SHIPPED", "package_nix", "plan_name", "shipped_directory", "write_package"]
+__all__ = ["SHIPPED", "package_nix", "plan_name", "shipped_directory", "write_package", "write_plans"]
 
 SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh")
 """The files of nix/ that a package needs."""
@@ -126,6 +126,27 @@ def write_package(packages: Sequence[Package], directory: Path, *, vendor: bool 
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
     return written
+
+
+def write_plans(packages: Sequence[Package], directory: Path) -> tuple[Path, ...]:
+    """Write the plans alone, one file for each wheel, for `relink.lib.uvOverlay` to find by their hashes.
+
+    :raises UsageError: the directory cannot be written to.
+    """
+    written = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for package in packages:
+            python = f"-cp{package.python.replace('.', '')}" if package.python else ""
+            path = directory / f"{package.pname}{python}.json"
+            with atomic_file(path) as file:
+                file.write(plan_json(package).encode())
+            written.append(path)
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: cannot be written to ({error.strerror}); name another by --output"
+        ) from error
+    return tuple(written)
 
 
 def _check_release(packages: Sequence[Package]) -> None:

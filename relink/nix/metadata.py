@@ -37,20 +37,21 @@ def source(archive: WheelArchive, url: str | None) -> Source:
     :raises UsageError: there is no `url`, and fetchPypi would give the file a name that no store path can have.
     """
     wheel = archive.name
-    digest = f"sha256-{base64.b64encode(bytes.fromhex(archive.sha256())).decode()}"
+    sha256 = archive.sha256()
+    digest = f"sha256-{base64.b64encode(bytes.fromhex(sha256)).decode()}"
     # The store takes no % of an escaped address and no ! of an epoch.
     name = re.sub(r"[^0-9A-Za-z+\-._?=]", "_", wheel.filename)[-_NAME_LIMIT:].lstrip(".")
     if url is not None:
         last = unquote(posixpath.basename(urlsplit(url).path))
         fits = last.endswith(".whl") and len(last) <= _NAME_LIMIT and _STORE_NAME.fullmatch(last)
-        return Source(last if fits else name, digest, url=url)
+        return Source(last if fits else name, digest, url=url, sha256=sha256)
     if name != wheel.filename:
         raise UsageError(
             f"{wheel.filename}: no file in a Nix store can have this name, and fetchPypi would give it; say --url URL"
         )
     python = f"{wheel.build}-{wheel.python}" if wheel.build else wheel.python
     index = Index(wheel.distribution, wheel.version_text, wheel.python, python, wheel.abi, wheel.platform)
-    return Source(name, digest, index=index)
+    return Source(name, digest, index=index, sha256=sha256)
 
 
 def dependencies(

@@ -116,12 +116,16 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The vendor's wheel: a name that a store can have, the SRI hash, and either its address or what fetchPypi takes."""
+    """The vendor's wheel: a name that a store can have, the SRI hash, and either its address or what fetchPypi takes.
+
+    :ivar sha256: the same hash, hex, as lock files have it.
+    """
 
     name: str
     hash: str
     url: str | None = None
     index: Index | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

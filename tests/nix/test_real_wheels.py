@@ -183,8 +183,8 @@ def test_every_wheel_gives_a_package_that_evaluates(in_store: Nix, tmp_path: Pat
         else ""
     )
     found = nix.value(
-        f"let p = {call} {{ {given}extraLibraries = {{ {extra}}}; }}; "
-        "in { inherit (p) name meta; src = p.src.name; d = p.drvPath; }"
+        f"let p = {call} {{ {given}extraLibraries = {{ {extra}}}; }}; in "
+        "{ inherit (p) name meta; src = p.src.name; d = p.drvPath; }"
     )
     if lacking:
         assert (

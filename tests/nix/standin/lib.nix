@@ -17,6 +17,10 @@ let
     optionalString = condition: text: if condition then text else "";
     escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
     escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
+    filterAttrs =
+      keep: set:
+      builtins.removeAttrs set (builtins.filter (name: !(keep name set.${name})) (builtins.attrNames set));
+    mapAttrs = builtins.mapAttrs;
     getLib =
       package:
       if package.outputSpecified or false then package else package.lib or package.out or package;

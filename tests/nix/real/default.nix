@@ -1,0 +1,127 @@
+# Python packages by a set that is derived from nixpkgs: its lib, stdenv's setup.sh, mk-python-derivation and hooks. `evaluated` is the
+# set as it is. In `built`, what would take hours is taken from this machine: interpreter, compiler's libraries, shell tools.
+# Nothing of the set is part of this repository.
+{
+  set, # its directory
+  tools, # JSON of conftest.py, and `interpreter`, `installer`: paths
+  packages ? (_: { }), # more for the scope of Python packages
+}:
+
+let
+  standin = import ../standin { inherit tools; };
+  base = import set {
+    system = "x86_64-linux";
+    overlays = [ (_: _: { inherit (standin) rocmPackages; }) ];
+  };
+  inherit (base) lib config;
+  generic = import (set + "/stdenv/generic") {
+    name = "stdenv-host";
+    inherit config;
+    shell = "/bin/bash";
+    initialPath = [
+      "/usr"
+      "/"
+    ];
+    cc = null;
+    hasCC = false;
+    fetchurlBoot = throw "nothing is fetched here";
+    preHook = "export STRIP=strip RANLIB=ranlib";
+    inherit (base.stdenv) buildPlatform hostPlatform targetPlatform;
+  };
+  stdenv = generic // {
+    inherit (standin.stdenv) cc;
+  };
+  trivial = import (set + "/build-support/trivial-builders") {
+    inherit lib config;
+    stdenv = generic;
+    stdenvNoCC = generic;
+    runtimeShell = "/bin/bash";
+    jq = null;
+    shellcheck-minimal = null;
+    lndir = null;
+  };
+  version = tools.python;
+  name = "python${builtins.replaceStrings [ "." ] [ "" ] version}";
+  python =
+    generic.mkDerivation {
+      pname = "python3";
+      inherit version;
+      buildCommand = ''
+        mkdir -p $out/bin
+        printf '#!/bin/sh\nexec %s "$@"\n' "${tools.interpreter}" > $out/bin/python3
+        chmod 755 $out/bin/python3
+        ln -s python3 $out/bin/python${version}
+      '';
+      meta.platforms = lib.platforms.linux;
+    }
+    // {
+      inherit stdenv;
+      inherit (base.${name})
+        pythonAtLeast
+        pythonOlder
+        pythonVersion
+        sitePackages
+        executable
+        ;
+      interpreter = "${python}/bin/python3";
+      pythonOnBuildForHost = python;
+      pkgs = scope;
+    };
+  empty = name: trivial.makeSetupHook { inherit name; } (builtins.toFile "hook.sh" "");
+  installer = generic.mkDerivation {
+    pname = "installer";
+    version = "1";
+    buildCommand = ''
+      mkdir -p $out/${python.sitePackages} $out/nix-support
+      cp -r ${tools.installer} $out/${python.sitePackages}/installer
+      echo 'export PYTHONPATH='$out/${python.sitePackages}':"''${PYTHONPATH-}"' > $out/nix-support/setup-hook
+    '';
+  };
+  pkgs =
+    standin
+    // trivial
+    // {
+      inherit
+        lib
+        config
+        stdenv
+        pkgs
+        ;
+      inherit (standin) fetchurl patchelf;
+      findutils = "/usr";
+      coreutils = "/usr";
+    };
+  hooks = import (set + "/python/hooks") scope { };
+  scope =
+    pkgs
+    // hooks
+    // {
+      inherit python pkgs installer;
+      # Hooks that no wheel asks for have these for arguments.
+      wheel = empty "wheel";
+      build = empty "build";
+      packaging = empty "packaging";
+      setuptools = empty "setuptools";
+      pip = empty "pip";
+      inherit (standin) rocmPackages;
+      callPackage = lib.callPackageWith scope;
+      stdenvNoCC = generic;
+      buildPackages = pkgs;
+      namePrefix = "${name}-";
+      toPythonModule = drv: drv // { pythonModule = python; };
+      wrapPython = trivial.makeSetupHook { name = "wrap-python"; } (
+        builtins.toFile "hook.sh" "wrapPythonPrograms() { :; }"
+      );
+      ensureNewerSourcesForZipFilesHook = empty "newer-sources";
+      nix-update-script = _: null;
+      unzip = empty "unzip";
+      pythonCatchConflictsHook = empty "catch-conflicts";
+      buildPythonPackage = lib.makeOverridable (scope.callPackage (set + "/python/mk-python-derivation.nix") { });
+    }
+    // packages scope;
+in
+{
+  evaluated = base.${"${name}Packages"};
+  built = scope;
+  inherit lib standin;
+}

@@ -1,0 +1,169 @@
+"""Packages with a set that is derived from nixpkgs (lib, stdenv, mk-python-derivation, hooks), and with nixpkgs' own lib.
+
+RELINK_NIX_SOURCES names a directory with checkouts: `corepkgs` and `nix-lib` of ekala-project (the set and its lib) and
+`nixpkgs.lib` of nix-community. Nothing of them is part of this repository; without them the tests skip and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import installer
+import pytest
+
+from tests.nix.conftest import Nix
+from tests.nix.test_build import stores, write
+from tests.nix.test_real_wheels import LOADER, PROVIDER, VISIBLE, debian, dry_run, store_paths
+from tests.real.conftest import fetch_wheel
+
+REAL = Path(__file__).parent / "real"
+__all__ = ["debian"]
+
+
+def sources(*names: str) -> Path:
+    """The directory of checkouts, or a skip that says what is lacking."""
+    given = os.environ.get("RELINK_NIX_SOURCES")
+    if not given:
+        pytest.skip("RELINK_NIX_SOURCES is not set: no nixpkgs-derived set here")
+    lacking = [name for name in names if not (Path(given) / name).is_dir()]
+    if lacking:
+        pytest.skip(f"RELINK_NIX_SOURCES has no {', '.join(lacking)}")
+    return Path(given)
+
+
+@pytest.fixture(scope="session")
+def derived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the set that takes its lib from beside it, instead of fetching it."""
+    given = sources("corepkgs", "nix-lib", "nixpkgs.lib")
+    copy = tmp_path_factory.mktemp("set") / "set"
+    shutil.copytree(given / "corepkgs", copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    (copy / "pins.nix").write_text(f"{{ lib = {given / 'nix-lib'}; }}\n")
+    return copy
+
+
+def real(nix: Nix, derived: Path, interpreter: str = "", **more: str) -> str:
+    """The expression of tests/nix/real; `more` are its arguments."""
+    where = {
+        "interpreter": interpreter or os.path.realpath("/proc/self/exe"),
+        "installer": str(Path(installer.__file__).parent),
+    }
+    tools = nix.with_tools(**where)
+    path = nix.root / "real.json"
+    path.write_text(json.dumps(tools.tools))
+    given = "".join(f"{name} = {value}; " for name, value in more.items())
+    return (
+        f"(import {REAL} {{ set = {derived}; tools = builtins.fromJSON (builtins.readFile {path}); {given}}})"
+    )
+
+
+def test_a_package_is_built_and_imported(
+    in_store: Nix, derived: Path, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """By the real phases: unpack, installer, fixup with strip, the dry run, the import check. References are exact."""
+    write(vendor_wheel, tmp_path / "out")
+    expression = real(in_store, derived, packages="scope: { numpy = scope.installer; }")
+    package = f"({expression}.built.callPackage {tmp_path}/out/package.nix {{ }})"
+    assert in_store.value(f"{package}.outputs") == ["out"]
+    run = in_store.run("nix-build", "--no-out-link", "--expr", package)
+    built = Path(run.stdout.split()[-1])
+    for said in ("wheelUnpackPhase", "pypaInstallPhase", "pythonImportsCheckPhase"):
+        assert f"Executing {said}" in run.stderr
+    clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
+    direct = {path for path in in_store.references(built) if "python" not in path and "installer" not in path}
+    assert direct == {clr, smi, gcc}
+    in_store.run("nix-build", "--no-out-link", "--check", "--expr", package)
+
+
+def test_a_plan_of_a_split_gcc_is_built(
+    in_store: Nix, derived: Path, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """Proved against store paths, libgcc's among them."""
+    names = ("rocmPackages.clr", "rocmPackages.rocm-smi", "gcc", "stdenv.cc.cc.libgcc")
+    places = stores(in_store, *names)
+    write(vendor_wheel, tmp_path / "out", *(word for path in places for word in ("--prefix", path)))
+    expression = real(in_store, derived, packages="scope: { numpy = scope.installer; }")
+    built = in_store.build(f"({expression}.built.callPackage {tmp_path}/out/package.nix {{ }})")
+    assert set(places[:3]) <= in_store.references(built)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", VISIBLE)
+def test_every_wheel_evaluates(in_store: Nix, derived: Path, tmp_path: Path, name: str) -> None:
+    """With the set's mk-python-derivation, and relink's own functions with nixpkgs' lib."""
+    requirement = VISIBLE[name]
+    if requirement is None and not os.environ.get("RELINK_REAL_WHEELS"):
+        pytest.skip(f"{name} is looked at only where RELINK_REAL_WHEELS has it")
+    wheel = fetch_wheel(requirement or name, f"{name}-*.whl")
+    write(wheel, tmp_path, url=None)
+    plan = json.loads(next(tmp_path.glob("*.json")).read_text())
+    attributes: list[str] = list(plan["libraries"])
+    rocm: dict[str, Any] = {
+        item.partition(".")[2]: {} for item in attributes if item.startswith("rocmPackages.")
+    }
+    python = plan["python"] or "3.12"
+    nix = in_store.with_tools(rocm=rocm, python=python, jaxlib=plan["version"])
+    extra = "".join(
+        f"{item.partition('.')[2]} = set.standin.gcc; "
+        for item in attributes
+        if item.startswith("extraLibraries.")
+    )
+    written = (tmp_path / "package.nix").read_text()
+    # What the set has no package of, as a package that is there.
+    lone = ("jax-rocm7-pjrt", "jaxlib", "torch", "flatbuffers", "protobuf", "sympy", "coloredlogs")
+    wanted = [item for item in lone if f"  {item},\n" in written]
+    others = "".join(
+        f'{item} = {{ pname = "{item}"; type = "derivation"; name = "{item}"; version = "{plan["version"]}"; '
+        f'outPath = "/nowhere"; drvPath = "/nowhere"; outputName = "out"; outputs = [ "out" ]; }}; '
+        for item in wanted
+    )
+    lib = f"import {sources('nixpkgs.lib')}/nixpkgs.lib/lib"
+    found = nix.value(
+        f"let set = {real(nix, derived)}; scope = set.evaluated; "
+        f"package = scope.callPackage {tmp_path}/package.nix {{ {others}extraLibraries = {{ {extra}}}; "
+        f"relinkWheel = scope.callPackage {tmp_path}/relink/relink-wheel.nix {{ lib = {lib}; }}; }}; in "
+        "{ inherit (package) name outputs; meta = { inherit (package.meta) description platforms maintainers; }; "
+        "license = package.meta.license.spdxId; d = package.drvPath; }"
+    )
+    assert found["outputs"] == ["out"]
+    assert found["name"].endswith(f"-{plan['pname']}-{plan['version']}")
+    assert found["license"] in ("MIT", "Apache-2.0")
+    assert not found["meta"]["description"].endswith(".")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("debian", [True], indirect=True, ids=["by-themselves"])
+def test_migraphx_is_built_and_imported(debian: Nix, derived: Path, tmp_path: Path) -> None:
+    """onnxruntime's own import runs in the build, by its CPU provider: Debian's loader runs the interpreter."""
+    interpreter = os.environ.get("RELINK_PYTHON_3_12")
+    if not interpreter:
+        pytest.skip("RELINK_PYTHON_3_12 names no interpreter for the import")
+    wheel = fetch_wheel("onnxruntime-migraphx==1.27.1", "onnxruntime_migraphx-1.27.1-cp312-*.whl")
+    numpy = fetch_wheel("numpy==2.2.6", "numpy-2.2.6-cp312-*.whl")
+    nix = debian.with_tools(python="3.12")
+    paths = store_paths(debian)
+    options = ["--prefix", paths["rocmPackages.clr"], "--nix-closure", paths["rocmPackages.migraphx"]]
+    write(wheel, tmp_path / "out", *options)
+    loader = Path(paths["stdenv.cc.libc"], "lib", LOADER)
+    runs = f"{loader} --library-path {loader.parent}:{paths['stdenv.cc.cc']}/lib {interpreter}"
+    of_index = (
+        "scope: builtins.mapAttrs (name: _: scope.installer) (builtins.listToAttrs (map (name: { inherit name; value = null; }) "
+        '[ "flatbuffers" "packaging" "protobuf" "sympy" "coloredlogs" ])) // { '
+        f'numpy = scope.buildPythonPackage {{ pname = "numpy"; version = "2.2.6"; pyproject = false; '
+        f"src = {numpy}; dontStrip = true; "
+        "nativeBuildInputs = [ scope.wheelUnpackHook scope.pypaInstallHook ]; }; }"
+    )
+    package = (
+        f"({real(nix, derived, runs, packages=of_index)}.built.callPackage {tmp_path}/out/package.nix {{ }})"
+    )
+    run = nix.run("nix-build", "--no-out-link", "--expr", package)
+    assert "Check whether the following modules can be imported: onnxruntime" in run.stderr
+    built = Path(run.stdout.split()[-1])
+    mapped, _ = dry_run(loader, built / "lib/python3.12/site-packages" / PROVIDER)
+    assert all(path.startswith(f"{nix.root}/store/") for path in mapped)
+    plan = json.loads((tmp_path / "out" / "onnxruntime-migraphx.json").read_text())
+    assert {paths[attribute] for attribute in plan["libraries"]} <= nix.references(built)
+    nix.run("nix-build", "--no-out-link", "--check", "--expr", package)
