@@ -30,7 +30,7 @@ from relink.resolve.vendor import Vendor
 from relink.rocm.advice import install_command, where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
 from relink.rocm.installation import RocmRelease, release_of
-from relink.rocm.names import whose
+from relink.rocm.names import is_own, whose
 from relink.rocm.places import choose_place, prefix_of_libraries
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
@@ -54,6 +54,7 @@ ROCM_VENDOR = Vendor(
     whose,
     copy_of,
     optional_library,
+    is_own,
 )
 """What is known of ROCm, for the packages that name no vendor."""
 

@@ -25,7 +25,7 @@ from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
-from relink.wheel.record import RecordKind, check_record, signatures
+from relink.wheel.record import RecordKind, check_record, signatures, stale_lines
 from relink.wheel.schemes import past_the_schemes
 
 __all__ = ["Wheel", "open_wheel", "read_wheel"]
@@ -142,7 +142,11 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
     archive = contents.archive
     name = f"{archive.dist_info}/RECORD"
     entries, malformed = contents.record
-    issues = [*malformed, *check_record(entries, archive.members, archive.dist_info)]
+    issues = [
+        *malformed,
+        *check_record(entries, archive.members, archive.dist_info),
+        *stale_lines(archive, entries),
+    ]
     unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
     if unhashed:
         yield finding(
@@ -153,7 +157,12 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
     for issue in issues:
         if issue.kind is not RecordKind.NO_HASH:
             thing = f"{issue.path} " if issue.kind is not RecordKind.MALFORMED else ""
-            yield finding("RLK502", name, f"{thing}{issue.message}", level=issue.level)
+            repaired = (
+                "; a RECORD that relink writes lists the file as it is"
+                if issue.kind is RecordKind.STALE
+                else ""
+            )
+            yield finding("RLK502", name, f"{thing}{issue.message}{repaired}", level=issue.level)
     for issue_text in check_metadata(
         read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
     ):

@@ -35,7 +35,7 @@ from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import renamed_directory
-from relink.wheel.record import check_record, read_record, signatures, verify_members
+from relink.wheel.record import check_record, read_record, signatures, stale_lines, verify_members
 
 __all__ = ["PlanCheck", "plan_for"]
 
@@ -204,7 +204,11 @@ class PlanCheck:
         name = f"{self.after.dist_info}/RECORD"
         try:
             entries, malformed = read_record(self.after)
-            issues = [*malformed, *check_record(entries, self.after.members, self.after.dist_info)]
+            issues = [
+                *malformed,
+                *check_record(entries, self.after.members, self.after.dist_info),
+                *stale_lines(self.after, entries),
+            ]
             yield from (f"{name}: {issue.path} {issue.message}" for issue in issues)
             verify_members(
                 self.after, [entry for entry in entries if entry.digest and entry.path in self.after.members]

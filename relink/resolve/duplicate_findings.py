@@ -6,6 +6,7 @@ Takes the closures of the members as planned, with what is dlopened in them. Giv
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,6 +22,8 @@ from relink.resolve.strategy import Outcome, ResolveContext
 
 __all__ = ["duplicate_findings"]
 
+_HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
+
 
 def duplicate_findings(
     prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
@@ -30,7 +33,7 @@ def duplicate_findings(
     pairs: dict[tuple[str, ...], Finding] = {}
     for member, closure in closures.items():
         for key, found in (
-            *_two_versions(prover, closure, outcomes[member].closure),
+            *_two_versions(prover, context, closure, outcomes[member].closure),
             *_other_version_requested(context, closure),
         ):
             if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
@@ -49,7 +52,7 @@ def duplicate_findings(
 
 
 def _two_versions(
-    prover: Prover, closure: Closure, needed_only: Closure
+    prover: Prover, context: ResolveContext, closure: Closure, needed_only: Closure
 ) -> Iterator[tuple[tuple[str, ...], Finding]]:
     """Two files of one library in one process: an error where both are there by NEEDED.
 
@@ -65,10 +68,30 @@ def _two_versions(
         message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
         profile = None if by_needed else _profile_of_chain(prover, linked, pair.chains)
         level: Level = "error" if by_needed else "warning"
+        remedy = None
+        if copy := _renamed_copy(context, pair):
+            level = "warning"
+            message = (
+                f"{copy} is a copy that auditwheel put into the wheel under a name of its own, beside "
+                f"{' and '.join(name for name in pair.sonames if name != copy)}; {how}: {chains}"
+            )
+            remedy = "Each file gets the one that it names; RLK131 tells symbols that end up in the wrong one, if any do."
         yield (
             tuple(sorted(pair.sonames)),
-            finding("RLK130", pair.stem, message, level=level, profile=profile),
+            finding("RLK130", pair.stem, message, remedy, level=level, profile=profile),
         )
+
+
+def _renamed_copy(context: ResolveContext, pair: TwoVersions) -> str | None:
+    """The soname of the one of the two that auditwheel renamed by a hash, or None; a vendor's own library never counts."""
+    if context.vendor.is_own(f"{pair.stem}.so"):
+        return None
+    hashed = [
+        soname
+        for soname, path in zip(pair.sonames, pair.paths, strict=True)
+        if _HASHED.search(soname) and posixpath.dirname(path).endswith(".libs")
+    ]
+    return hashed[0] if len(hashed) == 1 else None
 
 
 def _other_version_requested(

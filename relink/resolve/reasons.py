@@ -53,6 +53,7 @@ def reasons(
     yield from _paths_and_strategies(context, served)
     yield from _versions(context, gaps)
     yield from _dangling_records(context, served, tables)
+    yield from _filters(context, served)
     yield from _from_the_system(context, served)
     yield from _unused_patterns(context, outcomes)
 
@@ -228,6 +229,19 @@ def _dangling_records(
         yield finding(
             "RLK305", requester, f"a version record names {file}, which is neither NEEDED nor loaded"
         )
+
+
+def _filters(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK117: libraries with DT_FILTER or DT_AUXILIARY, which the simulation leaves out."""
+    found = {
+        context.layout.shown(item.path): item.image.filters
+        for outcome in served.values()
+        for item in outcome.closure.objects
+        if item.image.filters
+    }
+    for path, names in found.items():
+        text = f"the loader maps {join_truncated(list(names))} before it (DT_FILTER or DT_AUXILIARY), which is not simulated"
+        yield finding("RLK117", path, text)
 
 
 def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

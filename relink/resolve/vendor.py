@@ -33,6 +33,7 @@ class Vendor:
     :ivar whose: (soname, name of a symbol) → whether the library is where the symbol comes from.
     :ivar copy_of: soname → the system's library that it is a copy of, or None.
     :ivar optional: soname → what a stub of the library needs to know, or None where it is not optional.
+    :ivar is_own: soname → whether the library is one of the vendor's, of which a process must not have two.
     """
 
     table: str = "vendor"
@@ -48,6 +49,7 @@ class Vendor:
     whose: Callable[[str, str], Relation] = lambda _soname, _name: "unknown"
     copy_of: Callable[[str], SystemCopy | None] = lambda _soname: None
     optional: Callable[[str], OptionalLibrary | None] = lambda _soname: None
+    is_own: Callable[[str], bool] = lambda _soname: False
 
 
 NO_VENDOR = Vendor()

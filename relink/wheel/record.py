@@ -36,6 +36,7 @@ __all__ = [
     "read_record",
     "render_record",
     "signatures",
+    "stale_lines",
     "start_verification",
     "verified",
     "verify_member",
@@ -61,10 +62,13 @@ class RecordKind(StrEnum):
     NOT_LISTED = "not-listed"
     ABSENT = "absent"
     SIGNATURE_LISTED = "signature-listed"
+    STALE = "stale"
 
 
 #: RECORD is written anew, so what is only missing or weak does no harm in the output.
-_WARNINGS: Final = frozenset({RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.SIGNATURE_LISTED})
+_WARNINGS: Final = frozenset(
+    {RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.SIGNATURE_LISTED, RecordKind.STALE}
+)
 
 _LINES: Final = 1_000_000
 # More than two for each member. A line without a member is an issue; a million of them would help nobody.
@@ -215,11 +219,39 @@ def check_record(
         elif entry.algorithm in _WEAK:
             add(RecordKind.WEAK_HASH, path, f"has a hash that can be forged ({entry.algorithm})")
         if entry.size is not None and entry.size != member.size:
-            add(RecordKind.SIZE_MISMATCH, path, f"has {member.size} bytes, RECORD says {entry.size}")
+            kind = RecordKind.STALE if path.startswith(f"{dist_info}/") else RecordKind.SIZE_MISMATCH
+            add(kind, path, f"has {member.size} bytes, RECORD says {entry.size}")
     for name, member in members.items():
         if name not in seen and name not in unhashed and not member.is_directory:
             add(RecordKind.NOT_LISTED, name, "is in the wheel and not listed")
     return issues
+
+
+def stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[RecordIssue]:
+    """Return the files of ``*.dist-info`` whose hash is not the one in RECORD, where their size is.
+
+    Tools write METADATA and WHEEL anew and forget RECORD; pip installs such a wheel. The package's own files have to be what
+    RECORD lists: :func:`check_digest`.
+
+    :raises WheelError: the archive's CRC or size of such a file is wrong.
+    """
+    unhashed = {f"{archive.dist_info}/RECORD", *signatures(archive.dist_info, archive.members)}
+    issues = []
+    for entry in entries:
+        member = archive.members.get(entry.path)
+        if member is None or entry.digest is None or entry.algorithm is None or entry.path in unhashed:
+            continue
+        if _is_metadata(archive, entry.path) and entry.size in (None, member.size):
+            digest = hashlib.new(entry.algorithm, usedforsecurity=False)
+            for chunk in archive.chunks(entry.path):
+                digest.update(chunk)
+            if digest.digest() != entry.digest:
+                issues.append(RecordIssue(RecordKind.STALE, entry.path, "is not the file that RECORD lists"))
+    return issues
+
+
+def _is_metadata(archive: WheelArchive, path: str) -> bool:
+    return path.startswith(f"{archive.dist_info}/")
 
 
 def hashed(path: str, digest: bytes, size: int) -> RecordEntry:
@@ -253,9 +285,11 @@ def verify_member(
 def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:
     """Compare a content's digest, by the algorithm of `entry`, with that in `entry`.
 
+    That of a file of ``*.dist-info`` may be another one: :func:`stale_lines` tells it.
+
     :raises WheelError: it is another one.
     """
-    if digest != entry.digest:
+    if digest != entry.digest and not _is_metadata(archive, entry.path):
         wrong = RecordEntry(entry.path, entry.algorithm, digest, None).hash_field
         raise WheelError(
             f"{archive.path.name}: {entry.path!r} is not the file that RECORD lists "

@@ -25,6 +25,7 @@ TRIGGERS: dict[str, str] = {
     "RLK114": "tests/unit/resolve/test_proof.py::TestSubstitution::test_one_symbol_lacking_is_refused_and_named",
     "RLK115": "tests/unit/profiles/test_assumed.py::test_a_library_that_only_a_preload_brings_is_told",
     "RLK116": "tests/unit/test_refused_members.py::test_verify[not page-aligned]",
+    "RLK117": "tests/unit/resolve/test_decide.py::test_a_filter_library_is_told[-f]",
     "RLK120": "tests/unit/resolve/test_proof.py::TestDlopen::test_would_not_be_found",
     "RLK121": "tests/unit/resolve/test_proof.py::TestDlopen::test_preload_makes_it_findable",
     "RLK122": "tests/unit/resolve/test_forgotten.py::test_the_soname_that_other_members_need",

@@ -13,7 +13,7 @@ from relink.plans.model import FilePlan
 from relink.profiles import Profile
 from relink.resolve.decide import PlanDraft, decide
 from relink.resolve.strategy import IssueKind, ResolutionIssue
-from tests.unit.resolve.scenes import Scene, codes
+from tests.unit.resolve.scenes import Scene, call, codes, define
 
 
 @pytest.fixture
@@ -295,3 +295,16 @@ def test_a_member_with_an_executable_stack_is_left_aside_by_its_path(scene: Scen
     assert "glibc 2.41" in found.remedy
     (pattern,) = shlex.split(found.step)[1:]
     assert fnmatch.fnmatchcase(found.subject, pattern)
+
+
+@pytest.mark.parametrize("option", ["-f", "-F"])
+def test_a_filter_library_is_told(tmp_path: Path, option: str) -> None:
+    """DT_AUXILIARY (-f) and DT_FILTER (-F): what the loader maps is not simulated, and never "all well"."""
+    scene = Scene(tmp_path)
+    scene.provide("lib/libfiltee.so.1")
+    scene.provide("lib/libfilter.so.1", source=define("hip"), flags=[f"-Wl,{option},libfiltee.so.1"])
+    scene.member("demo/a.so", ["libfilter.so.1"], call("hip"))
+    (told,) = (item for item in scene.decide().findings if item.code == "RLK117")
+    assert told.level == "error"
+    assert told.subject.endswith("libfilter.so.1")
+    assert "maps libfiltee.so.1 before it" in told.message

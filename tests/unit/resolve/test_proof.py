@@ -290,6 +290,27 @@ class TestTwice:
         item = found(scene.decide(), "RLK130")
         assert item.message.startswith("libhip.so.7 and libhip.so.6 in one process, both by NEEDED: ")
 
+    @pytest.mark.parametrize(
+        ("stem", "directory", "level"),
+        [
+            ("libzstd", "demo.libs", "warning"),
+            ("libzstd", "demo/lib", "error"),  # auditwheel puts its copies elsewhere
+            ("libamdhip64", "demo.libs", "error"),  # two HIP runtimes stay two
+        ],
+    )
+    def test_a_copy_that_auditwheel_renamed(
+        self, scene: Scene, stem: str, directory: str, level: str
+    ) -> None:
+        scene.provide(f"lib/{stem}.so.1", source=define("one"))
+        scene.provide("lib/libcurl.so.4", [f"{stem}.so.1"], call("one") + define("curl"))
+        copy = f"{stem}-5df4f4df.so.1.4.8"
+        scene.member(f"{directory}/{copy}", source=define("two"))
+        path = f"-Wl,-rpath,$ORIGIN/../{directory}"
+        scene.member(MEMBER, [copy, "libcurl.so.4"], call("two", "curl"), [path])
+        item = found(scene.decide(), "RLK130")
+        assert item.level == level
+        assert ("is a copy that auditwheel put into the wheel" in item.message) is (level == "warning")
+
     def test_one_by_dlopen_is_a_warning(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.6", source=define("six"))
         scene.provide("lib/libhip.so.7", source=define("seven"))
