@@ -12,12 +12,13 @@ import sqlite3
 from collections import Counter
 from urllib.parse import quote
 
-from relink.files import StrPath, open_regular
+from relink.files import StrPath, read_start
 
 __all__ = ["MAX_ARCHITECTURES", "count_architectures"]
 
 MAX_ARCHITECTURES = 1000
 """Distinct architectures that are counted. There are some dozens."""
+_MAGIC = b"SQLite format 3\0"  # sqlite.org/fileformat2.html, "The Database Header"
 _LENGTH = 16 << 20  # bytes of one value or row: a compiled kernel has some hundred KiB
 _STEPS_PER_CHECK, _MAX_CHECKS = (
     10_000,
@@ -34,10 +35,12 @@ _ALLOWED = {
 def count_architectures(path: StrPath) -> Counter[str]:
     """Return how many kernels the cache at `path` holds for each architecture, as it is spelled there.
 
-    :raises OSError: it is no regular file, or cannot be opened.
+    :raises OSError: it is no regular file, cannot be opened, or has nothing to read yet.
     :raises sqlite3.Error: it is no such cache, or asks for too much.
     """
-    os.close(open_regular(path))
+    # SQLite opens the file again, by its name, and would wait for what /proc/kmsg has to say: read_start does not.
+    if read_start(path, len(_MAGIC)) != _MAGIC:
+        raise sqlite3.DatabaseError("no SQLite database")
     name = quote(os.path.abspath(os.fspath(path)))
     connection = sqlite3.connect(f"file:{name}?mode=ro&immutable=1", uri=True, timeout=1)
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,21 @@ def test_a_long_name_is_cut(tmp_path: Path) -> None:
         tmp_path, TABLE, "INSERT INTO cache_v1 VALUES (replace(hex(zeroblob(2500)), '0', 'x'), '')"
     )
     assert count_architectures(path) == {"x" * 100: 1}
+
+
+@pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="/proc/kmsg is for root")
+def test_a_file_that_has_nothing_to_read_yet(tmp_path: Path) -> None:
+    """It is a regular file to stat(2), and SQLite would wait for the kernel's next message; a process of its own can be ended."""
+    (tmp_path / "rocfft_kernel_cache.db").symlink_to("/proc/kmsg")
+    code = "import sys; from relink.gpu.kernel_cache import count_architectures as count; count(sys.argv[1])"
+    command = [sys.executable, "-c", code, tmp_path / "rocfft_kernel_cache.db"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert ended.returncode == 1
+    assert "Resource temporarily unavailable" in ended.stderr or "no SQLite database" in ended.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 2\0", b"SQLite format 3"])
+def test_what_does_not_begin_like_a_database(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.db").write_bytes(content)
+    with pytest.raises(sqlite3.DatabaseError, match="no SQLite database"):
+        count_architectures(tmp_path / "x.db")
