@@ -97,6 +97,8 @@ def _kind(
     if "ORIGIN" in text and directory in member_directories:
         return "stub" if posixpath.basename(directory) == STUB_DIRECTORY else "wheel"
     if "ORIGIN" in text and _below(directory, layout.site_packages):
+        if _of_the_build(directory, layout.site_packages, member_directories):
+            return "vendor"
         return "sibling-dropped" if profile.drops(text) else "sibling"
     if directory in provider_directories:
         return "provider"
@@ -108,6 +110,18 @@ def stub_entries(layout: Layout, stubs: Mapping[str, str], member: str, needed: 
     origin = posixpath.dirname(layout.path_of(member))
     directories = (posixpath.dirname(layout.path_of(stubs[soname])) for soname in needed if soname in stubs)
     return list(dict.fromkeys(f"$ORIGIN/{posixpath.relpath(directory, origin)}" for directory in directories))
+
+
+def _of_the_build(directory: str, site_packages: str, member_directories: Collection[str]) -> bool:
+    """Whether a directory that the wheel does not have is one of Bazel's build tree, below a package of the wheel.
+
+    Bazel links against ``TARGET.runfiles/`` and ``_solib_CPU/``, which no wheel installs. Any other directory may be another
+    wheel's, as packages of one namespace share a directory.
+    """
+    parts = directory.removeprefix(f"{site_packages}/").split("/")
+    package = f"{site_packages}/{parts[0]}"
+    own = any(_below(member, package) for member in member_directories)
+    return own and any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
 
 
 def _below(path: str, directory: str) -> bool:

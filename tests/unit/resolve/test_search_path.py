@@ -61,6 +61,11 @@ def entries_of(
         ("$ORIGIN/../../../../../bin", "wheel"),  # .data/scripts
         ("$ORIGIN/../../torch/lib", "sibling"),
         ("$ORIGIN/../..", "sibling"),  # site-packages itself
+        ("$ORIGIN/a.so.runfiles/rocm/lib", "vendor"),  # Bazel's build tree, below the wheel's package
+        ("$ORIGIN/../_solib_local/_U_S_Srocm", "vendor"),
+        ("$ORIGIN/../../torch/_solib_local/x", "sibling"),  # of another package
+        ("$ORIGIN/../plugin", "sibling"),  # another wheel may have that in a common namespace
+        ("$ORIGIN/../my_solib_local", "sibling"),
         ("$ORIGIN/../../nvidia_rocm_sdk_core/lib", "sibling-dropped"),
         ("$ORIGIN/../../rocm/lib", "sibling-dropped"),
         ("/opt/rocm/lib", "provider"),
