@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.symbols import SymbolTable
+from relink.elf.symbols import Import, SymbolTable
 from relink.elf.version_edits import edited_table
 from relink.errors import ElfError
 from relink.files import map_file
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.loader.search import Environment, Requester, search
+from relink.providers.prefix import soname_stem
 from relink.resolve.dlopen import DlopenKnowledge, with_dlopens
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library, own_libc
 from relink.resolve.substitution import SubstituteCandidate, SubstitutionDecision, evaluate_substitution
@@ -135,6 +136,7 @@ class Prover:
             context.vendor,
             self.members[member].verneeds,
             [soname for soname in outcome.original.needed if soname not in missing],
+            _by_another_version(closure, bindings, own, imports, missing),
         )
         assumed = self._assumed(context, member, closure, bindings)
         if assumed:  # that all others bind is proved only if these are supplied
@@ -240,6 +242,28 @@ def _same_abi(context: ResolveContext, soname: str, other: str) -> tuple[str | N
         return why, profile.name
     why = context.vendor.same_abi(soname, other)
     return why, context.vendor.table if why else None
+
+
+def _by_another_version(
+    closure: Closure,
+    bindings: Bindings,
+    own: Collection[int],
+    imports: Sequence[Import],
+    missing: Sequence[str],
+) -> dict[str, list[Import]]:
+    """The imports that bind to a library of the stem of a missing one: another version, which something else brought."""
+    stems = {soname_stem(soname): soname for soname in missing}
+    names: dict[tuple[str, str | None], str] = {}
+    for index, target, symbols in bindings.bound.groups():
+        item = closure.objects[target]
+        soname = stems.get(soname_stem(item.image.soname or item.name))
+        if index in own and soname is not None:
+            names |= dict.fromkeys(symbols, soname)
+    found: dict[str, list[Import]] = {}
+    for wanted in imports:
+        if wanted.file is None and (wanted.name, wanted.version) in names:
+            found.setdefault(names[wanted.name, wanted.version], []).append(wanted)
+    return found
 
 
 def is_member(outcome: Outcome, closure: Closure, requester: int) -> bool:

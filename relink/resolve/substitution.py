@@ -74,6 +74,7 @@ def evaluate_substitution(
     vendor: Vendor = NO_VENDOR,
     needs: Sequence[VersionNeed] = (),
     kept: Sequence[str] = (),
+    by_another_version: Mapping[str, Sequence[Import]] | None = None,
 ) -> dict[str, SubstitutionDecision]:
     """Decide of every missing NEEDED of one image what the evidence allows.
 
@@ -89,7 +90,10 @@ def evaluate_substitution(
     :param vendor: whose names are known.
     :param needs: the image's version records.
     :param kept: its NEEDED entries that are served, one of which can take the record of a library that is dropped.
+    :param by_another_version: by missing soname, the imports that bind to another version of that library, which something else
+        has brought: the claim about the ABI is the same as for a substitute.
     """
+    elsewhere = by_another_version or {}
     named = {
         soname: [item for item in imports if item.file == soname] for soname in missing
     }  # the version record names it: the linker found the symbol there
@@ -97,13 +101,20 @@ def evaluate_substitution(
     relations = {
         soname: {item: vendor.whose(soname, item.name) for item in open_imports} for soname in missing
     }
-    own = {soname: [item for item in open_imports if relations[soname][item] == "own"] for soname in missing}
+    own = {
+        soname: [
+            *(item for item in open_imports if relations[soname][item] == "own"),
+            *elsewhere.get(soname, ()),
+        ]
+        for soname in missing
+    }
     owned = {item for items in own.values() for item in items}
     possible = {
         soname: [
             item
-            for item in open_imports
-            if relations[soname][item] in ("own", "shared")
+            for item in (*open_imports, *elsewhere.get(soname, ()))
+            if item in own[soname]
+            or relations[soname][item] == "shared"
             or (item not in owned and relations[soname][item] == "unknown")
         ]
         for soname in missing

@@ -571,6 +571,22 @@ class TestOwners:
         assert errors == {"libhiprtc.so.9", "libamdhip64.so.9"}
         assert only(decisions).edit.remove == ("libfoo.so.1",)
 
+    @pytest.mark.parametrize("others", [(), ("librccl.so.1",)])
+    def test_what_another_version_serves_by_chance_is_no_proof(
+        self, scene: Scene, others: tuple[str, ...]
+    ) -> None:
+        """MIOpen brings librocblas.so.4: the imports bind to it, and the wheel was built for .so.5."""
+        scene.provide("lib/librocblas.so.4", source=define("rocblas_sgemm"))
+        scene.provide(
+            "lib/libMIOpen.so.1", ["librocblas.so.4"], call("rocblas_sgemm") + define("miopenCreate")
+        )
+        names = ["miopenCreate", "rocblas_sgemm", *(["ncclSend"] if others else [])]
+        scene.member(MEMBER, ["libMIOpen.so.1", "librocblas.so.5", *others], call(*names))
+        decisions = scene.decide()
+        assert only(decisions).edit.remove == ()
+        errors = {item.subject: item.message for item in decisions.findings if item.level == "error"}
+        assert "librocblas.so.4 exports 1 of 1 imports" in errors["librocblas.so.5"]
+
     def test_a_version_record_says_more_than_the_table(self, scene: Scene) -> None:
         scene.provide("lib/libother.so.1")
         flags = [scene.versions("NONE_1:ncclNone")]
