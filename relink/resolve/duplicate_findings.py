@@ -75,7 +75,7 @@ def _two_versions(
                 f"{copy} is a copy that auditwheel put into the wheel under a name of its own, beside "
                 f"{' and '.join(name for name in pair.sonames if name != copy)}; {how}: {chains}"
             )
-            remedy = "Each file gets the one that it names; RLK131 tells symbols that end up in the wrong one, if any do."
+            remedy = "Both are mapped. RLK131 tells what the one answers in the other's place, if it does."
         yield (
             tuple(sorted(pair.sonames)),
             finding("RLK130", pair.stem, message, remedy, level=level, profile=profile),
