@@ -14,7 +14,8 @@
 final: prev:
 
 let
-  inherit (final.pkgs) lib;
+  # Of prev: which names there are must not depend on final.
+  inherit (prev.pkgs) lib;
   files = builtins.filter (name: builtins.match ".*\\.json" name != null) (
     builtins.attrNames (builtins.readDir plans)
   );

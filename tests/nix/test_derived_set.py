@@ -1,11 +1,13 @@
 """Packages with a set that is derived from nixpkgs (lib, stdenv, mk-python-derivation, hooks), and with nixpkgs' own lib.
 
-RELINK_NIX_SOURCES names a directory with checkouts: `corepkgs` and `nix-lib` of ekala-project (the set and its lib) and
-`nixpkgs.lib` of nix-community. Nothing of them is part of this repository; without them the tests skip and say so.
+RELINK_NIX_SOURCES names a directory with checkouts: `corepkgs` and `nix-lib` of ekala-project (the set and its lib),
+`nixpkgs.lib` of nix-community; `uv2nix` and `pyproject.nix` for the last test. Nothing of them is part of this repository;
+without them the tests skip and say so.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +17,7 @@ from typing import Any
 import installer
 import pytest
 
-from tests.nix.conftest import Nix
+from tests.nix.conftest import ROOT, Nix
 from tests.nix.test_build import stores, write
 from tests.nix.test_real_wheels import LOADER, PROVIDER, VISIBLE, debian, dry_run, store_paths
 from tests.real.conftest import fetch_wheel
@@ -167,3 +169,80 @@ def test_migraphx_is_built_and_imported(debian: Nix, derived: Path, tmp_path: Pa
     plan = json.loads((tmp_path / "out" / "onnxruntime-migraphx.json").read_text())
     assert {paths[attribute] for attribute in plan["libraries"]} <= nix.references(built)
     nix.run("nix-build", "--no-out-link", "--check", "--expr", package)
+
+
+UV = """
+let
+  lib = import SOURCES/nixpkgs.lib/lib;
+  set = (SET).base;
+  # Programs that the set lacks, and that nothing here runs.
+  more = {
+    uv = set.zlib;
+    ugrep = set.gnugrep;
+  };
+  pkgs = set // more // {
+    inherit pkgs;
+    buildPackages = set.buildPackages // more;
+    callPackage = lib.callPackageWith pkgs;
+    newScope = extra: lib.callPackageWith (pkgs // extra);
+  };
+  pyproject-nix = import SOURCES/pyproject.nix { inherit lib; };
+  uv2nix = import SOURCES/uv2nix { inherit lib pyproject-nix; };
+  workspace = uv2nix.lib.workspace.loadWorkspace { workspaceRoot = WORKSPACE; };
+  flake = (import ROOT/flake.nix).outputs {
+    self = { };
+    nixpkgs.legacyPackages.x86_64-linux = pkgs;
+  };
+  none = _: _: { pythonManylinuxPackages.manylinux2014 = [ ]; };
+  plain = (pkgs.callPackage pyproject-nix.build.packages { python = set.PYTHON; }).overrideScope (
+    lib.composeExtensions none (workspace.mkPyprojectOverlay { sourcePreference = "wheel"; })
+  );
+  relinked = plain.overrideScope (flake.lib.uvOverlay { plans = WORKSPACE + "/plans"; });
+  names = package: map (input: input.name) package.nativeBuildInputs;
+in
+{
+  before = names plain.demo;
+  after = names relinked.demo;
+  changed = relinked.demo.drvPath != plain.demo.drvPath;
+  same = relinked.other.drvPath == plain.other.drvPath;
+}
+"""
+
+
+def test_uv2nix_evaluates_with_the_overlay(
+    in_store: Nix, derived: Path, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """uv2nix itself: the wheel that has a plan gets the hook beside autoPatchelfHook, another one stays as it is."""
+    given = sources("uv2nix", "pyproject.nix")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    digest = hashlib.sha256(vendor_wheel.read_bytes()).hexdigest()
+    listed = '"demo", "other"'
+    (workspace / "pyproject.toml").write_text(
+        f'[project]\nname = "env"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = [{listed}]\n'
+    )
+    source = 'source = { registry = "https://example.org/simple" }'
+    (workspace / "uv.lock").write_text(
+        'version = 1\nrequires-python = ">=3.11"\n'
+        f'[[package]]\nname = "demo"\nversion = "1.0"\n{source}\n'
+        f'wheels = [{{ url = "https://example.org/{vendor_wheel.name}", hash = "sha256:{digest}", size = 1 }}]\n'
+        f'[[package]]\nname = "other"\nversion = "1.0"\n{source}\n'
+        f'wheels = [{{ url = "https://example.org/other-1.0-py3-none-any.whl", hash = "sha256:{"1" * 64}", size = 1 }}]\n'
+        '[[package]]\nname = "env"\nversion = "1"\nsource = { virtual = "." }\n'
+        'dependencies = [{ name = "demo" }, { name = "other" }]\n'
+    )
+    write(vendor_wheel, workspace / "plans", "--uv-lock", str(workspace / "uv.lock"), url=None)
+    text = UV
+    for name, value in {
+        "SOURCES": str(given),
+        "SET": real(in_store, derived),
+        "WORKSPACE": str(workspace),
+        "ROOT": str(ROOT),
+        "PYTHON": f"python{in_store.tools['python'].replace('.', '')}",
+    }.items():
+        text = text.replace(name, value)
+    found = in_store.value(text)
+    assert found["before"] == ["pyproject-hook", "auto-patchelf-hook"]
+    assert found["after"] == ["pyproject-hook", "auto-patchelf-hook", "relink-hook"]
+    assert found["changed"]
+    assert found["same"]

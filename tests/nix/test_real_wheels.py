@@ -69,8 +69,11 @@ def store_paths(nix: Nix) -> dict[str, str]:
     """Attribute of a plan → store path."""
     attributes = {f"rocmPackages.{name}" if name in ROCM else f"pkgs.{name}": name for name in PACKAGES}
     attributes |= {"stdenv.cc.cc": "gcc", "stdenv.cc.libc": "libc"}
+    outputs = {"stdenv.cc.cc": "stdenv.cc.cc.lib"}  # what lib.getLib takes of it
     return {
-        attribute: str(nix.build(f"{nix.packages()}.{attribute.removeprefix('pkgs.')}"))
+        attribute: str(
+            nix.build(f"{nix.packages()}.{outputs.get(attribute, attribute).removeprefix('pkgs.')}")
+        )
         for attribute in attributes
     }
 

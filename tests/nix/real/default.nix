@@ -51,6 +51,11 @@ let
         printf '#!/bin/sh\nexec %s "$@"\n' "${tools.interpreter}" > $out/bin/python3
         chmod 755 $out/bin/python3
         ln -s python3 $out/bin/python${version}
+        mkdir $out/nix-support
+        cat > $out/nix-support/setup-hook << 'END'
+        addPythonPath() { addToSearchPathWithCustomDelimiter : PYTHONPATH $1/lib/python${version}/site-packages; }
+        addEnvHooks "$hostOffset" addPythonPath
+        END
       '';
       meta.platforms = lib.platforms.linux;
     }
@@ -123,5 +128,5 @@ in
 {
   evaluated = base.${"${name}Packages"};
   built = scope;
-  inherit lib standin;
+  inherit base lib standin;
 }
