@@ -27,6 +27,8 @@ def flake(tmp_path: Path) -> Path:
     for name in ("flake.nix", "default.nix"):
         shutil.copyfile(ROOT / name, directory / name)
     shutil.copytree(ROOT / "nix", directory / "nix")
+    for name in ("nix", "uv2nix"):  # the templates
+        shutil.copytree(ROOT / "examples" / name, directory / "examples" / name)
     (directory / "relink").mkdir()
     shutil.copyfile(ROOT / "relink/__init__.py", directory / "relink/__init__.py")  # has the version
     return directory
