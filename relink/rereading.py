@@ -13,6 +13,7 @@ from relink.elf.image import Image
 from relink.elf.patchelf import Edited, result_of
 from relink.elf.second_reader import differences, planned_needs
 from relink.elf.symbols import SymbolTable
+from relink.elf.version_checks import planned_numbers
 from relink.findings.model import Finding, Level, finding
 from relink.plans.model import FilePlan
 from relink.wheel.archive import WheelArchive
@@ -44,6 +45,7 @@ def reread_files(
             after.image.segments,
             planned_needs(tables[file.path].verneeds, file.edit),
             after.gaps,
+            planned_numbers(tables[file.path], file.edit),
         )
         if found:
             yield finding("RLK610", file.path, "; ".join(found))

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from relink.elf.arguments import ElfEdit
 from relink.elf.constants import DT_SYMTAB, DT_VERSYM
 from relink.elf.dynamic import Buffer, Memory
 from relink.elf.symbol_columns import symbol_columns
 from relink.elf.symbol_reader import read_version_needs
-from relink.elf.version_edits import GLOBAL, VER_FLG_WEAK, VersionRecord, freed_symbols, read_records
+from relink.elf.symbols import SymbolTable
+from relink.elf.version_edits import (
+    GLOBAL,
+    VER_FLG_WEAK,
+    VersionRecord,
+    edited_table,
+    freed_symbols,
+    read_records,
+)
 from relink.elf.versions import elf_hash
 from relink.errors import ElfError
 
-__all__ = ["check_version_edits"]
+__all__ = ["VersionNumbers", "check_version_edits", "planned_numbers"]
 
 _ENTRY = 16  # bytes of a Verneed and of a Vernaux
+
+
+@dataclass(frozen=True, slots=True)
+class VersionNumbers:
+    """The number of symbols in a file, and name and version number of each undefined one."""
+
+    count: int
+    imports: tuple[tuple[str, int], ...]
+
+
+def planned_numbers(table: SymbolTable, edit: ElfEdit) -> VersionNumbers | None:
+    """Return the version numbers after an edit of the file with these symbols, or None where it changes none."""
+    if not any(one.unversioned for one in edit.versions):
+        return None
+    after = edited_table(table, dict(edit.replace), edit.versions)
+    return VersionNumbers(table.count, tuple((item.name, item.index) for item in after.imports))
 
 
 def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iterator[str]:

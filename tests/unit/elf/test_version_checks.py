@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from relink.elf.arguments import ElfEdit
+from relink.elf.arguments import ElfEdit, result_of
 from relink.elf.image import read_image
+from relink.elf.patchelf import apply_edit
 from relink.elf.second_reader import differences, planned_needs
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_checks import check_version_edits
+from relink.elf.version_checks import check_version_edits, planned_numbers
 from relink.elf.version_edits import VersionEdit, freed_symbols, read_records
+from tests.support.cc import shared
 from tests.support.elf_builder import build
 from tests.unit.elf.test_version_edits import FREED, RENAMED, USER, edited
 
@@ -73,3 +77,53 @@ def test_pyelftools_sees_each_change_of_meaning(edits: tuple[VersionEdit, ...]) 
             data = bytearray(good)
             data[place] ^= 2
             assert differences(data, image, image.segments, needs), place
+
+
+def test_pyelftools_sees_each_changed_version_number() -> None:
+    good = edited(FREED)
+    image = read_image(good, "libuser.so.1")
+    table, edit = read_symbols(build(USER)), ElfEdit(versions=FREED)
+    needs, numbers = planned_needs(table.verneeds, edit), planned_numbers(table, edit)
+    assert numbers is not None
+    assert differences(good, image, image.segments, needs, (), numbers) == []
+    first = min(freed_symbols(build(USER), FREED).values())
+    for number in range(len(USER.imports)):
+        data = bytearray(good)
+        data[first + 2 * number] ^= 2
+        (found,) = differences(data, image, image.segments, needs, (), numbers)
+        assert f"the version number of {USER.imports[number].name}" in found
+
+
+def test_the_numbers_are_not_read_where_none_changes() -> None:
+    assert planned_numbers(read_symbols(build(USER)), ElfEdit(versions=RENAMED)) is None
+
+
+def test_of_a_real_file_that_exports_nothing(tmp_path: Path) -> None:
+    """GNU ld's hash table then says nothing of how many symbols there are."""
+    script = tmp_path / "v.map"
+    script.write_text("AMD_1 { global: one; };")
+    old = shared(
+        tmp_path / "libold.so.1", "int one(void){return 1;}", flags=[f"-Wl,--version-script={script}"]
+    )
+    hidden = tmp_path / "hidden.map"
+    hidden.write_text("{ local: *; };")
+    source = "int one(void); int uses(void){return one();}"
+    new = shared(tmp_path / "libnew.so.1", "int one(void){return 1;}")
+    user = shared(
+        tmp_path / "u.so",
+        source,
+        needed=[old, new],
+        flags=[f"-Wl,--version-script={hidden}", "-Wl,--no-gc-sections"],
+    )
+    data = user.read_bytes()
+    edit = ElfEdit(
+        remove=("libold.so.1",),
+        versions=(VersionEdit("libold.so.1", "AMD_1", "libnew.so.1", "AMD_1", weak=True, unversioned=True),),
+    )
+    image, table = read_image(data, "u.so"), read_symbols(data)
+    after = apply_edit(user, edit, image, data)
+    needs, numbers = planned_needs(table.verneeds, edit), planned_numbers(table, edit)
+    assert numbers is not None
+    assert numbers.imports == (("one", 1),)
+    result = user.read_bytes()
+    assert differences(result, result_of(image, edit), after.segments, needs, (), numbers) == []
