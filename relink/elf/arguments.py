@@ -98,5 +98,19 @@ def refuse_names(image: Image, edit: ElfEdit) -> None:
         for one in edit.versions
         if one.file_after not in needed
     ]
+    texts = [
+        text for one in edit.versions for text in (one.file, one.version, one.file_after, one.version_after)
+    ]
+    issues += [
+        f"{text!r}: no file has a string of these characters" for text in texts if not _can_be_in_a_file(text)
+    ]
     if issues:
         raise EditError(f"{image.path}: the edit has names that no library can have", issues)
+
+
+def _can_be_in_a_file(text: str) -> bool:
+    """Whether bytes can be read as `text`: a saved plan may have surrogates that stand for none."""
+    try:
+        return b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 import types
 import typing
 from collections.abc import Mapping
@@ -140,8 +141,14 @@ class Stub:
     versions: tuple[str, ...] = ()
 
     def content(self) -> bytes:
-        """Return the library's bytes: the same for the same plan."""
-        return build_stub(self.soname, self.functions, self.versions)
+        """Return the library's bytes: the same for the same plan.
+
+        :raises UsageError: there can be no such library: the plan is not one that relink made.
+        """
+        try:
+            return build_stub(self.soname, self.functions, self.versions)
+        except (ValueError, struct.error) as error:  # names that no file can have, or too many
+            raise UsageError(f"{self.path}: the plan has a stub that cannot be written") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
+from relink.errors import UsageError
 from relink.findings.model import Finding, finding
 from relink.loader.binding import bind
 from relink.loader.tables import Tables
@@ -31,6 +32,7 @@ __all__ = ["AUTO", "StubPlans", "plan_stubs", "with_stubs"]
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
 _X86_64 = 62
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def plan_stubs(
         if soname != AUTO and soname not in missed
     ]
     for soname, library in by_soname.items():
-        why = _why_not(context, library, context.vendor.optional(soname))
+        why = _why_not(context, soname, library, distribution)
         if why:
             findings.append(finding("RLK126", soname, why))
             continue
@@ -114,9 +116,16 @@ def plan_stubs(
 def with_stubs(
     context: ResolveContext, tables: Mapping[str, SymbolTable], stubs: Sequence[Stub]
 ) -> tuple[ResolveContext, Mapping[str, SymbolTable]]:
-    """Return the context and the symbols with the stubs as members of the wheel."""
+    """Return the context and the symbols with the stubs as members of the wheel.
+
+    :raises UsageError: a stub, which a plan that somebody saved may name, is not where stubs are.
+    """
     if not stubs:
         return context, tables
+    for stub in stubs:
+        directory, _, name = stub.path.rpartition(f".libs/{STUB_DIRECTORY}/")
+        if name != stub.soname or not (_PLAIN.fullmatch(name) and _PLAIN.fullmatch(directory)):
+            raise UsageError(f"{stub.path}: the plan has a stub there, and relink writes none there")
     contents: dict[str, Buffer] = {stub.path: stub.content() for stub in stubs}
     directories = {context.layout.path_of(stub.path).rpartition("/")[0] for stub in stubs}
     images = {path: read_image(content, path) for path, content in contents.items()}
@@ -142,10 +151,15 @@ def _is_its(context: ResolveContext, item: Import, soname: str, facts: OptionalL
     return context.vendor.whose(soname, item.name) == "own"
 
 
-def _why_not(context: ResolveContext, library: _Wanted, facts: OptionalLibrary | None) -> str | None:
+def _why_not(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> str | None:
     """Return why there can be no stub, or None."""
+    if not _PLAIN.fullmatch(soname):
+        return "cannot be stubbed: that is no plain file name"
+    if _member(soname, distribution) in context.images:
+        return "cannot be stubbed: the wheel has a member where the stub would be"
     if context.target.header.machine != _X86_64:
         return "cannot be stubbed: stubs are written for x86-64 only"
+    facts = context.vendor.optional(soname)
     known = facts.functions if facts else frozenset()
     data = [
         item.name
@@ -171,8 +185,11 @@ def _stub(soname: str, library: _Wanted, facts: OptionalLibrary | None, distribu
             "install the library, or do without what calls it."
         )
         functions.append(StubFunction(name, version, answer, sentence))
-    path = f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
-    return Stub(path, soname, why, tuple(functions), tuple(library.versions))
+    return Stub(_member(soname, distribution), soname, why, tuple(functions), tuple(library.versions))
+
+
+def _member(soname: str, distribution: str) -> str:
+    return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
 
 
 def _message(stub: Stub, facts: OptionalLibrary | None) -> str:

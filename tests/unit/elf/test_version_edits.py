@@ -195,3 +195,12 @@ def test_a_record_of_what_is_not_needed_is_refused(libraries: Path) -> None:
     with pytest.raises(EditError) as caught:  # no edit of the record at all
         apply_edit(libraries, ElfEdit(remove=("libamd.so.1",)), image, original)
     assert any("names libamd.so.1, which is not NEEDED any more" in issue for issue in caught.value.issues)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "N_1\0"])
+def test_names_of_a_saved_plan_that_no_file_can_have(libraries: Path, name: str) -> None:
+    original = libraries.read_bytes()
+    image = read_image(original, "libuser.so")
+    with pytest.raises(EditError) as caught:
+        apply_edit(libraries, replace(REPLACED, versions=moves(name, "N_2")), image, original)
+    assert any("no file has a string" in issue for issue in caught.value.issues)

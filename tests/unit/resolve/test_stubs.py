@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from relink.elf.stub import StubFunction
+from relink.errors import UsageError
 from relink.library import diff, relink, verify
 from relink.options import Options
+from relink.plans.model import Stub
 from relink.profiles import OptionalLibrary
 from relink.queries import verify_wheel
 from relink.report.model import to_json
@@ -122,6 +124,40 @@ def test_a_library_of_which_nothing_is_known_to_be_imported(scene: Scene) -> Non
 def test_a_library_that_no_member_misses(scene: Scene) -> None:
     missing(scene, call("many_init"))
     assert "no member of the wheel misses" in refused(scene, "libelse.so.1")
+
+
+def test_a_name_that_leads_elsewhere(scene: Scene) -> None:
+    missing(scene, call("many_init"))
+    evil = "libmany.so.1/../../evil.so"
+    image = scene.images[MEMBER]
+    scene.images[MEMBER] = replace(
+        image, needed=tuple(evil if name == SONAME else name for name in image.needed)
+    )
+    vendor = Vendor("table", optional=lambda _: FACTS)
+    assert "no plain file name" in refused(scene, AUTO, vendor=vendor)
+
+
+def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
+    missing(scene, call("many_init"))
+    scene.member(f"demo.libs/relink-stubs/{SONAME}")
+    assert "has a member where the stub would be" in refused(scene)
+
+
+@pytest.mark.parametrize(
+    "stub",
+    [
+        Stub("../demo.libs/relink-stubs/liba.so", "liba.so", "w"),
+        Stub("demo.libs/relink-stubs/libb.so", "liba.so", "w"),
+        Stub("demo/liba.so", "liba.so", "w"),
+        Stub("demo.libs/relink-stubs/../liba.so", "../liba.so", "w"),
+        Stub("demo.libs/relink-stubs/liba.so", "liba.so", "w", (StubFunction("\ud800"),)),
+        Stub("demo.libs/relink-stubs/liba.so", "liba.so", "w", (), tuple(map(str, range(70000)))),
+    ],
+)
+def test_a_saved_plan_with_a_stub_that_relink_would_not_plan(scene: Scene, stub: Stub) -> None:
+    missing(scene, call("many_init"))
+    with pytest.raises(UsageError, match="the plan has a stub"):
+        with_stubs(scene.context(), scene.tables, [stub])
 
 
 # From the plan to a call
