@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from relink.errors import UsageError
 from relink.nix.model import File, Package, PathEntry, RunPath
 from relink.options import Options
 from relink.queries import nix_package
-from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.cc import shared
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 
@@ -38,6 +40,27 @@ def test_an_ordinary_prefix_proves_nothing_about_a_store(tmp_path: Path) -> None
     assert entries == RunPath("runpath", ORIGIN_AND_CLR)
     (told,) = [item for item in package.findings if item.code == "RLK710"]
     assert f"checked against {tmp_path}/rocm" in told.message
+
+
+def test_version_records_that_have_to_be_edited_are_refused(tmp_path: Path) -> None:
+    """The functions for Nix call patchelf alone, which leaves the records."""
+    copy, node = "librocm_sysdeps_numa.so.1", "AMDROCM_SYSDEPS_1.0_libnuma_1.1"
+    library = Library("liba.so", (copy,), imports=(Import("numa_available", node, copy),))
+    wheel = make_wheel(tmp_path / "wheel", {"demo/__init__.py": b"", "demo/a.so": build(library)}, tag=TAG)
+    numa = Library("libnuma.so.1", exports=(Export("numa_available", "libnuma_1.1"),))
+    numa.write(tmp_path / "rocm/lib/libnuma.so.1")
+    with pytest.raises(UsageError, match=r"demo/a\.so: version records have to be edited"):
+        nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),)))
+
+
+def test_stubs_are_refused(tmp_path: Path) -> None:
+    rccl = shared(tmp_path / "old/librccl.so.1", "int ncclGetVersion(int *p){return 0;}")
+    source = "int ncclGetVersion(int *); int g(void){return ncclGetVersion(0);}"
+    library = shared(tmp_path / "members/a.so", source, needed=[rccl])
+    wheel = make_wheel(tmp_path / "wheel", {"demo/__init__.py": b"", "demo/a.so": library}, tag=TAG)
+    Library("libamdhip64.so.7").write(tmp_path / "rocm/lib/libamdhip64.so.7")
+    with pytest.raises(UsageError, match=r"librccl\.so\.1: the functions for Nix write no stubs"):
+        nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),), stub=("auto",)))
 
 
 @pytest.fixture

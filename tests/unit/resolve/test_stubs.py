@@ -12,9 +12,9 @@ import pytest
 
 from relink.elf.stub import StubFunction
 from relink.errors import UsageError
-from relink.library import diff, relink, verify
+from relink.library import apply, diff, plan, relink, verify
 from relink.options import Options
-from relink.plans.model import Stub
+from relink.plans.model import Plan, Stub
 from relink.profiles import OptionalLibrary
 from relink.queries import verify_wheel
 from relink.report.model import to_json
@@ -222,6 +222,18 @@ def test_a_call_of_a_stub_in_a_relinked_wheel(wheel: tuple[Path, Options], tmp_p
     assert not [
         found for found in verify(output).findings if found.level == "error" or found.code == "RLK127"
     ]
+
+
+def test_a_saved_plan_writes_the_same_stub(wheel: tuple[Path, Options], tmp_path: Path) -> None:
+    path, options = wheel
+    report = relink(path, options)
+    assert report.output is not None
+    plan(path, options).save(tmp_path / "plan.json")
+    saved = Plan.load(tmp_path / "plan.json")
+    assert [stub.soname for stub in saved.stubs] == ["librccl.so.1"]
+    applied = apply(saved, output_directory=tmp_path / "applied")
+    assert applied.output is not None
+    assert applied.output.sha256 == report.output.sha256
 
 
 def test_verify_tells_when_the_library_has_appeared(works: Works, wheel: tuple[Path, Options]) -> None:
