@@ -37,7 +37,7 @@ from tests.support.elf_builder import SUPPORTED, WEAK, WHY_NOT, Export, Import, 
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
-EXAMPLES = int(os.environ.get("RELINK_FUZZ_EXAMPLES", "0")) or amount(400)
+ORDINARY = amount(400)  # libraries of an ordinary run
 NODES = ("N_1.1", "V_1", "V_1.2", "B")
 PREFIXES = ("", "X_", "AMD_1.0_")
 NAMES = tuple(f"fuzzed_{letter}" for letter in "abcdef")
@@ -165,10 +165,19 @@ def _predicted(path: Path, count: int, target: Target, program: str) -> list[str
     return ["none" if index is None else Path(closure.objects[index].path).name for index in found]
 
 
-def test_version_edits_against_the_real_loader(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    chance = random.Random(int(os.environ.get("RELINK_FUZZ_SEED", "0")))
+def test_version_edits(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    _run(ORDINARY, 0, tmp_path, record_property)
+
+
+@pytest.mark.fuzz
+def test_version_edits_at_length(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    start = int(os.environ.get("RELINK_FUZZ_SEED", str(random.SystemRandom().randrange(2**32))))
+    print(f"RELINK_FUZZ_SEED={start}")  # noqa: T201  (a failure has to be repeatable)
+    _run(int(os.environ.get("RELINK_FUZZ_EXAMPLES", "10000")), start, tmp_path, record_property)
+
+
+def _run(count: int, start: int, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    chance = random.Random(start)
     helper = str(cc(_HELPER, tmp_path / "helper", needed=["-ldl"]))
     target = find_target()
     counts: Counter[str] = Counter()
@@ -176,7 +185,7 @@ def test_version_edits_against_the_real_loader(
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for number in range(EXAMPLES):
+        for number in range(count):
             world = tmp_path / "world"
             shutil.rmtree(world, ignore_errors=True)
             suppliers = {name: _supplier(name, chance) for name in SUPPLIERS}
@@ -206,6 +215,6 @@ def test_version_edits_against_the_real_loader(
             counts["loaded"] += said is not None
             counts["with edits"] += bool(edits)
         process.stdin.close()
-    assert counts["loaded"] > EXAMPLES / 20
+    assert counts["loaded"] > count / 20
     for name, value in counts.items():
         record_property(COUNTED + "version edits, " + name, value)
