@@ -116,7 +116,7 @@ def test_a_file_that_has_nothing_to_read_yet(tmp_path: Path) -> None:
     """It is a regular file to stat(2), and SQLite would wait for the kernel's next message; a process of its own can be ended."""
     (tmp_path / "rocfft_kernel_cache.db").symlink_to("/proc/kmsg")
     code = "import sys; from relink.gpu.kernel_cache import count_architectures as count; count(sys.argv[1])"
-    command = [sys.executable, "-c", code, tmp_path / "rocfft_kernel_cache.db"]
+    command = [sys.executable, "-c", code, str(tmp_path / "rocfft_kernel_cache.db")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert ended.returncode == 1
     assert "Resource temporarily unavailable" in ended.stderr or "no SQLite database" in ended.stderr
