@@ -199,7 +199,7 @@ def _numbers(
     """Yield name and version number of each undefined symbol that other objects can satisfy."""
     from elftools.common.utils import struct_parse  # noqa: PLC0415
 
-    if not {"DT_VERSYM", "DT_SYMTAB"} <= dynamic.keys():
+    if count == 0 or not {"DT_VERSYM", "DT_SYMTAB"} <= dynamic.keys():
         return
     table, versions = _offset(elf, dynamic["DT_SYMTAB"]), _offset(elf, dynamic["DT_VERSYM"])
     layout, size = elf.structs.Elf_Sym, elf.structs.Elf_Sym.sizeof()
