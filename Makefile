@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Wheels only: building from source would fetch the tools for that unpinned.
 HASHED := $(BIN)/python -m pip install --quiet --require-hashes --only-binary :all:
-JOBS ?= 2
+# One more than the two cores of a small machine: many tests wait for a process that they started.
+JOBS ?= 3
 # Development and CI install what requirements/*.txt pin, by hash; LOCKED=no takes what pyproject.toml allows and the index has.
 LOCKED ?= yes
 

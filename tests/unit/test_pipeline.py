@@ -92,6 +92,7 @@ def pair(works: Works, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 # The main job
 
 
+@pytest.mark.slow(reason="pip installs the output")
 def test_what_is_installed_runs(pair: tuple[Path, Path], tmp_path: Path) -> None:
     python = installed(pair[1], tmp_path / "venv")
     load = "import ctypes, demo, os; print(ctypes.CDLL(os.path.dirname(demo.__file__) + '/a.so').g())"

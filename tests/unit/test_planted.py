@@ -49,6 +49,7 @@ PLANTED: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
+@pytest.mark.few(3, reason="other things at the same name")
 @pytest.mark.parametrize("kind", PLANTED)
 @pytest.mark.parametrize("member", ["library", "plain"])
 def test_at_the_name_of_the_output(

@@ -136,6 +136,7 @@ def test_the_date_is_asked_for_in_utc(works: Works, wheel: bytes, right: str, tm
     assert right not in made
 
 
+@pytest.mark.slow(reason="three runs")
 def test_what_is_asked_for_differently_differs(
     works: Works, wheel: bytes, right: str, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_the_fingerprint_of_a_provider_is_what_sha256sum_prints(made: tuple[Path
     assert provider["annotations"] == {"kind": "prefix", "libraries": 2, "rocm": "7.2.4"}
 
 
+@pytest.mark.slow(reason="two runs")
 def test_the_same_again(made: tuple[Path, Report, Options], tmp_path: Path) -> None:
     """No time, no directory of the output, nothing of the process."""
     vendor, report, options = made

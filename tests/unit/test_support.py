@@ -145,6 +145,7 @@ def test_programs_from_outside_are_refused(
     assert refused == []
 
 
+@pytest.mark.slow(reason="a pytest within pytest")
 def test_a_test_that_leaves_fails(tmp_path: Path) -> None:
     """Also where it catches the error; and a marker allows it."""
     (tmp_path / "test_x.py").write_text(

@@ -204,6 +204,7 @@ def test_ended_by_a_signal(works: Works, tmp_path: Path, name: str) -> None:
         os.kill(int(started.read_text()), 0)
 
 
+@pytest.mark.slow(reason="waits for half a second")
 def test_what_is_ignored_stays_ignored(works: Works, tmp_path: Path) -> None:
     """As nohup(1) asks for."""
     running, _ = hanging(works, tmp_path, signal.SIGHUP)
@@ -281,6 +282,7 @@ def test_the_largest_source_date_epoch(
     assert run(works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")[0] == 0
 
 
+@pytest.mark.few(1, reason="other lengths")
 @pytest.mark.parametrize("digits", [19, 5000, 50_000])
 def test_an_integer_without_end_in_a_profile(works: Works, run: Run, tmp_path: Path, digits: int) -> None:
     profile = tmp_path / "p.toml"

@@ -54,6 +54,7 @@ def test_more_ranges_than_are_told_apart(large: tuple[Path, Path], tmp_path: Pat
     assert len(found.unexplained) < 20
 
 
+@pytest.mark.slow(reason="a second for 65,279 sections")
 def test_sections_without_end(works: Works) -> None:
     """65,000 sections of one name, each the whole file: told in no time."""
     data = works.library.read_bytes()

@@ -132,6 +132,7 @@ def test_a_file_full_of_tiny_bundles_is_given_up() -> None:
     assert time.process_time() - started < 5
 
 
+@pytest.mark.few(1, reason="more of them")
 @pytest.mark.parametrize("size", [1 << 20, pytest.param(8 << 20, marks=LARGE)])
 def test_a_search_through_magics_only_is_bounded(size: int) -> None:
     from tests.unit.gpu.build import Piece  # noqa: PLC0415

@@ -132,7 +132,12 @@ ELFS: dict[str, tuple[Lie, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", ELFS)
+LARGE = pytest.mark.slow(reason="two seconds for tables of 4 MB")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=LARGE) if case.startswith("65,279") else case for case in ELFS]
+)
 def test_elf_files(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     lie, said = ELFS[case]
     path = works.wheel(tmp_path, {"demo/a.so": lie(works.library.read_bytes())})

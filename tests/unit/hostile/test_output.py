@@ -222,6 +222,7 @@ def printed(request: pytest.FixtureRequest, files: dict[str, str]) -> dict[str, 
     }
 
 
+@pytest.mark.few(0, reason="every command is run; tests of relink.text have the escaping")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_raw_is_printed(printed: dict[str, tuple[int, str]], command: str) -> None:
     """Neither a control character nor a line that a name began reaches standard output or standard error."""

@@ -134,6 +134,7 @@ def test_less_content_than_is_claimed(run: Run, tmp_path: Path) -> None:
     assert seconds(run, path, "has 4194303 bytes") < 2
 
 
+@pytest.mark.few(1, reason="other blocks")
 @pytest.mark.parametrize(
     "block",
     [b"\0\0\0\xff\xff", (0b010 << 30 | 0b010 << 20 | 0b010 << 10 | 0b010).to_bytes(5, "little")],

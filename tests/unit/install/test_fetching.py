@@ -65,6 +65,7 @@ def test_extras_are_for_dependencies() -> None:
 # relink REQUIREMENT
 
 
+@pytest.mark.slow(reason="pip runs")
 def test_a_requirement_is_relinked(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
     """The vendor's wheel is fetched, its hash is told, and what is written is what its path would have given."""
     wheel = works.wheel(index)
@@ -108,6 +109,7 @@ def test_json_is_nothing_but_json(run: Run, works: Works, index: Path, tmp_path:
 # relink fetch
 
 
+@pytest.mark.slow(reason="pip runs")
 def test_the_newest_that_the_target_installs(run: Run, index: Path, tmp_path: Path) -> None:
     """Of Python, ABI and platform; a source distribution is never taken, since pip would run it."""
     best = (

@@ -52,6 +52,7 @@ def imports(environment: Path) -> bool:
 # relink install
 
 
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 @pytest.mark.few(1, reason="the same by the other installer")
 def test_install(run: Run, works: Works, index: Path, environment: Path) -> None:
     """With what it depends on; the wheel is chosen by hash, so that no temporary path is recorded."""
@@ -67,7 +68,7 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
     assert imports(environment)
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..., Path]) -> None:
     """Nothing but one document on standard output: of install, of a run with errors, and of repair."""
     environment = make_environment()
@@ -95,7 +96,7 @@ def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..
     assert "RLK101" in [found["code"] for found in wheel["report"]["findings"]]
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_the_constraint_keeps_it(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -111,7 +112,7 @@ def test_the_constraint_keeps_it(
     assert version_in(environment) == "1.1"
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_a_wheel_that_is_named_and_kept(
     run: Run,
     works: Works,
@@ -133,7 +134,7 @@ def test_a_wheel_that_is_named_and_kept(
     assert imports(environment)
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_what_cannot_be_imported(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -149,7 +150,7 @@ def test_what_cannot_be_imported(
     assert "; nothing was imported." in out
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path, environment: Path) -> None:
     make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
     before = tree(environment)
@@ -160,7 +161,7 @@ def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path,
     assert tree(environment) == before
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, environment: Path) -> None:
     vendor(works, index, requires=("nosuch",))
     code, _, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
@@ -198,7 +199,7 @@ def test_every_file_is_as_before(run: Run, works: Works, index: Path, environmen
     assert {path: path.stat().st_mtime_ns for path in times} == times  # the compiled modules are valid
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_repaired_again_for_another_rocm(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -217,7 +218,7 @@ def test_repaired_again_for_another_rocm(
     assert tree(environment) == before
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_undo_of_an_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -237,7 +238,7 @@ def test_undo_of_an_installation(
     assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_only_the_very_wheel(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -314,7 +315,7 @@ def test_kept_files_that_were_damaged(
     assert version_in(environment) == "1.0"
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 @pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
 def test_condas_packages(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
@@ -335,7 +336,7 @@ def test_condas_packages(
     assert tree(environment) == before
 
 
-@pytest.mark.slow(reason="an installation; test_install and test_every_file_is_as_before have one")
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_an_editable_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:

@@ -118,6 +118,7 @@ def test_what_a_compiler_makes(tmp_path: Path) -> None:
         assert said(cc(main, tmp_path / f"{number}", *flags)) == ""
 
 
+@pytest.mark.slow(reason="every library of the machine")
 def test_what_is_on_this_machine() -> None:
     places = [*find_target().directories, os.path.dirname(os.path.realpath(sys.executable))]
     count = 0

@@ -206,6 +206,7 @@ def test_bitsandbytes_on_a_rocm_that_serves_none(tmp_path: Path) -> None:
 # JAX: AMD's ROCm as sibling wheels
 
 
+@pytest.mark.few(1, reason="the other of the pair")
 @builds
 @pytest.mark.parametrize(
     ("name", "dropped", "missing"),

@@ -143,6 +143,7 @@ def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
     assert "has a member where the stub would be" in refused(scene)
 
 
+@pytest.mark.few(3, reason="70,000 names take seconds")
 @pytest.mark.parametrize(
     "stub",
     [

@@ -152,6 +152,7 @@ def test_what_installer_does(tmp_path: Path, case: Case) -> None:
 
 
 # pip takes two seconds for each; all twelve were seen to answer like this.
+@pytest.mark.few(1, reason="pip installs a wheel each")
 @pytest.mark.parametrize("name", ["platlib first", "data", "an unknown scheme", "metadata"])
 def test_what_pip_does(tmp_path: Path, name: str) -> None:
     case = CASES[name]
