@@ -7,6 +7,8 @@ import time
 from collections import deque
 from pathlib import Path
 
+import pytest
+
 from relink.comparison import diff
 from relink.comparison.content import Ranges, differing_blocks
 from relink.comparison.elf import elf_changes, named_ranges
