@@ -49,7 +49,7 @@ def hunt(works: Works, scratch: Path, kind: str, first: int, count: int) -> int:
     return int(told["ran"])
 
 
-@pytest.mark.few(9, reason="a process each; all kinds in make test-all")
+@pytest.mark.few(4, reason="a process each; all kinds in make test-all")
 @pytest.mark.parametrize("kind", KINDS)
 def test_some(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
     count = round(ORDINARY * KINDS[kind].share)
@@ -65,6 +65,7 @@ def batches(kinds: Mapping[str, Kind]) -> Iterator[tuple[str, int, int]]:
             yield name, ORDINARY + first, min(BATCH, count - first)
 
 
+@pytest.mark.few(1, reason="a process each; all kinds in make test-all")
 @pytest.mark.parametrize("kind", ALONE)
 def test_some_of_those_alone(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
     count = round(ORDINARY_ALONE * ALONE[kind].share)
@@ -131,7 +132,7 @@ sys.exit(hostile.run(scene, "trial", 0, 1))
 ALIKE = pytest.mark.slow(reason="a process each; a hang, an error and a file outside are tried always")
 
 
-@pytest.mark.few(1, reason="a process each")
+@pytest.mark.few(0, reason="a process each")
 @pytest.mark.parametrize(
     ("check", "said"),
     [

@@ -160,6 +160,7 @@ def test_verify_and_inspect(job: Job, works: Works) -> None:
     assert job.step(RELINK, wheels="in/*.whl\ndist/*.whl", command="inspect").returncode == 0
 
 
+@pytest.mark.few(1, reason="a process each")
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [

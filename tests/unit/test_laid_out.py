@@ -38,6 +38,7 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.few(1, reason="a mount each")
 @pytest.mark.parametrize("named", [{}, {"interpreter": "/lib64/ld-linux-x86-64.so.2"}])
 def test_a_place_where_nothing_may_be_run(
     works: Works, tmp_path: Path, noexec: Path, named: dict[str, str]

@@ -402,6 +402,7 @@ def test_patchelf_fails(
     assert nothing_in(tmp_path / "out")
 
 
+@pytest.mark.few(8, reason="other stages and signals")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
 @pytest.mark.parametrize("stage", ["target", "read", "plan", "edit", "write", "verify", "publish"])
 def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: type[BaseException]) -> None:

@@ -93,7 +93,7 @@ def test_a_link_to_the_input_at_the_name_of_the_output(works: Works, tmp_path: P
     assert os.readlink(place) == str(vendor)
 
 
-@pytest.mark.few(4, reason="other files at other names")
+@pytest.mark.few(2, reason="other files at other names")
 @pytest.mark.parametrize("ending", [".tmp", ".dir"])
 @pytest.mark.parametrize("kind", [*PLANTED, "a directory with links", "a pipe"])
 def test_at_the_name_of_something_temporary(

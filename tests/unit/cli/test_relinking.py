@@ -70,6 +70,7 @@ def valid(document: Any) -> dict[str, Any]:
 # The default command
 
 
+@pytest.mark.few(2, reason="other forms of output")
 @pytest.mark.parametrize("word", [(), ("run",)])
 @pytest.mark.parametrize("options_first", [True, False])
 def test_relink_a_wheel(

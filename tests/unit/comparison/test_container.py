@@ -121,6 +121,7 @@ def test_the_order_of_records_lines(wheel: Path, tmp_path: Path) -> None:
     assert said(wheel, new) == ("order of RECORD's lines",)
 
 
+@pytest.mark.few(2, reason="other differences of the same kinds")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -137,7 +137,7 @@ PLACES: dict[str, Callable[[bytes], int]] = {
 }
 
 
-@pytest.mark.few(10, reason="other places of the same file")
+@pytest.mark.few(4, reason="other places of the same file")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("member", ["demo/a.so", "demo/bin/prog"])
 def test_no_byte_can_be_changed(pair: tuple[Path, Path], tmp_path: Path, member: str, place: str) -> None:

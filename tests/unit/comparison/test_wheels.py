@@ -90,6 +90,7 @@ def test_unreadable(pair: tuple[Path, Path], tmp_path: Path) -> None:
         diff(pair[0], bad)
 
 
+@pytest.mark.slow(reason="two processes")
 def test_the_command(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
     def said(*words: str | Path) -> tuple[int, str, str]:
         run = forked("diff", *words)

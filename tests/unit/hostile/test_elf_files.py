@@ -135,6 +135,7 @@ ELFS: dict[str, tuple[Lie, str]] = {
 LARGE = pytest.mark.slow(reason="two seconds for tables of 4 MB")
 
 
+@pytest.mark.few(12, reason="other damage of the same kinds")
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=LARGE) if case.startswith("65,279") else case for case in ELFS]
 )

@@ -242,6 +242,7 @@ def test_nothing_raw_is_printed(printed: dict[str, tuple[int, str]], command: st
         assert "[bold]b" in told
 
 
+@pytest.mark.slow(reason="every command is run")
 def test_json_keeps_the_names_and_is_ascii(files: dict[str, str]) -> None:
     """Programs get the names as they are; JSON's own escapes keep them from a terminal."""
     forged, works = files["forged"], files["works"]

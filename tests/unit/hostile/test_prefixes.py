@@ -90,6 +90,7 @@ def test_prefixes(works: Works, run: Run, tmp_path: Path, make: Callable[[Path],
         (prefix / "lib/closed").chmod(0o755)
 
 
+@pytest.mark.few(5, reason="other damage of the same files")
 @pytest.mark.parametrize("make", [loops, pipes, devices, sockets, deep])
 @pytest.mark.parametrize("command", ["isa", "doctor --prefix"])
 def test_commands_on_prefixes(

@@ -182,7 +182,7 @@ WHEELS: dict[str, tuple[Tamper, list[str], int, str]] = {
 }
 
 
-@pytest.mark.few(25, reason="other damage of the same kinds")
+@pytest.mark.few(14, reason="other damage of the same kinds")
 @pytest.mark.parametrize("case", WHEELS)
 def test_wheels(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     tamper, words, code, said = WHEELS[case]

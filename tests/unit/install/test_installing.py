@@ -173,7 +173,7 @@ def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, env
 # relink repair and --undo
 
 
-@pytest.mark.few(1, reason="an installation each")
+@pytest.mark.few(0, reason="an installation each")
 @pytest.mark.parametrize("known", ["by content", "by hash"])
 def test_every_file_is_as_before(run: Run, works: Works, index: Path, environment: Path, known: str) -> None:
     """SHA-256 of every installed file before the repair and after --undo; compiled modules and notes of the installer, too."""

@@ -116,6 +116,7 @@ def pythons(tmp_path: Path) -> list[Path]:
     return made
 
 
+@pytest.mark.slow(reason="makes two environments")
 def test_two_environments_give_the_same_bytes(works: Works, tmp_path: Path, pythons: list[Path]) -> None:
     wheel = works.wheel(tmp_path)
     reports = [

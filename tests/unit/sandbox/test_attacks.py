@@ -299,7 +299,7 @@ CANARIES = {
 }
 
 
-@pytest.mark.few(6, reason="other canaries of the same code")
+@pytest.mark.few(3, reason="other canaries of the same code")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the canaries' system call is that of x86_64")
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("kind", ["off", *KINDS])
@@ -319,6 +319,7 @@ def test_code_of_a_wheel_that_does_run_writes_nothing(kind: str, canary: str, tm
     assert mark.exists() == runs
 
 
+@pytest.mark.few(2, reason="other kinds of sandbox")
 def test_the_loader_answers_the_same(sandbox: Sandbox, tmp_path: Path) -> None:
     one = shared(tmp_path / "libone.so.1", "extern int nowhere(void); int one(void) { return nowhere(); }")
     two = shared(

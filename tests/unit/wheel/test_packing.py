@@ -25,6 +25,7 @@ AT_ONCE = {(1, 1 << 30), (2, 2_600_000), (4, 1), (4, 1 << 30)}
 BETWEEN = pytest.mark.slow(reason="half a second each, between others of the same test")
 
 
+@pytest.mark.few(1, reason="other sizes")
 @pytest.mark.parametrize(
     ("jobs", "memory"),
     [

@@ -84,6 +84,7 @@ def test_in_two_parts() -> None:
 MORE = pytest.mark.slow(reason="other streams of the same kinds of blocks")
 
 
+@pytest.mark.few(0, reason="a second")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=MORE) for seed in range(1, 6))])
 def test_it_can_be_divided_where_blocks_begin_and_nowhere_else(seed: int) -> None:
     """Every bit of streams of all kinds of blocks is tried; in the last block, too."""
