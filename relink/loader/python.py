@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,10 +64,26 @@ def active_python(environment: Mapping[str, str]) -> str | None:
 def ask_python(python: str, named_by: str = "--python") -> PythonFacts:
     """Run a Python, without anything of its site-packages or of the current directory, and return what it says.
 
+    A process asks one Python once: to start it takes longer than all else that is done for a small wheel before the plan.
+
     :param python: its path, or a name on PATH.
     :param named_by: what the user named it by, for messages.
     :raises TargetError: it cannot be run, or is none.
     """
+    return _ask(python, named_by, _identity(python))
+
+
+def _identity(python: str) -> tuple[int, ...] | None:
+    """What tells the file of a name from another one that has the name later; None where there is none."""
+    try:
+        found = os.stat(shutil.which(python) or python)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@functools.cache
+def _ask(python: str, named_by: str, _: tuple[int, ...] | None) -> PythonFacts:
     shown = f"{named_by} {python}"
     try:
         run = subprocess.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import sys
 import sysconfig
@@ -44,3 +46,23 @@ def test_a_program_that_is_no_python(tmp_path: Path, script: str) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="gone"):
         ask_python(str(tmp_path / "gone"))
+
+
+def test_one_python_is_asked_once(tmp_path: Path) -> None:
+    """Until the file is another one; what cannot be run is tried each time."""
+    program, runs = tmp_path / "python", tmp_path / "runs"
+    own = ask_python(sys.executable)
+
+    def written(version: int) -> None:
+        said = {**dataclasses.asdict(own), "version": [3, version]}
+        program.write_text(f"#!/bin/sh\necho >> {runs}\necho '{json.dumps(said)}'\n")
+        program.chmod(0o755)
+
+    with pytest.raises(TargetError):
+        ask_python(str(program))
+    written(9)
+    assert [ask_python(str(program)).version, ask_python(str(program)).version] == [(3, 9), (3, 9)]
+    assert runs.read_text() == "\n"
+    written(10)
+    assert ask_python(str(program)).version == (3, 10)
+    assert runs.read_text() == "\n\n"
