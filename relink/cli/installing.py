@@ -343,6 +343,9 @@ def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: boo
         show(f"{verdict} again.")
         return
     show(f"{verdict}; imported: {imported}." if imported else f"{verdict}; nothing was imported.")
+    output = done.report.output
+    if output is not None and os.path.exists(output.path):  # without --output it is removed
+        show(f"The relinked wheel is {output.path}.")
     if done.constraint is not None and not quiet:
         show(
             "To keep an upgrade from replacing it, put this line into a constraints file (pip install -c FILE):"

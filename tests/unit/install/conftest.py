@@ -9,6 +9,8 @@ from pathlib import Path
 import pip
 import pytest
 
+from tests.support.outside import OFFLINE
+
 Tree = dict[str, str]
 
 
@@ -18,6 +20,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "index"
     directory.mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    for name, value in OFFLINE.items():  # also where a slow test may use the network
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PIP_FIND_LINKS", str(directory))
     monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(directory))

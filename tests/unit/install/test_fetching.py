@@ -166,7 +166,7 @@ def simple_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         ("127.0.0.1", 0), functools.partial(_Silent, directory=str(root))
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_NO_INDEX", raising=False)
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_address[1]}/simple")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
