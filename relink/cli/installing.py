@@ -299,8 +299,8 @@ def _fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> Fe
 
 
 def _described(found: FetchedWheel, platform: Platform) -> str:
-    whence = "from the cache" if found.offline else "fetched"
-    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {whence} for {platform.shown}"
+    source = "from the cache" if found.offline else "fetched"
+    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {source} for {platform.shown}"
 
 
 def _tell(found: FetchedWheel, platform: Platform) -> None:
@@ -313,9 +313,8 @@ def _print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     from relink.cli.terminal import print_json
     from relink.install.installing import to_json
 
-    print_json(
-        {"schema": "relink.install/1", "environment": prefix, "wheels": [to_json(done) for done in outcomes]}
-    )
+    wheels = [to_json(done) for done in outcomes]
+    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})
 
 
 def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool) -> None:
@@ -344,10 +343,8 @@ def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: boo
         return
     show(f"{verdict}; imported: {imported}." if imported else f"{verdict}; nothing was imported.")
     output = done.report.output
-    if output is not None and os.path.exists(output.path):  # without --output it is removed
+    if output and os.path.exists(output.path):  # without --output it is removed
         show(f"The relinked wheel is {output.path}.")
     if done.constraint is not None and not quiet:
-        show(
-            "To keep an upgrade from replacing it, put this line into a constraints file (pip install -c FILE):"
-        )
+        show("So that no upgrade replaces it, put this line into a constraints file (pip install -c FILE):")
         show(f"    {done.constraint}")
