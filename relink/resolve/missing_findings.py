@@ -32,14 +32,17 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
         tried = list(dict.fromkeys(_place(context, one) for one in cases[0].edge.tried))
-        near = _near_text(context, _nearest(context, soname))
+        nearest = _nearest(context, soname)
+        near = _near_text(context, nearest)
         decision = merged(substitutions.get(soname, ()))
         message = f"needed by {join_truncated(requesters)}; {near}"
         names = [posixpath.basename(path) for path in requesters]
         brief = f"needed by {join_truncated(names, 1)}; {near}"
         if decision is not None and decision.wanted:
             message += f"; {_counts(decision)}"
-            brief += f"; {_counts(decision, brief=True)}"
+            # One line of a terminal: that nothing is near goes without saying where the imports are counted.
+            start = brief if nearest or decision.candidate else f"needed by {join_truncated(names, 1)}"
+            brief = f"{start}; {_counts(decision, brief=True)}"
         message += f"; looked in {join_truncated(tried)}" if tried else ""
         if all(case.kind == "allowed" for case in cases):
             yield finding("RLK102", soname, message, brief=brief)
@@ -63,7 +66,9 @@ def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
     """Return how many of the imports the candidate exports, and, unless it is to be `brief`, which it lacks."""
     lacking = join_truncated(list(decision.lacking))
     if decision.candidate is None:
-        return f"{pluralize(decision.wanted, 'import')} may be its{'' if brief else f': {lacking}'}"
+        if brief:
+            return pluralize(decision.wanted, "open import")
+        return f"{pluralize(decision.wanted, 'import')} may be its: {lacking}"
     text = f"{decision.candidate} exports {decision.exported} of {decision.wanted} imports"
     return text if brief or not decision.lacking else f"{text}, not {lacking}"
 
