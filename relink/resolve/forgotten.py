@@ -12,12 +12,12 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relink.elf.arguments import ElfEdit
 from relink.elf.symbols import Export, match
 from relink.loader.binding import Unbound, differences
 from relink.loader.duplicates import two_versions
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.prefix import soname_stem
+from relink.resolve.preloading import required_edit
 from relink.resolve.proof import Prover, is_member
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy
 from relink.resolve.suppliers import find_suppliers, is_of_python
@@ -55,12 +55,8 @@ def with_forgotten_needed(prover: Prover, context: ResolveContext, member: str, 
         return outcome
     names = join_truncated(sorted(item.name for item in imports))
     of_all = f"it alone exports {pluralize(len(imports), 'import')} that no NEEDED brings: {names}"
-    edit = ElfEdit(
-        replace=outcome.edit.replace,
-        remove=outcome.edit.remove,
-        add=(*outcome.preloaded, found.soname),
-    )
-    attempt = find_strategy(context, member, edit)
+    required = required_edit(outcome)
+    attempt = find_strategy(context, member, replace(required, add=(*required.add, found.soname)))
     if not _only_binds_more(prover, context, member, outcome, attempt):
         return outcome
     return replace(

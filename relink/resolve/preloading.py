@@ -18,7 +18,7 @@ from relink.resolve.dlopen import profile_of, with_dlopens
 from relink.resolve.proof import Prover
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy
 
-__all__ = ["with_known_preloads"]
+__all__ = ["required_edit", "with_known_preloads"]
 
 
 def with_known_preloads(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
@@ -28,13 +28,7 @@ def with_known_preloads(prover: Prover, context: ResolveContext, member: str, ou
     """
     if not (context.preload_known and outcome.loads):
         return outcome
-    # What the evidence and the user ask for, without what the strategy adds.
-    edit = ElfEdit(
-        replace=outcome.edit.replace,
-        remove=outcome.edit.remove,
-        add=(*outcome.preloaded, *outcome.forgotten),
-        versions=outcome.edit.versions,
-    )
+    edit = required_edit(outcome)
     tried: set[str] = set()
     closure = with_dlopens(context, member, outcome, prover.knowledge.of)
     while True:
@@ -58,6 +52,16 @@ def with_known_preloads(prover: Prover, context: ResolveContext, member: str, ou
                 forgotten=outcome.forgotten,
             )
             edit, closure = more, after
+
+
+def required_edit(outcome: Outcome) -> ElfEdit:
+    """Return the edit that the evidence and the user ask for, without what the strategy adds."""
+    return ElfEdit(
+        replace=outcome.edit.replace,
+        remove=outcome.edit.remove,
+        add=(*outcome.preloaded, *outcome.forgotten),
+        versions=outcome.edit.versions,
+    )
 
 
 def _not_found(prover: Prover, context: ResolveContext, closure: Closure) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from relink.elf.constants import EM_X86_64
 from relink.elf.dynamic import Buffer
 from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
@@ -31,7 +32,6 @@ __all__ = ["AUTO", "StubPlans", "plan_stubs", "with_stubs"]
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
-_X86_64 = 62
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
 
 
@@ -157,7 +157,7 @@ def _why_not(context: ResolveContext, soname: str, library: _Wanted, distributio
         return "cannot be stubbed: that is no plain file name"
     if _member(soname, distribution) in context.images:
         return "cannot be stubbed: the wheel has a member where the stub would be"
-    if context.target.header.machine != _X86_64:
+    if context.target.header.machine != EM_X86_64:
         return "cannot be stubbed: stubs are written for x86-64 only"
     facts = context.vendor.optional(soname)
     known = facts.functions if facts else frozenset()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import relink.rocm.facts
+from relink.elf.arguments import ElfEdit
+from relink.elf.version_edits import VersionEdit
 from relink.profiles import DlopenEntry
 from relink.resolve.decide import PlanDraft
+from relink.resolve.preloading import required_edit
+from relink.resolve.strategy import find_strategy
 from tests.unit.resolve.scenes import Scene, call, codes, define, opens
 
 MEMBER = "demo/a.so"
@@ -107,3 +112,14 @@ def test_not_for_a_library_that_the_wheel_brings_along(scene: Scene) -> None:
     scene.member(MEMBER, [HIP], call("hip"), flags=["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
     draft = scene.decide()
     assert added(draft) == added(draft, f"demo/{HIP}") == ()
+
+
+def test_what_is_asked_for_keeps_the_version_edits(scene: Scene) -> None:
+    """A NEEDED that is added later, because it was forgotten or is dlopened, comes on top of them."""
+    scene.provide(f"lib/{HIP}")
+    scene.member(MEMBER, [HIP])
+    outcome = find_strategy(scene.context(), MEMBER)
+    versions = (VersionEdit("libold.so.1", "OLD_1", HIP, "OLD_1", weak=True),)
+    asked = replace(outcome, edit=replace(outcome.edit, versions=versions), preloaded={BUILTINS: None})
+    assert outcome.edit.search_path is not None
+    assert required_edit(asked) == ElfEdit(add=(BUILTINS,), versions=versions)
