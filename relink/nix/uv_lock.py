@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from relink.errors import UsageError
-from relink.files import read_text
-from relink.profiles.document import parse_document
-from relink.system_errors import raise_trouble
+from relink.profiles.document import parse_document, read_named_text
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["locked_url", "locked_urls", "locked_wheels"]
@@ -28,13 +26,7 @@ def locked_wheels(path: Path) -> dict[str, str]:
 
     :raises UsageError: it cannot be read, is not TOML, or is no uv.lock.
     """
-    try:
-        text = read_text(path, _LOCK_LIMIT)
-    except OSError as error:
-        raise_trouble(error, f"{path}: the lock file cannot be read")
-        raise UsageError(f"{path}: the lock file cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: the lock file cannot be read ({error})") from error
+    text = read_named_text(path, _LOCK_LIMIT, "lock file")
     packages = parse_document(text, path, "lock file").get("package")
     if not isinstance(packages, list):
         raise UsageError(f"{path}: no uv.lock: it has no [[package]]; name the one that `uv lock` writes")

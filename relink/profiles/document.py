@@ -25,6 +25,7 @@ __all__ = [
     "parse_document",
     "profile_directory",
     "read_document",
+    "read_named_text",
 ]
 
 DOCUMENT_LIMIT = 256 << 10
@@ -54,16 +55,26 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
     :param what: what it should be, for messages: ``profile``.
     :raises UsageError: it cannot be read, is not TOML, or is not what the schema asks for; names FILE:LINE of each problem.
     """
+    text = read_named_text(path, DOCUMENT_LIMIT, what)
+    data = parse_document(text, path, what)
+    check_document(problems(data, load_schema(schema)), text, path, what)
+    return data
+
+
+def read_named_text(path: Path, limit: int, what: str) -> str:
+    """Return the text of a file that a user names.
+
+    :param limit: bytes; a larger file is refused.
+    :param what: what it should be, for messages.
+    :raises UsageError: it cannot be read, or is not UTF-8.
+    """
     try:
-        text = read_text(path, DOCUMENT_LIMIT)
+        return read_text(path, limit)
     except OSError as error:
         raise_trouble(error, f"{path}: the {what} cannot be read")
         raise UsageError(f"{path}: the {what} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error})") from error
-    data = parse_document(text, path, what)
-    check_document(problems(data, load_schema(schema)), text, path, what)
-    return data
 
 
 def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
