@@ -43,8 +43,7 @@
                 name: path:
                 pythonFinal.callPackage path {
                   relinkWheel =
-                    arguments:
-                    pythonFinal.callPackage ./nix/relink-wheel.nix { } (arguments // { provides = name; });
+                    arguments: pythonFinal.callPackage ./nix/relink-wheel.nix { } (arguments // { provides = name; });
                 }
               ) replaced
             )

@@ -73,7 +73,6 @@ in
       agent = parse gpu;
     in
     builtins.any (
-      configuration:
-      builtins.all (builtins.any (code: runs code agent.processor configuration)) file.sets
+      configuration: builtins.all (builtins.any (code: runs code agent.processor configuration)) file.sets
     ) (configurations agent);
 }

@@ -62,13 +62,12 @@ let
       name = lib.last path;
       # A name that nixpkgs gave up throws; its sentence knows nothing of the wheel.
       tried = builtins.tryEval (
-        extraLibraries.${name}
-          or (
-            if rocm != null && builtins.head path == "rocmPackages" then
-              rocm
-            else
-              lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { })
-          )
+        extraLibraries.${name} or (
+          if rocm != null && builtins.head path == "rocmPackages" then
+            rocm
+          else
+            lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { })
+        )
       );
       found = if tried.success then tried.value else null;
       release = if rocmVersion == null then "" else " (ROCm ${rocmVersion})";
@@ -107,20 +106,19 @@ let
     ++ (if builtins.any (file: runs file gpu) groups.right then [ ] else groups.right);
   lacking = lackingBy (file: gpu: isa.covers file gpu || borrows file gpu);
   uncovered = builtins.filter (gpu: lacking gpu != [ ]) gpus;
-  borrowing = builtins.filter (
-    gpu: lacking gpu == [ ] && lackingBy isa.covers gpu != [ ]
-  ) gpus;
+  borrowing = builtins.filter (gpu: lacking gpu == [ ] && lackingBy isa.covers gpu != [ ]) gpus;
   # `rocmPackages.gfx11` is built for a family, and its user has one of it.
   family = gpuTargets == null && builtins.length gpus > 1;
-  tell = condition: sentence: if condition then lib.warn "relink: ${p.source.name}: ${sentence}" else (x: x);
+  tell =
+    condition: sentence: if condition then lib.warn "relink: ${p.source.name}: ${sentence}" else (x: x);
   told =
     tell (uncovered != [ ])
       "no code for ${list uncovered}, which ROCm was built for beside GPUs that the wheel has code for; if yours is one of them, choose a release of the wheel that has it"
-    (
-      tell (borrowing != [ ])
-        "no code for ${list borrowing}; nixpkgs' HIP takes that for ${list (lib.unique (map isa.standIn borrowing))} there, by a patch that AMD does not support"
-        true
-    );
+      (
+        tell (borrowing != [ ])
+          "no code for ${list borrowing}; nixpkgs' HIP takes that for ${list (lib.unique (map isa.standIn borrowing))} there, by a patch that AMD does not support"
+          true
+      );
   targetsOf = file: lib.unique (map (code: code.target) (builtins.concatLists file.sets));
 
   # What is checked before anything is built
@@ -135,7 +133,9 @@ let
         builtins.replaceStrings [ "." ] [ "" ] p.python
       }Packages"
     else if p.rocm != null && rocmMajor != null && toString p.rocm != rocmMajor then
-      fail "the plan is for ROCm ${toString p.rocm}, ${if rocm == null then "rocmPackages" else "rocm"} has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, try this one: ${anew}"
+      fail "the plan is for ROCm ${toString p.rocm}, ${
+        if rocm == null then "rocmPackages" else "rocm"
+      } has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, try this one: ${anew}"
     else if uncovered != [ ] && !(family && builtins.length uncovered < builtins.length gpus) then
       let
         gpu = builtins.head uncovered;
@@ -148,8 +148,7 @@ let
   # The edits
 
   entry =
-    item:
-    if item.attribute == null then item.text else "${lookUp item.attribute}/${item.directory}";
+    item: if item.attribute == null then item.text else "${lookUp item.attribute}/${item.directory}";
   needed =
     file:
     builtins.concatMap (soname: [
@@ -190,14 +189,14 @@ let
       ""
     else
       "  ${function} ${
-        lib.escapeShellArgs (
-          [
-            file.base
-            file.path
-          ]
-          ++ arguments
-        )
-      }\n";
+          lib.escapeShellArgs (
+            [
+              file.base
+              file.path
+            ]
+            ++ arguments
+          )
+        }\n";
   edits =
     file:
     call "relinkPatch" file (needed file)
@@ -206,29 +205,54 @@ let
   original =
     file:
     lib.optionalString (file.sha256 or null != null)
-      "  relinkOriginal ${lib.escapeShellArgs [ file.base file.path file.sha256 ]} || return 1\n";
+      "  relinkOriginal ${
+          lib.escapeShellArgs [
+            file.base
+            file.path
+            file.sha256
+          ]
+        } || return 1\n";
   shell = ''
     relinkEdits() {
       :
     ${lib.concatMapStrings original p.files}${lib.concatMapStrings edits p.files}  relinkSeal ${
-      lib.concatMapStringsSep " " (file: lib.escapeShellArgs [ file.base file.path ]) p.files
+      lib.concatMapStringsSep " " (
+        file:
+        lib.escapeShellArgs [
+          file.base
+          file.path
+        ]
+      ) p.files
     }
     }
     relinkChecks() {
       relinkUnchanged || return 1
       local -a relinkDlopens=(${
         lib.escapeShellArgs (
-          builtins.concatMap (one: builtins.concatMap (soname: [ one.library soname ]) one.sonames) (
-            p.dlopens or [ ]
-          )
+          builtins.concatMap (
+            one:
+            builtins.concatMap (soname: [
+              one.library
+              soname
+            ]) one.sonames
+          ) (p.dlopens or [ ])
         )
       })
       local -a relinkUndefined=(${lib.escapeShellArgs p.undefined})
       local -a relinkMissing=(${lib.escapeShellArgs p.missing})
       local failed=
-    ${lib.concatMapStrings (
-      file: "  relinkDryRun ${lib.escapeShellArgs [ loader file.base file.path ]} || failed=1\n"
-    ) p.files}  [ -z "$failed" ]
+    ${
+      lib.concatMapStrings (
+        file:
+        "  relinkDryRun ${
+            lib.escapeShellArgs [
+              loader
+              file.base
+              file.path
+            ]
+          } || failed=1\n"
+      ) p.files
+    }  [ -z "$failed" ]
     }
   '';
 in

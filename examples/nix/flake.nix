@@ -10,7 +10,9 @@
       pkgs = nixpkgs.legacyPackages.${system};
       # Built for one GPU: rocmPackages of a narrower set, which the package then holds the wheel against.
       rocmPackages = pkgs.rocmPackages.gfx1030 or pkgs.rocmPackages;
-      relinkWheel = pkgs.python312Packages.callPackage ./relink/relink-wheel.nix { inherit rocmPackages; };
+      relinkWheel = pkgs.python312Packages.callPackage ./relink/relink-wheel.nix {
+        inherit rocmPackages;
+      };
       onnxruntime-rocm = pkgs.python312Packages.callPackage ./package.nix { inherit relinkWheel; };
     in
     {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from relink.elf.image import read_image
 from relink.files import map_file
 from tests.nix.conftest import Nix
 from tests.nix.test_build import write
+from tests.nix.test_format import check_format
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real
@@ -165,6 +167,8 @@ def test_every_wheel_gives_a_package_that_evaluates(in_store: Nix, tmp_path: Pat
     write(wheel, tmp_path, url=None)
     for path in (tmp_path / "package.nix", *(tmp_path / "relink").glob("*.nix")):
         in_store.run("nix-instantiate", "--parse", path)
+    if shutil.which("nixfmt"):
+        check_format(tmp_path / "package.nix")
     plan = json.loads(next(tmp_path.glob("*.json")).read_text())
     lacking = [
         attribute.partition(".")[2]

@@ -121,7 +121,9 @@ let
       nix-update-script = _: null;
       unzip = empty "unzip";
       pythonCatchConflictsHook = empty "catch-conflicts";
-      buildPythonPackage = lib.makeOverridable (scope.callPackage (set + "/python/mk-python-derivation.nix") { });
+      buildPythonPackage = lib.makeOverridable (
+        scope.callPackage (set + "/python/mk-python-derivation.nix") { }
+      );
     }
     // packages scope;
 in

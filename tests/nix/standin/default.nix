@@ -69,7 +69,9 @@ let
       pname = name;
       inherit version;
       patchelf = if needs == [ ] then "" else tools.patchelf;
-      needed = map (need: if need == "gcc" then compiler.lib else pkgs.${need} or rocmPackages.${need}) needs;
+      needed = map (
+        need: if need == "gcc" then compiler.lib else pkgs.${need} or rocmPackages.${need}
+      ) needs;
       buildCommand = ''
         mkdir -p $out/lib
         ${lib.concatMapStrings (file: ''
@@ -137,11 +139,13 @@ let
         path=; link=
         for need in $needs; do path=$path:$need/lib; link="$link $need/lib/*.so*"; done
         for need in $runtime; do path=$path:$need/lib; done
-        ${lib.concatMapStrings (soname: ''
-          printf '%s' ${lib.escapeShellArg libraries.${soname}.source} > source.c
-          $cc -shared -fPIC -nostdlib -O1 -Wl,--no-as-needed -Wl,--allow-shlib-undefined -Wl,-soname,${soname} \
-            -Wl,--enable-new-dtags,-rpath,''${path#:} source.c $link -o $out/lib/${soname}
-        '') (builtins.attrNames libraries)}:
+        ${
+          lib.concatMapStrings (soname: ''
+            printf '%s' ${lib.escapeShellArg libraries.${soname}.source} > source.c
+            $cc -shared -fPIC -nostdlib -O1 -Wl,--no-as-needed -Wl,--allow-shlib-undefined -Wl,-soname,${soname} \
+              -Wl,--enable-new-dtags,-rpath,''${path#:} source.c $link -o $out/lib/${soname}
+          '') (builtins.attrNames libraries)
+        }:
       '';
     };
   all =
@@ -150,12 +154,14 @@ let
   rocmPackages = builtins.removeAttrs (
     all
     // {
-      clr = (all.clr or { outPath = "/nowhere"; }) // {
-        version = rocmVersion;
-      }
-      # nixpkgs' has the attribute only where it was built for some GPUs.
-      // lib.optionalAttrs (localGpuTargets != null) { inherit localGpuTargets; }
-      // lib.optionalAttrs (gpuTargets != null) { inherit gpuTargets; };
+      clr =
+        (all.clr or { outPath = "/nowhere"; })
+        // {
+          version = rocmVersion;
+        }
+        # nixpkgs' has the attribute only where it was built for some GPUs.
+        // lib.optionalAttrs (localGpuTargets != null) { inherit localGpuTargets; }
+        // lib.optionalAttrs (gpuTargets != null) { inherit gpuTargets; };
       rocm-thunk = throw "'rocm-thunk' has been removed. It's now part of the ROCm runtime.";
     }
   ) without;
@@ -211,11 +217,12 @@ let
     scope: target: overrides:
     let
       function = if builtins.isFunction target then target else import target;
-      result = function (
-        builtins.intersectAttrs (builtins.functionArgs function) scope // overrides
-      );
+      result = function (builtins.intersectAttrs (builtins.functionArgs function) scope // overrides);
     in
-    if builtins.isAttrs result then result // { override = more: callWith scope target (overrides // more); } else result;
+    if builtins.isAttrs result then
+      result // { override = more: callWith scope target (overrides // more); }
+    else
+      result;
 
   buildPythonPackage =
     python: attributes:
@@ -228,7 +235,13 @@ let
         inherit (python) sitePackages;
       }
     );
-  named = pname: mkDerivation { inherit pname; version = "0"; buildCommand = "mkdir $out; :"; };
+  named =
+    pname:
+    mkDerivation {
+      inherit pname;
+      version = "0";
+      buildCommand = "mkdir $out; :";
+    };
   names = [
     "auditwheel"
     "coloredlogs"
@@ -267,7 +280,12 @@ let
         };
       scope =
         pkgs
-        // builtins.listToAttrs (map (name: { inherit name; value = named name; }) names)
+        // builtins.listToAttrs (
+          map (name: {
+            inherit name;
+            value = named name;
+          }) names
+        )
         // {
           inherit python;
           buildPythonPackage = buildPythonPackage python;
@@ -275,7 +293,9 @@ let
           callPackage = callWith scope;
           pypaInstallHook = named "pypa-install-hook";
           wheelUnpackHook = named "wheel-unpack-hook";
-          jaxlib = named "jaxlib" // { version = tools.jaxlib or "0"; };
+          jaxlib = named "jaxlib" // {
+            version = tools.jaxlib or "0";
+          };
         };
     in
     scope;
@@ -294,7 +314,15 @@ let
     unzip = named "unzip";
     nixfmt-tree = named "nixfmt-tree";
     mkShell =
-      attributes: mkDerivation ({ pname = "shell"; version = "0"; buildCommand = "mkdir $out; :"; } // attributes);
+      attributes:
+      mkDerivation (
+        {
+          pname = "shell";
+          version = "0";
+          buildCommand = "mkdir $out; :";
+        }
+        // attributes
+      );
     symlinkJoin =
       { name, paths }:
       mkDerivation {
@@ -327,7 +355,13 @@ let
       };
     runCommand =
       pname: attributes: buildCommand:
-      mkDerivation (attributes // { inherit pname buildCommand; version = "0"; });
+      mkDerivation (
+        attributes
+        // {
+          inherit pname buildCommand;
+          version = "0";
+        }
+      );
     makeSetupHook =
       {
         name,

@@ -19,7 +19,9 @@ let
     escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
     filterAttrs =
       keep: set:
-      builtins.removeAttrs set (builtins.filter (name: !(keep name set.${name})) (builtins.attrNames set));
+      builtins.removeAttrs set (
+        builtins.filter (name: !(keep name set.${name})) (builtins.attrNames set)
+      );
     mapAttrs = builtins.mapAttrs;
     getLib =
       package:
@@ -43,7 +45,9 @@ let
         builtins.split (if separator == " " then separator else "[${separator}]") text
       );
     warn = message: builtins.trace "evaluation warning: ${message}";
-    unique = builtins.foldl' (done: item: if builtins.elem item done then done else done ++ [ item ]) [ ];
+    unique = builtins.foldl' (
+      done: item: if builtins.elem item done then done else done ++ [ item ]
+    ) [ ];
   };
 in
 lib
