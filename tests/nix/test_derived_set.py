@@ -18,8 +18,9 @@ import installer
 import pytest
 
 from tests.nix.conftest import ROOT, Nix
+from tests.nix.prefix_packages import LOADER
 from tests.nix.test_build import stores, write
-from tests.nix.test_real_wheels import LOADER, PROVIDER, VISIBLE, debian, dry_run, store_paths
+from tests.nix.test_real_wheels import PROVIDER, VISIBLE, debian, dry_run, store_paths
 from tests.real.conftest import fetch_wheel
 
 REAL = Path(__file__).parent / "real"

@@ -15,28 +15,13 @@ import pytest
 from relink.elf.image import read_image
 from relink.files import map_file
 from tests.nix.conftest import Nix
+from tests.nix.prefix_packages import LOADER, prefix_packages
 from tests.nix.test_build import write
 from tests.nix.test_format import check_format
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real
 
-LOADER = "ld-linux-x86-64.so.2"
-LIBC = (LOADER, "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
-MIGRAPHX = tuple(f"migraphx/lib/libmigraphx{part}.so.2014000" for part in ("", "_onnx", "_tf"))
-PACKAGES = {  # one store path each: the libraries, and the packages that they need
-    "clr": (("libamdhip64.so.7",), ("rocm-runtime",)),
-    "rocm-runtime": (("libhsa-runtime64.so.1",), ("elfutils", "libdrm", "numactl")),
-    "migraphx": (("libmigraphx_c.so.3", *MIGRAPHX), ("protobuf", "sqlite")),
-    "elfutils": (("libelf.so.1",), ("zlib", "zstd")),
-    "libdrm": (("libdrm.so.2", "libdrm_amdgpu.so.1"), ()),
-    "numactl": (("libnuma.so.1",), ()),
-    "protobuf": (("libprotobuf.so.32",), ("zlib",)),
-    "sqlite": (("libsqlite3.so.0",), ()),
-    "zlib": (("libz.so.1",), ()),
-    "zstd": (("libzstd.so.1",), ()),
-}
-ROCM = ("clr", "rocm-runtime", "migraphx")
 PROVIDER = "onnxruntime/capi/libonnxruntime_providers_migraphx.so"
 VISIBLE = {
     "onnxruntime_migraphx-1.27.1-cp312": "onnxruntime-migraphx==1.27.1",
@@ -53,31 +38,18 @@ def debian(in_store: Nix, request: pytest.FixtureRequest) -> Nix:
     """Packages of Debian's libraries; `param` says whether they find each other by themselves, as nixpkgs' do."""
     libraries = fetch_prefix("small") / "lib" / "x86_64-linux-gnu"
 
-    def package(names: tuple[str, ...], needs: tuple[str, ...] = ()) -> dict[str, Any]:
-        found = [*needs, "libc", "gcc"] if request.param else []
-        return {"files": {name: str(libraries / name) for name in names}, "needs": found}
-
-    packages = {name: package(*facts) for name, facts in PACKAGES.items()}
     return in_store.with_tools(
-        libc=package(LIBC)["files"],
-        gcc=package(("libstdc++.so.6", "libgcc_s.so.1"))["files"],
-        rocm={},
-        copied={name: facts for name, facts in packages.items() if name in ROCM},
-        extra={name: facts for name, facts in packages.items() if name not in ROCM},
+        **prefix_packages(libraries, ("libamdhip64.so.7", "libmigraphx_c.so.3"), by_themselves=request.param)
     )
 
 
 def store_paths(nix: Nix) -> dict[str, str]:
     """Attribute of a plan → store path."""
-    attributes = {f"rocmPackages.{name}" if name in ROCM else f"pkgs.{name}": name for name in PACKAGES}
-    attributes |= {"stdenv.cc.cc": "gcc", "stdenv.cc.libc": "libc"}
-    outputs = {"stdenv.cc.cc": "stdenv.cc.cc.lib"}  # what lib.getLib takes of it
-    return {
-        attribute: str(
-            nix.build(f"{nix.packages()}.{outputs.get(attribute, attribute).removeprefix('pkgs.')}")
-        )
-        for attribute in attributes
-    }
+    attributes = {f"rocmPackages.{name}": f"rocmPackages.{name}" for name in nix.tools["copied"]}
+    attributes |= {f"pkgs.{name}": name for name in nix.tools["extra"]}
+    # What lib.getLib takes of a compiler.
+    attributes |= {"stdenv.cc.cc": "stdenv.cc.cc.lib", "stdenv.cc.libc": "libc"}
+    return {name: str(nix.build(f"{nix.packages()}.{place}")) for name, place in attributes.items()}
 
 
 def dry_run(loader: Path, library: Path) -> tuple[set[str], set[str]]:
