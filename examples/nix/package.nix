@@ -1,11 +1,11 @@
-# What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes, but for the `dependencies`.
+# What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes.
 {
   callPackage,
   relinkWheel ? callPackage ./relink/relink-wheel.nix { },
   extraLibraries ? { },
   gpuTargets ? [ "gfx1030" ],
 
-  # dependencies: the wheel's METADATA names none, these are upstream's
+  # dependencies
   coloredlogs,
   flatbuffers,
   numpy,

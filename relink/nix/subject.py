@@ -112,6 +112,8 @@ def package_of(
     archive = subject.archive
     read = metadata.read(archive)
     python = subject.layout.python if "." in subject.layout.python else None
+    if not read.get("requires_dist"):
+        read["requires_dist"] = list(subject.profile.requires)
     dependencies, siblings, findings = metadata.dependencies(read, python, archive.path.name)
     findings = [*attributes.findings, *findings]
     for attribute, sonames in attributes.used.items():

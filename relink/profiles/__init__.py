@@ -112,6 +112,7 @@ class Profile:
     :ivar imports: modules whose import shows that the package loads.
     :ivar nixpkgs_version_of: Python packages of nixpkgs whose version must be its own.
     :ivar nixpkgs: its attribute among nixpkgs' Python packages, where it is built there, too; None: only the vendor has it.
+    :ivar requires: distributions that it needs at run time, normalised; counts where the wheel's METADATA names none.
     :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
         they are.
     :ivar preload: members that the package loads into the global scope before others.
@@ -125,6 +126,7 @@ class Profile:
     imports: tuple[str, ...] = ()
     nixpkgs: str | None = None
     nixpkgs_version_of: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
@@ -234,6 +236,7 @@ def read_profile(path: Path) -> Profile:
         imports=tuple(data.get("imports", ())),
         nixpkgs=data.get("nixpkgs"),
         nixpkgs_version_of=tuple(data.get("nixpkgs_version_of", ())),
+        requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
         variants=tuple(data.get("variants", ())),
         preload=tuple(data.get("preload", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),

@@ -18,13 +18,11 @@ import installer
 import pytest
 
 from tests.nix.conftest import ROOT, Nix
-from tests.nix.prefix_packages import LOADER
 from tests.nix.test_build import stores, write
-from tests.nix.test_real_wheels import PROVIDER, VISIBLE, debian, dry_run, store_paths
+from tests.nix.test_real_wheels import VISIBLE
 from tests.real.conftest import fetch_wheel
 
 REAL = Path(__file__).parent / "real"
-__all__ = ["debian"]
 
 
 def sources(*names: str) -> Path:
@@ -48,13 +46,13 @@ def derived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def real(nix: Nix, derived: Path, interpreter: str = "", **more: str) -> str:
-    """The expression of tests/nix/real; `more` are its arguments."""
-    where = {
-        "interpreter": interpreter or os.path.realpath("/proc/self/exe"),
-        "installer": str(Path(installer.__file__).parent),
-    }
-    tools = nix.with_tools(**where)
+def real(nix: Nix, derived: Path, home: Path | None = None, **more: str) -> str:
+    """The expression of tests/nix/real; `more` are its arguments.
+
+    :param home: a Python's installation, to be copied into the store; else this one is started where it is.
+    """
+    python = {"home": str(home)} if home else {"interpreter": os.path.realpath("/proc/self/exe")}
+    tools = nix.with_tools(**python, installer=str(Path(installer.__file__).parent))
     path = nix.root / "real.json"
     path.write_text(json.dumps(tools.tools))
     given = "".join(f"{name} = {value}; " for name, value in more.items())
@@ -135,41 +133,6 @@ def test_every_wheel_evaluates(in_store: Nix, derived: Path, tmp_path: Path, nam
     assert found["name"].endswith(f"-{plan['pname']}-{plan['version']}")
     assert found["license"] in ("MIT", "Apache-2.0")
     assert not found["meta"]["description"].endswith(".")
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("debian", [True], indirect=True, ids=["by-themselves"])
-def test_migraphx_is_built_and_imported(debian: Nix, derived: Path, tmp_path: Path) -> None:
-    """onnxruntime's own import runs in the build, by its CPU provider: Debian's loader runs the interpreter."""
-    interpreter = os.environ.get("RELINK_PYTHON_3_12")
-    if not interpreter:
-        pytest.skip("RELINK_PYTHON_3_12 names no interpreter for the import")
-    wheel = fetch_wheel("onnxruntime-migraphx==1.27.1", "onnxruntime_migraphx-1.27.1-cp312-*.whl")
-    numpy = fetch_wheel("numpy==2.2.6", "numpy-2.2.6-cp312-*.whl")
-    nix = debian.with_tools(python="3.12")
-    paths = store_paths(debian)
-    options = ["--prefix", paths["rocmPackages.clr"], "--nix-closure", paths["rocmPackages.migraphx"]]
-    write(wheel, tmp_path / "out", *options)
-    loader = Path(paths["stdenv.cc.libc"], "lib", LOADER)
-    runs = f"{loader} --library-path {loader.parent}:{paths['stdenv.cc.cc']}/lib {interpreter}"
-    of_index = (
-        "scope: builtins.mapAttrs (name: _: scope.installer) (builtins.listToAttrs (map (name: { inherit name; value = null; }) "
-        '[ "flatbuffers" "packaging" "protobuf" "sympy" "coloredlogs" ])) // { '
-        f'numpy = scope.buildPythonPackage {{ pname = "numpy"; version = "2.2.6"; pyproject = false; '
-        f"src = {numpy}; dontStrip = true; "
-        "nativeBuildInputs = [ scope.wheelUnpackHook scope.pypaInstallHook ]; }; }"
-    )
-    package = (
-        f"({real(nix, derived, runs, packages=of_index)}.built.callPackage {tmp_path}/out/package.nix {{ }})"
-    )
-    run = nix.run("nix-build", "--no-out-link", "--expr", package)
-    assert "Check whether the following modules can be imported: onnxruntime" in run.stderr
-    built = Path(run.stdout.split()[-1])
-    mapped, _ = dry_run(loader, built / "lib/python3.12/site-packages" / PROVIDER)
-    assert all(path.startswith(f"{nix.root}/store/") for path in mapped)
-    plan = json.loads((tmp_path / "out" / "onnxruntime-migraphx.json").read_text())
-    assert {paths[attribute] for attribute in plan["libraries"]} <= nix.references(built)
-    nix.run("nix-build", "--no-out-link", "--check", "--expr", package)
 
 
 UV = """

@@ -3,7 +3,7 @@
 # Nothing of the set is part of this repository.
 {
   set, # its directory
-  tools, # JSON of conftest.py, and `interpreter`, `installer`: paths
+  tools, # JSON of conftest.py, and `installer`, `interpreter` or `home`: paths
   packages ? (_: { }), # more for the scope of Python packages
 }:
 
@@ -42,15 +42,36 @@ let
   };
   version = tools.python;
   name = "python${builtins.replaceStrings [ "." ] [ "" ] version}";
+  started = ''
+    mkdir -p $out/bin
+    printf '#!/bin/sh\nexec %s "$@"\n' "${tools.interpreter}" > $out/bin/python3
+    chmod 755 $out/bin/python3
+    ln -s python3 $out/bin/python${version}
+  '';
+  libc = lib.getLib standin.stdenv.cc.libc;
+  copied = ''
+    mkdir -p $out/bin $out/lib
+    cp -L ${tools.home}/bin/python${version} $out/bin/
+    ln -s python${version} $out/bin/python3
+    cp -L ${tools.home}/lib/libpython${version}.so* $out/lib/
+    tar -C ${tools.home}/lib --exclude=site-packages --exclude=test --exclude=tests --exclude='config-*' \
+      --exclude=__pycache__ --exclude='_tkinter*' -cf - python${version} | tar -C $out/lib -xf -
+    mkdir $out/${python.sitePackages}
+    for library in $(ldd $out/lib/python${version}/lib-dynload/*.so | sed -n 's/.* => \(.*\) (.*/\1/p' | sort -u); do
+      case $library in */libc.so* | */libm.so* | */libpython*) ;; *) cp -L $library $out/lib/ ;; esac
+    done
+    chmod -R u+w $out
+    ${tools.patchelf} --set-interpreter ${libc}/lib/ld-linux-x86-64.so.2 $out/bin/python${version}
+    ${tools.patchelf} --set-rpath $out/lib:${libc}/lib \
+      $out/bin/python${version} $(find $out/lib -name '*.so*' -type f)
+  '';
   python =
     generic.mkDerivation {
       pname = "python3";
       inherit version;
-      buildCommand = ''
-        mkdir -p $out/bin
-        printf '#!/bin/sh\nexec %s "$@"\n' "${tools.interpreter}" > $out/bin/python3
-        chmod 755 $out/bin/python3
-        ln -s python3 $out/bin/python${version}
+      # An installation is copied and run by the C library of the set; an interpreter is started where it is.
+      buildCommand = (if tools ? home then copied else started) + ''
+        ln -s python3 $out/bin/python
         mkdir $out/nix-support
         cat > $out/nix-support/setup-hook << 'END'
         addPythonPath() { addToSearchPathWithCustomDelimiter : PYTHONPATH $1/lib/python${version}/site-packages; }

@@ -86,3 +86,11 @@ def test_a_file_that_needs_nothing_is_left_as_it_is(tmp_path: Path) -> None:
         "demo/libb.so": Library("libb.so", runpath="$ORIGIN"),
     }
     assert made(tmp_path, files).files == ()
+
+
+@pytest.mark.parametrize("stated", [(), ("numpy",)])
+def test_what_a_package_needs_whose_metadata_says_nothing(tmp_path: Path, stated: tuple[str, ...]) -> None:
+    """AMD's onnxruntime_rocm requires nothing by its METADATA; its profile knows better."""
+    wheel = make_wheel(tmp_path, {}, name="onnxruntime_rocm", tag=TAG, requires=stated)
+    known = ("coloredlogs", "flatbuffers", "numpy", "packaging", "protobuf", "sympy")
+    assert nix_package(wheel, Options()).dependencies == (stated or known)

@@ -138,6 +138,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
         distributions = ["My_Package", "other.one"]
         imports = ["my.package"]
         nixpkgs = "my-package"
+        requires = ["Num_Py"]
         variants = ["my/lib*_[0-9].so"]
         preload = ["my/first.so"]
         rpath.drop = ["$ORIGIN/../rocm*"]
@@ -165,6 +166,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
         distributions=("my-package", "other-one"),
         imports=("my.package",),
         nixpkgs="my-package",
+        requires=("num-py",),
         variants=("my/lib*_[0-9].so",),
         preload=("my/first.so",),
         rpath_drop=("$ORIGIN/../rocm*",),
