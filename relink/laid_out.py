@@ -26,8 +26,9 @@ from relink.elf.image import Buffer, Image
 from relink.errors import TargetError
 from relink.loader.dryrun import LoaderRefusal, dry_run, refusal
 from relink.loader.files import resolve_inside
+from relink.resolve.issues import own_libc
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import ResolveContext, own_libc
+from relink.resolve.strategy import ResolveContext
 from relink.sandbox import Sandbox
 from relink.system_errors import trouble_in
 

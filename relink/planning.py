@@ -32,6 +32,7 @@ from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional
 from relink.rocm.installation import RocmRelease, release_of
 from relink.rocm.names import is_own, whose
 from relink.rocm.places import choose_place, prefix_of_libraries
+from relink.sibling_packages import find_siblings
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
@@ -114,9 +115,10 @@ def context_of(
     """Return what decisions about a wheel are made from."""
     name = wheel.archive.name
     layout = Layout(python=_python_version(name))
+    files = Files(target.sysroot)
     return ResolveContext(
         target=target,
-        files=Files(target.sysroot),
+        files=files,
         providers=tuple(providers),
         images=wheel.images,
         layout=layout,
@@ -128,6 +130,7 @@ def context_of(
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
+        siblings=find_siblings(wheel, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),

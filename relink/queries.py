@@ -38,6 +38,7 @@ from relink.report.saved import planned_report, read_saved
 from relink.report.tree import DependencyTree
 from relink.resolve.decide import decide
 from relink.resolve.proof import system_path
+from relink.resolve.siblings import assumed_finding, sibling_of
 from relink.resolve.strategy import ResolveContext
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
 from relink.sandbox import find_sandbox, sandbox_findings
@@ -137,6 +138,10 @@ def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -
             by_soname.setdefault(name, []).append(member)
     early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}
     for name, members in by_soname.items():
+        sibling = sibling_of(context.siblings, name)
+        if sibling is not None and sibling.directory is None:
+            yield assumed_finding(sibling, [name], members)
+            continue
         code = "RLK102" if name in allowed else "RLK101"
         text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
         if name in early:

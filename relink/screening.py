@@ -20,8 +20,9 @@ from relink.loader.closure import Closure, LoadedObject
 from relink.loader.loading import trace
 from relink.loader.scan import Refusal, scan
 from relink.loader.search import Environment
+from relink.resolve.issues import matches_library
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import ResolveContext, matches_library
+from relink.resolve.strategy import ResolveContext
 
 __all__ = ["Scenario", "Screened", "screen", "screen_member"]
 

@@ -25,8 +25,10 @@ from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_runs, refusal
 from relink.loader.files import Files
 from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment, token_in, why_not_searched
+from relink.resolve.issues import own_libc
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import ResolveContext, own_libc
+from relink.resolve.siblings import sibling_paths
+from relink.resolve.strategy import ResolveContext
 from relink.sandbox import Sandbox
 from relink.screening import screen
 from relink.system_errors import raise_trouble
@@ -182,7 +184,7 @@ def _scenario(context: ResolveContext, member: str) -> tuple[str, list[str]]:
     if context.images[member].is_executable:
         return path, []
     if context.target.python is not None and _can_be_preloaded(path):
-        return context.target.python, [path]
+        return context.target.python, [*filter(_can_be_preloaded, sibling_paths(context.siblings)), path]
     libc = own_libc(context)
     return path, [libc] if libc and _can_be_preloaded(libc) else []
 

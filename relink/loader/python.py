@@ -17,9 +17,17 @@ from relink.system_errors import raise_trouble
 __all__ = ["PythonFacts", "active_python", "ask_python"]
 
 _TIMEOUT = 30  # seconds; it answers in 20 ms
-# In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there.
+# In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
+# runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program.
 _QUESTION = """
-import json, os, sys, sysconfig
+import json, os, site, sys, sysconfig
+program = os.path.dirname(os.path.abspath(sys.executable))
+home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
+prefixes = [sys.prefix]
+if home is not None:
+    with open(os.path.join(home, "pyvenv.cfg"), encoding="utf-8") as file:
+        said = dict((part.strip().lower() for part in line.split("=", 1)) for line in file if "=" in line)
+    prefixes = [home, sys.base_prefix] if said.get("include-system-site-packages") == "true" else [home]
 print(json.dumps({
     "file": os.readlink("/proc/self/exe"),
     "implementation": sys.implementation.name,
@@ -27,6 +35,7 @@ print(json.dumps({
     "debug": hasattr(sys, "gettotalrefcount"),
     "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     "soabi": sysconfig.get_config_var("SOABI") or "",
+    "site_packages": [at for at in site.getsitepackages(prefixes) if os.path.isdir(at)],
 }))
 """
 
@@ -39,6 +48,7 @@ class PythonFacts:
     :ivar implementation: ``cpython``, ``pypy``.
     :ivar version: major and minor.
     :ivar soabi: sysconfig's SOABI: what stands between the name and ``.so`` of an extension module.
+    :ivar site_packages: the directories that it has installed packages in, in the order in which it looks.
     """
 
     file: str
@@ -47,6 +57,7 @@ class PythonFacts:
     debug: bool = False
     free_threaded: bool = False
     soabi: str = ""
+    site_packages: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -121,6 +132,7 @@ def _facts(answer: str) -> PythonFacts | None:
             debug=bool(said["debug"]),
             free_threaded=bool(said["free_threaded"]),
             soabi=str(said["soabi"]),
+            site_packages=tuple(map(str, said["site_packages"])),
         )
     except (ValueError, LookupError, TypeError):
         return None

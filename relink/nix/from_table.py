@@ -10,8 +10,8 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
+from relink.resolve.issues import matches_library
 from relink.resolve.search_path import classify
-from relink.resolve.strategy import matches_library
 from relink.rocm.facts import component_of, same_abi
 
 __all__ = ["package_from_table"]

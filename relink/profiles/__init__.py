@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import posixpath
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,7 @@ class Profile:
     :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
         they are.
     :ivar preload: members that the package loads into the global scope before others.
+    :ivar brings: globs of members that an import of the package maps, and that members of other packages need by soname.
     :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
     :ivar releases: releases of the package whose GPU code is known, to name one that has what another lacks.
     :ivar source: where the statements above can be checked.
@@ -129,6 +131,7 @@ class Profile:
     requires: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
     dlopen: tuple[DlopenEntry, ...] = ()
     same_abi: tuple[EqualSonames, ...] = ()
@@ -139,6 +142,11 @@ class Profile:
     def is_variant(self, member: str) -> bool:
         """Whether `member` is one of several of which one is loaded."""
         return any(fnmatch.fnmatchcase(member, pattern) for pattern in self.variants)
+
+    def where_brought(self, soname: str) -> str | None:
+        """Return the glob of the member that an import of the package maps under that soname, or None."""
+        found = (glob for glob in self.brings if fnmatch.fnmatchcase(soname, posixpath.basename(glob)))
+        return next(found, None)
 
     def drops(self, entry: str) -> bool:
         """Whether a search path entry to a sibling package goes."""
@@ -161,7 +169,7 @@ class Profile:
         :param members: the wheel's members.
         :param entries: the search path entries of its ELF files.
         """
-        globs = {"variants": self.variants, "preload": self.preload}
+        globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
         globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
         for key, patterns in globs.items():
             yield from (
@@ -239,6 +247,7 @@ def read_profile(path: Path) -> Profile:
         requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
         variants=tuple(data.get("variants", ())),
         preload=tuple(data.get("preload", ())),
+        brings=tuple(data.get("brings", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),
         dlopen=tuple(
             DlopenEntry(row["member"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())

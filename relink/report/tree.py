@@ -11,8 +11,8 @@ from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.model import FilePlan, NeededDecision
 from relink.report.lines import Line, Tree, branch
+from relink.resolve.issues import matches_library
 from relink.resolve.layout import Layout
-from relink.resolve.strategy import matches_library
 
 __all__ = ["DependencyTree", "dependency_trees"]
 

@@ -60,6 +60,8 @@ def verdict(report: Report) -> Verdict:
     if allowed:
         verb = "is" if len(allowed) == 1 else "are"
         parts.append(f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says")
+    if brought := [subject for cause in found if cause.code == "RLK118" for subject in cause.subjects]:
+        parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     gpus = _gpus(report.isa)
     if gpus and not twice:
         parts.append(f"GPUs: {gpus}")

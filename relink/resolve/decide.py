@@ -19,11 +19,13 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.plans.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.plans.model import Load
 from relink.resolve.forgotten import with_forgotten_needed
+from relink.resolve.issues import matches_library
 from relink.resolve.preloading import with_known_preloads
 from relink.resolve.proof import Prover
 from relink.resolve.proof_findings import proof_findings
 from relink.resolve.reasons import reasons
-from relink.resolve.strategy import Outcome, ResolveContext, matches_library
+from relink.resolve.siblings import sibling_of
+from relink.resolve.strategy import Outcome, ResolveContext
 from relink.resolve.version_gaps import version_gaps
 from relink.text import join_truncated
 
@@ -240,7 +242,8 @@ def _loads(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[L
 def _origin(context: ResolveContext, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
     if edge is None or edge.target is None:
         allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
-        return "assumed" if allowed else "missing"
+        sibling = sibling_of(context.siblings, soname)
+        return "assumed" if allowed or (sibling is not None and sibling.directory is None) else "missing"
     item = outcome.closure.objects[edge.target]
     if item.identity[0] == "member":
         return "wheel"

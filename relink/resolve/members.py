@@ -1,13 +1,18 @@
-"""Which members of a wheel need which."""
+"""Which members of a wheel need which, and which have the file of a soname that a search path does not lead to."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from relink.elf.image import Image
+from relink.resolve.issues import ResolutionIssue
 
-__all__ = ["reached"]
+if TYPE_CHECKING:
+    from relink.resolve.strategy import ResolveContext
+
+__all__ = ["carried_entries", "members_named", "reached"]
 
 
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
@@ -23,3 +28,30 @@ def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
                     waiting.append(other)
         found[member] = there
     return found
+
+
+def members_named(images: Mapping[str, Image], soname: str) -> list[str]:
+    """Return the shared libraries of the wheel whose file has that name, by which the loader searches."""
+    return [
+        name
+        for name, image in images.items()
+        if posixpath.basename(name) == soname and not image.is_executable and image.soname in (soname, None)
+    ]
+
+
+def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:
+    """Return the search path entries by which `member` finds what it needs, nobody has, and one other member is.
+
+    Where several members have the name, none is the right one for sure.
+    """
+    layout = context.layout
+    path = layout.path_of(member)
+    places = []
+    for issue in issues:
+        soname = issue.edge.soname
+        if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.stubs:
+            found = [name for name in members_named(context.images, soname) if name != member]
+            if len(found) == 1 and context.provider_path(soname) is None:
+                places.append(posixpath.dirname(layout.path_of(found[0])))
+    relative = (posixpath.relpath(place, posixpath.dirname(path)) for place in places)
+    return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))

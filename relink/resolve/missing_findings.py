@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping
 from relink.findings.model import RULES, Finding, finding
 from relink.loader.search import Tried
 from relink.providers.prefix import soname_stem
-from relink.resolve.strategy import Outcome, ResolutionIssue, ResolveContext
+from relink.resolve.issues import ResolutionIssue
+from relink.resolve.members import members_named
+from relink.resolve.siblings import sibling_of
+from relink.resolve.strategy import Outcome, ResolveContext
 from relink.resolve.substitution import SubstitutionDecision, merged
 from relink.text import join_truncated, pluralize
 
@@ -43,6 +46,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             # One line of a terminal: that nothing is near goes without saying where the imports are counted.
             start = brief if nearest or decision.candidate else f"needed by {join_truncated(names, 1)}"
             brief = f"{start}; {_counts(decision, brief=True)}"
+        message += _not_taken(context, soname)
         message += f"; looked in {join_truncated(tried)}" if tried else ""
         if all(case.kind == "allowed" for case in cases):
             yield finding("RLK102", soname, message, brief=brief)
@@ -53,6 +57,18 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             remedy = _missing_remedy(context, soname, decision)
             step = context.vendor.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
+
+
+def _not_taken(context: ResolveContext, soname: str) -> str:
+    """Return what has the library's name and is not taken: several members of the wheel, or a package that should bring it."""
+    carrying = members_named(context.images, soname)
+    text = (
+        f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}" if len(carrying) > 1 else ""
+    )
+    sibling = sibling_of(context.siblings, soname)
+    if sibling is not None and sibling.directory is not None:
+        text += f"; {sibling.directory} should bring it ({sibling.why}) and does not have it"
+    return text
 
 
 def _place(context: ResolveContext, tried: Tried) -> str:

@@ -20,7 +20,8 @@ from relink.loader.closure import Closure
 from relink.loader.search import Environment, Requester, search
 from relink.providers.prefix import soname_stem
 from relink.resolve.dlopen import DlopenKnowledge, with_dlopens
-from relink.resolve.strategy import Outcome, ResolveContext, find_strategy, matches_library, own_libc
+from relink.resolve.issues import matches_library, own_libc
+from relink.resolve.strategy import Outcome, ResolveContext, find_strategy
 from relink.resolve.substitution import SubstituteCandidate, SubstitutionDecision, evaluate_substitution
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated

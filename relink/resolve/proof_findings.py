@@ -17,6 +17,7 @@ from relink.loader.closure import Closure
 from relink.resolve.dlopen import dlopen_findings
 from relink.resolve.duplicate_findings import duplicate_findings
 from relink.resolve.proof import Prover, is_member, preloaded_paths
+from relink.resolve.siblings import sibling_findings
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
 from relink.resolve.suppliers import find_suppliers, is_of_python
 from relink.resolve.version_gaps import VersionGaps
@@ -55,6 +56,10 @@ def proof_findings(
     for (path, by), names in supplied.items():
         text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
         yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
+    yield from sibling_findings(
+        context.siblings,
+        {context.layout.shown(context.layout.path_of(name)): item.closure for name, item in outcomes.items()},
+    )
     yield from duplicate_findings(prover, context, outcomes, closures)
     yield from dlopen_findings(context, closures, prover.knowledge)
 
@@ -123,7 +128,9 @@ def _changed_bindings(
 
 def _unbound_of_complete_objects(outcome: Outcome, bindings: Bindings) -> Iterator[Unbound]:
     """Yield the unbound imports of objects whose NEEDED are all there: a missing library is a finding of its own."""
-    incomplete = {issue.edge.requester for issue in outcome.issues if issue.kind in ("missing", "allowed")}
+    incomplete = {
+        issue.edge.requester for issue in outcome.issues if issue.kind in ("missing", "allowed", "sibling")
+    }
     for unbound in bindings.unbound:
         if unbound.requester not in incomplete:
             yield unbound

@@ -16,9 +16,10 @@ from relink.loader.binding import Tables, unserved_records
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
+from relink.resolve.issues import matches_library
 from relink.resolve.missing_findings import missing_findings
 from relink.resolve.search_path import removed
-from relink.resolve.strategy import Outcome, ResolveContext, matches_library, simulate
+from relink.resolve.strategy import Outcome, ResolveContext, simulate
 from relink.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.text import join_truncated, pluralize
 
@@ -71,12 +72,26 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
             yield finding("RLK113", member, text, profile=decision.profile)
         for soname, evidence in outcome.forgotten.items():
             yield finding("RLK122", member, f"{soname} added to NEEDED: {'; '.join(evidence)}")
+        yield from _carried(context, member, outcome)
         by_profile: dict[str | None, list[str]] = {}
         for soname, profile in outcome.preloaded.items():
             by_profile.setdefault(profile, []).append(soname)
         for profile, sonames in by_profile.items():
             text = f"added to NEEDED, since the closure dlopens it: {join_truncated(sonames)}"
             yield finding("RLK121", member, text, profile=profile)
+
+
+def _carried(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Finding]:
+    """Yield RLK123: members that a search path entry was added for, since nobody else has what the file needs."""
+    path, before = context.layout.path_of(member), (outcome.original.search_path or "").split(":")
+    for edge in outcome.closure.edges:
+        target = None if edge.target is None else outcome.closure.objects[edge.target]
+        if target is None or target.identity[0] != "member" or edge.soname in context.stubs:
+            continue
+        how = edge.found_by
+        if how is not None and how.owner == path and how.entry not in (None, *before):
+            where = context.layout.shown(posixpath.normpath(target.path))
+            yield finding("RLK123", member, f"{edge.soname} is {where}; search path entry {how.entry} added")
 
 
 def _variants(
@@ -148,7 +163,7 @@ def _other_issues(
         for issue in outcome.issues:
             soname = issue.edge.soname
             key = (issue.kind, soname, issue.served_by)
-            if issue.kind in ("missing", "allowed") or key in seen:
+            if issue.kind in ("missing", "allowed", "sibling") or key in seen:
                 continue
             seen.add(key)
             by = f"needed by {context.layout.shown(issue.requester)}, served by {issue.served_by}"

@@ -5,15 +5,13 @@ Takes a :class:`ResolveContext` and a member. Gives an :class:`Outcome`: edit, c
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, result_of
-from relink.loader.closure import Closure, DlopenNames, Edge
+from relink.loader.closure import Closure, DlopenNames
 from relink.loader.files import Files
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
@@ -21,29 +19,16 @@ from relink.loader.target import GLIBC_SONAMES, Target
 from relink.plans.model import Strategy
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, find_library, soname_stem
+from relink.providers.prefix import Provider, find_library
+from relink.resolve.issues import ResolutionIssue, check_edges, own_libc
 from relink.resolve.layout import Layout
+from relink.resolve.members import carried_entries
 from relink.resolve.search_path import SearchPathEntry, classify, stub_entries
+from relink.resolve.siblings import Sibling, sibling_paths
 from relink.resolve.substitution import SubstitutionDecision
 from relink.resolve.vendor import NO_VENDOR, Vendor
 
-__all__ = ["Outcome", "ResolutionIssue", "ResolveContext", "find_strategy", "matches_library", "simulate"]
-
-IssueKind: TypeAlias = Literal["missing", "allowed", "incoherent", "libc", "shadowed"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResolutionIssue:
-    """An edge that is not served as it must be.
-
-    ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``incoherent``: from elsewhere although a provider has the
-    soname; ``libc``: by a C library that is not the target's own; ``shadowed``: by what Python loaded before.
-    """
-
-    kind: IssueKind
-    edge: Edge
-    requester: str
-    served_by: str | None = None
+__all__ = ["Outcome", "ResolveContext", "find_strategy", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +44,7 @@ class ResolveContext:
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
     :ivar stubs: soname → the member that is a stub of it.
+    :ivar siblings: other packages that are imported before.
     """
 
     target: Target
@@ -76,6 +62,7 @@ class ResolveContext:
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR
     stubs: Mapping[str, str] = field(default_factory=dict)
+    siblings: tuple[Sibling, ...] = ()
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it."""
@@ -116,13 +103,7 @@ class Outcome:
     @property
     def issue_count(self) -> int:
         """The number of edges that are not served as they must be, without those that no edit can change."""
-        return sum(issue.kind not in ("shadowed", "allowed") for issue in self.issues)
-
-
-def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
-    """Whether a glob names a library: by its soname, its soname without the version, or its path."""
-    names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
-    return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+        return sum(issue.kind not in ("shadowed", "allowed", "sibling") for issue in self.issues)
 
 
 def simulate(
@@ -153,51 +134,11 @@ def simulate(
         layout.path_of(name) for name in context.profile.preload if name in context.images and name != member
     ]
     if context.target.python is not None:
-        roots = [*preloads, path]
+        roots = [*sibling_paths(context.siblings), *preloads, path]
         return load(in_python, roots, context.target.python, dlopens=dlopens, library_path=library_path)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
     libc = own_libc(context)
     return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
-
-
-def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
-    """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
-    path = posixpath.join(context.target.libc_directory, soname)
-    return path if context.files.open(path).image is not None else None
-
-
-def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:
-    """Look at every edge of the root's own closure; what the program needs for itself is not checked."""
-    path = context.layout.path_of(member)
-    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
-    before = 0 if root == 0 else root  # what was loaded before the root
-    issues = []
-    for edge in closure.edges:
-        if edge.requester >= before and edge.requester in closure.scope:
-            kind = _issue_kind(context, closure, edge, before)
-            if kind:
-                served = None if edge.target is None else closure.objects[edge.target].path
-                issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
-    return tuple(issues)
-
-
-def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
-    """Return what is wrong with an edge, or None; `before` is the number of objects that were loaded before the root."""
-    soname = edge.soname
-    if edge.target is None:
-        # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
-        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
-        return "allowed" if allowed and context.provider_path(soname) is None else "missing"
-    served = closure.objects[edge.target]
-    if soname in GLIBC_SONAMES:
-        own = own_libc(context, soname)
-        wrong = own is not None and context.files.open(own).identity != served.identity
-        return "libc" if wrong and served.identity[0] != "loader" else None
-    if served.identity[0] == "member" or context.provider_path(soname) is None:
-        return None
-    if context.is_providers(served.identity, soname):
-        return None
-    return "shadowed" if edge.target < before else "incoherent"
 
 
 def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit | None = None) -> Outcome:
@@ -295,6 +236,7 @@ class _Base:
         """
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
         own = [entry.text for entry in entries if entry.kind == "wheel"]
+        own += carried_entries(self.context, self.member, self.nothing.issues)
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         stubs += stub_entries(self.context.layout, self.context.stubs, self.member, self.needed)

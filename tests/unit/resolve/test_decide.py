@@ -12,7 +12,7 @@ import pytest
 from relink.plans.model import FilePlan
 from relink.profiles import Profile
 from relink.resolve.decide import PlanDraft, decide
-from relink.resolve.strategy import IssueKind, ResolutionIssue
+from relink.resolve.issues import IssueKind, ResolutionIssue
 from tests.unit.resolve.scenes import Scene, call, codes, define
 
 

@@ -1,0 +1,88 @@
+"""Edges that are not served as they must be: by nothing, by another copy than a provider's, or by a foreign C library.
+
+Takes a member's closure. Gives :class:`ResolutionIssue`, which strategies try to solve and findings tell.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from relink.loader.closure import Closure, Edge
+from relink.loader.target import GLIBC_SONAMES
+from relink.providers.prefix import soname_stem
+from relink.resolve.siblings import sibling_of
+
+if TYPE_CHECKING:
+    from relink.resolve.strategy import ResolveContext
+
+__all__ = ["IssueKind", "ResolutionIssue", "check_edges", "matches_library", "own_libc"]
+
+IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "libc", "shadowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionIssue:
+    """An edge that is not served as it must be.
+
+    ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``sibling``: by nothing, and another package is to
+    bring it; ``incoherent``: from elsewhere although a provider has the soname; ``libc``: by a C library that is not the target's
+    own; ``shadowed``: by what Python loaded before.
+    """
+
+    kind: IssueKind
+    edge: Edge
+    requester: str
+    served_by: str | None = None
+
+
+def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
+    """Whether a glob names a library: by its soname, its soname without the version, or its path."""
+    names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+
+
+def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
+    """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
+    path = posixpath.join(context.target.libc_directory, soname)
+    return path if context.files.open(path).image is not None else None
+
+
+def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:
+    """Look at every edge of the root's own closure; what the program needs for itself is not checked."""
+    path = context.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    before = 0 if root == 0 else root  # what was loaded before the root
+    issues = []
+    for edge in closure.edges:
+        if edge.requester >= before and edge.requester in closure.scope:
+            kind = _issue_kind(context, closure, edge, before)
+            if kind:
+                served = None if edge.target is None else closure.objects[edge.target].path
+                issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
+    return tuple(issues)
+
+
+def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
+    """Return what is wrong with an edge, or None; `before` is the number of objects that were loaded before the root."""
+    soname = edge.soname
+    if edge.target is None:
+        # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
+        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
+        if context.provider_path(soname) is None:
+            sibling = sibling_of(context.siblings, soname)
+            if allowed or (sibling is not None and sibling.directory is None):
+                return "allowed" if allowed else "sibling"
+        return "missing"
+    served = closure.objects[edge.target]
+    if soname in GLIBC_SONAMES:
+        own = own_libc(context, soname)
+        wrong = own is not None and context.files.open(own).identity != served.identity
+        return "libc" if wrong and served.identity[0] != "loader" else None
+    if served.identity[0] == "member" or context.provider_path(soname) is None:
+        return None
+    if context.is_providers(served.identity, soname):
+        return None
+    return "shadowed" if edge.target < before else "incoherent"
