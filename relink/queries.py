@@ -134,6 +134,10 @@ def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -
             text = f"the loader does not find {names}"
             yield finding("RLK103", member, text, profile=context.profile.name)
             continue
+        if found.missing and (why := context.profile.why_optional(member)):
+            text = f"the loader does not find {', '.join(dict.fromkeys(found.missing))}; {why}"
+            yield finding("RLK124", member, text, profile=context.profile.name)
+            continue
         for name in dict.fromkeys(found.missing):
             by_soname.setdefault(name, []).append(member)
     early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}

@@ -21,12 +21,13 @@ from relink.gpu import DeviceCode, NotedSource, read_device_code
 from relink.loader.target import Target
 from relink.progress import Count, OnBytes
 from relink.providers.platform import manylinux_tag, satisfies_tag
-from relink.text import join_truncated
+from relink.text import join_truncated, pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
-from relink.wheel.record import RecordKind, check_record, signatures, stale_lines
+from relink.wheel.record import RecordIssue, RecordKind, check_record, signatures
 from relink.wheel.schemes import past_the_schemes
+from relink.wheel.stale_record import as_stale, stale_lines
 
 __all__ = ["Wheel", "open_wheel", "read_wheel"]
 
@@ -138,13 +139,22 @@ def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
         return ()
 
 
+def _told(issue: RecordIssue) -> str:
+    """Return an issue as a text; what is wrong with a line that cannot be read has the line's number in place of a path."""
+    return (
+        issue.message
+        if issue.kind is RecordKind.MALFORMED or issue.message.startswith("line ")
+        else f"{issue.path} {issue.message}"
+    )
+
+
 def _record_findings(contents: Contents) -> Iterator[Finding]:
     archive = contents.archive
     name = f"{archive.dist_info}/RECORD"
     entries, malformed = contents.record
     issues = [
-        *malformed,
-        *check_record(entries, archive.members, archive.dist_info),
+        *as_stale(malformed, archive.dist_info),
+        *as_stale(check_record(entries, archive.members, archive.dist_info), archive.dist_info),
         *stale_lines(archive, entries),
     ]
     unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
@@ -154,15 +164,17 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
             name,
             f"{len(unhashed)} of {len(archive.members)} files have no hash, {unhashed[0]} for one",
         )
+    stale = [_told(issue) for issue in issues if issue.kind is RecordKind.STALE]
+    if stale:
+        lines = pluralize(len(stale), "line")
+        text = (
+            f"{lines} about *.dist-info {'is' if len(stale) == 1 else 'are'} stale: {join_truncated(stale)}"
+        )
+        remedy = "Nothing: a RECORD that relink writes lists the files as they are, and pip installs the wheel as it is."
+        yield finding("RLK502", name, text, remedy, level="warning")
     for issue in issues:
-        if issue.kind is not RecordKind.NO_HASH:
-            thing = f"{issue.path} " if issue.kind is not RecordKind.MALFORMED else ""
-            repaired = (
-                "; a RECORD that relink writes lists the file as it is"
-                if issue.kind is RecordKind.STALE
-                else ""
-            )
-            yield finding("RLK502", name, f"{thing}{issue.message}{repaired}", level=issue.level)
+        if issue.kind not in (RecordKind.NO_HASH, RecordKind.STALE):
+            yield finding("RLK502", name, _told(issue), level=issue.level)
     for issue_text in check_metadata(
         read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
     ):

@@ -35,7 +35,8 @@ from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import renamed_directory
-from relink.wheel.record import check_record, read_record, signatures, stale_lines, verify_members
+from relink.wheel.record import check_record, read_record, signatures, verify_members
+from relink.wheel.stale_record import stale_lines
 
 __all__ = ["PlanCheck", "plan_for"]
 

@@ -23,6 +23,7 @@ __all__ = [
     "EqualSonames",
     "Hint",
     "OptionalLibrary",
+    "OptionalMembers",
     "PackageRelease",
     "Profile",
     "SystemCopy",
@@ -52,6 +53,14 @@ class DlopenEntry:
 
     member: str
     sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalMembers:
+    """Members (globs) without which the package works, and why that is known."""
+
+    members: tuple[str, ...]
     why: str
 
 
@@ -116,6 +125,7 @@ class Profile:
     :ivar requires: distributions that it needs at run time, normalised; counts where the wheel's METADATA names none.
     :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
         they are.
+    :ivar optional: members that the package does without; what a prefix cannot serve stays as it is, if others are served.
     :ivar preload: members that the package loads into the global scope before others.
     :ivar brings: globs of members that an import of the package maps, and that members of other packages need by soname.
     :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
@@ -130,6 +140,7 @@ class Profile:
     nixpkgs_version_of: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    optional: tuple[OptionalMembers, ...] = ()
     preload: tuple[str, ...] = ()
     brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
@@ -142,6 +153,13 @@ class Profile:
     def is_variant(self, member: str) -> bool:
         """Whether `member` is one of several of which one is loaded."""
         return any(fnmatch.fnmatchcase(member, pattern) for pattern in self.variants)
+
+    def why_optional(self, member: str) -> str | None:
+        """Return why the package works without a member, or None where nothing says so."""
+        rows = (
+            row for row in self.optional if any(fnmatch.fnmatchcase(member, glob) for glob in row.members)
+        )
+        return next((row.why for row in rows), None)
 
     def where_brought(self, soname: str) -> str | None:
         """Return the glob of the member that an import of the package maps under that soname, or None."""
@@ -170,6 +188,7 @@ class Profile:
         :param entries: the search path entries of its ELF files.
         """
         globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
+        globs["optional.members"] = tuple(glob for row in self.optional for glob in row.members)
         globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
         for key, patterns in globs.items():
             yield from (
@@ -246,6 +265,9 @@ def read_profile(path: Path) -> Profile:
         nixpkgs_version_of=tuple(data.get("nixpkgs_version_of", ())),
         requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
         variants=tuple(data.get("variants", ())),
+        optional=tuple(
+            OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("optional", ())
+        ),
         preload=tuple(data.get("preload", ())),
         brings=tuple(data.get("brings", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),

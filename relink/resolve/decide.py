@@ -23,7 +23,7 @@ from relink.resolve.issues import matches_library
 from relink.resolve.preloading import with_known_preloads
 from relink.resolve.proof import Prover
 from relink.resolve.proof_findings import proof_findings
-from relink.resolve.reasons import reasons
+from relink.resolve.reasons import reasons, uses_provider
 from relink.resolve.siblings import sibling_of
 from relink.resolve.strategy import Outcome, ResolveContext
 from relink.resolve.version_gaps import version_gaps
@@ -53,18 +53,23 @@ class PlanDraft:
 
 
 def decide(
-    context: ResolveContext, tables: Mapping[str, SymbolTable], known: Tables | None = None
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    known: Tables | None = None,
+    *,
+    leave_optional: bool = True,
 ) -> PlanDraft:
     """Plan every image of the wheel.
 
     Members that other members need come first, so that each is planned against the others as they will be. A variant (a
-    library of which Python picks one) that the providers cannot serve is left as it is. One that the loader does not load has a
-    finding and no plan.
+    library of which Python picks one) that the providers cannot serve is left as it is, and so is a member that the package does
+    without, if a provider serves another one. One that the loader does not load has a finding and no plan.
 
     :param tables: the symbols of the members.
     :param known: those of other files that have been read.
+    :param leave_optional: leave what the package does without.
     """
-    prover = Prover(context, tables, known)
+    before, prover = context, Prover(context, tables, known)
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     refused: list[Finding] = []
@@ -79,12 +84,16 @@ def decide(
                 raise
             refused.append(_refused(context, member, error))
             continue
-        if context.profile.is_variant(member) and not outcome.loads:
+        optional = leave_optional and context.profile.why_optional(member) is not None
+        if (optional or context.profile.is_variant(member)) and not outcome.loads:
             unserved.append(member)
             prover.leave(member)
         else:
             context = replace(context, images={**context.images, member: outcome.image})
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
+    left = [member for member in unserved if not context.profile.is_variant(member)]
+    if left and not any(uses_provider(context, outcome) for outcome in served.values()):
+        return decide(before, tables, known, leave_optional=False)
     files = tuple(
         _file_plan(context, member, outcomes[member], served=member in served)
         for member in context.images

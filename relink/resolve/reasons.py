@@ -23,7 +23,7 @@ from relink.resolve.strategy import Outcome, ResolveContext, simulate
 from relink.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.text import join_truncated, pluralize
 
-__all__ = ["reasons"]
+__all__ = ["reasons", "uses_provider"]
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -97,16 +97,20 @@ def _carried(context: ResolveContext, member: str, outcome: Outcome) -> Iterator
 def _variants(
     context: ResolveContext, outcomes: Mapping[str, Outcome], unserved: list[str]
 ) -> Iterator[Finding]:
-    """Yield RLK103 for each variant that the providers cannot serve, RLK104 where none of them uses a provider."""
+    """Yield RLK103 and RLK124 for members that are left, as the providers cannot serve them, RLK104 where no variant uses one."""
     for member in unserved:
         unserved_sonames = dict.fromkeys(
             issue.edge.soname for issue in outcomes[member].issues if issue.kind != "shadowed"
         )
         text = f"left as it is: the prefixes do not serve {join_truncated(list(unserved_sonames))}"
-        yield finding("RLK103", member, text, profile=context.profile.name)
+        if context.profile.is_variant(member):
+            yield finding("RLK103", member, text, profile=context.profile.name)
+        else:
+            why = context.profile.why_optional(member)
+            yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
     variants = [member for member in outcomes if context.profile.is_variant(member)]
     from_providers = [
-        member for member in variants if member not in unserved and _uses_provider(context, outcomes[member])
+        member for member in variants if member not in unserved and uses_provider(context, outcomes[member])
     ]
     if variants and context.providers and not from_providers:
         yield finding(
@@ -117,7 +121,7 @@ def _variants(
         )
 
 
-def _uses_provider(context: ResolveContext, outcome: Outcome) -> bool:
+def uses_provider(context: ResolveContext, outcome: Outcome) -> bool:
     """Whether an edge of the closure is served by a provider's own library."""
     machine = context.target.header.machine
     return any(

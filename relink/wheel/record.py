@@ -32,11 +32,11 @@ __all__ = [
     "check_record",
     "default_jobs",
     "hashed",
+    "is_metadata",
     "parse_record",
     "read_record",
     "render_record",
     "signatures",
-    "stale_lines",
     "start_verification",
     "verified",
     "verify_member",
@@ -227,30 +227,8 @@ def check_record(
     return issues
 
 
-def stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[RecordIssue]:
-    """Return the files of ``*.dist-info`` whose hash is not the one in RECORD, where their size is.
-
-    Tools write METADATA and WHEEL anew and forget RECORD; pip installs such a wheel. The package's own files have to be what
-    RECORD lists: :func:`check_digest`.
-
-    :raises WheelError: the archive's CRC or size of such a file is wrong.
-    """
-    unhashed = {f"{archive.dist_info}/RECORD", *signatures(archive.dist_info, archive.members)}
-    issues = []
-    for entry in entries:
-        member = archive.members.get(entry.path)
-        if member is None or entry.digest is None or entry.algorithm is None or entry.path in unhashed:
-            continue
-        if _is_metadata(archive, entry.path) and entry.size in (None, member.size):
-            digest = hashlib.new(entry.algorithm, usedforsecurity=False)
-            for chunk in archive.chunks(entry.path):
-                digest.update(chunk)
-            if digest.digest() != entry.digest:
-                issues.append(RecordIssue(RecordKind.STALE, entry.path, "is not the file that RECORD lists"))
-    return issues
-
-
-def _is_metadata(archive: WheelArchive, path: str) -> bool:
+def is_metadata(archive: WheelArchive, path: str) -> bool:
+    """Whether a path lies in the wheel's ``*.dist-info``."""
     return path.startswith(f"{archive.dist_info}/")
 
 
@@ -285,11 +263,11 @@ def verify_member(
 def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:
     """Compare a content's digest, by the algorithm of `entry`, with that in `entry`.
 
-    That of a file of ``*.dist-info`` may be another one: :func:`stale_lines` tells it.
+    That of a file of ``*.dist-info`` may be another one: :mod:`relink.wheel.stale_record` tells it.
 
     :raises WheelError: it is another one.
     """
-    if digest != entry.digest and not _is_metadata(archive, entry.path):
+    if digest != entry.digest and not is_metadata(archive, entry.path):
         wrong = RecordEntry(entry.path, entry.algorithm, digest, None).hash_field
         raise WheelError(
             f"{archive.path.name}: {entry.path!r} is not the file that RECORD lists "

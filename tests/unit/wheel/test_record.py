@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from relink.wheel.record import (
     read_record,
     render_record,
     signatures,
-    stale_lines,
     verify_member,
     verify_members,
 )
@@ -143,35 +141,6 @@ def test_verify_member(tmp_path: Path, algorithm: str | None) -> None:
                 verify_member(archive, entry, b"a = 2\n")
             with pytest.raises(WheelError, match="is not the file that RECORD lists"):
                 verify_member(archive, RecordEntry("demo_pkg/a.py", algorithm, bytes(len(digest or b"")), 6))
-
-
-def test_a_stale_line_about_metadata_is_repaired(tmp_path: Path) -> None:
-    path = f"{DIST_INFO}/METADATA"
-    with WheelArchive(make_wheel(tmp_path)) as archive:
-        right = {entry.path: entry for entry in read_record(archive)[0]}
-        assert stale_lines(archive, right.values()) == []
-        stale = replace(right[path], digest=bytes(32))
-        (issue,) = stale_lines(archive, [*right.values(), stale])
-        assert (issue.kind, issue.path, issue.level) == (RecordKind.STALE, path, "warning")
-        assert verify_member(archive, stale) == right[path]
-        size = [replace(right[path], size=1)]
-        issues = check_record(size, archive.members, archive.dist_info)
-        assert RecordKind.STALE in [item.kind for item in issues if item.path == path]
-        assert stale_lines(archive, size) == []  # told once
-
-
-def test_a_stale_line_about_the_package_is_an_error(tmp_path: Path) -> None:
-    with WheelArchive(make_wheel(tmp_path)) as archive:
-        stale = RecordEntry("demo_pkg/a.py", "sha256", bytes(32), None)
-        assert stale_lines(archive, [stale]) == []
-        with pytest.raises(WheelError, match="is not the file that RECORD lists"):
-            verify_member(archive, stale)
-        (issue,) = (
-            item
-            for item in check_record([replace(stale, size=99)], archive.members, archive.dist_info)
-            if item.path == stale.path
-        )
-        assert (issue.kind, issue.level) == (RecordKind.SIZE_MISMATCH, "error")
 
 
 def test_verify_members_tells_all(tmp_path: Path) -> None:
