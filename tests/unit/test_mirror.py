@@ -87,6 +87,7 @@ ACROSS = {
     "test_action": "the GitHub Action",
     "test_api_docs": "docs/api.md",
     "test_canaries": "no code of a wheel runs",
+    "test_rocm_sdk": "the stand-in for ROCm as pip installs it",
     "test_demo_standin": "the demo's stand-in for a GPU library",
     "test_faults": "disks, memory and patchelf that fail during a run",
     "test_lock": "requirements/*.txt",
