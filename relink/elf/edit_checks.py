@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from relink.elf.arguments import ElfEdit, result_of
 from relink.elf.constants import PT_DYNAMIC, PT_GNU_PROPERTY, PT_INTERP, PT_LOAD, PT_NOTE, PT_NULL, PT_PHDR
 from relink.elf.dynamic import Buffer, Memory
+from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
 from relink.elf.symbol_reader import read_version_needs
@@ -68,6 +69,7 @@ def check_edit(
         *_check_needed_records(original, edited, before, after),
         *check_version_edits(original, edited, edit),
         *_check_segments(after, len(edited)),
+        *new_issues(original, edited, before, after),
         *_check_other_segments(before, after),
         *_check_sections(original, edited, before, after, edit, gaps),
         *_check_fatbin_pointers(original, edited, before, after, gaps),
@@ -143,9 +145,6 @@ def _check_segments(after: Image, size: int) -> Iterator[str]:
             yield ".dynamic is not inside of a writable LOAD segment; ld.so would crash"
         if segment.type in (PT_PHDR, PT_INTERP) and not any(_contains(load, segment) for load in loads):
             yield "the program header table or the interpreter's name is not covered by a LOAD segment"
-        elif segment.type == PT_PHDR and not _same_delta(loads[0], segment):
-            # Linux before 5.18 passes AT_PHDR as the first LOAD's address plus e_phoff (fs/binfmt_elf.c)
-            yield "the program header table is not mapped where older kernels tell the loader that it is"
 
 
 def _contains(load: Segment, inner: Segment) -> bool:

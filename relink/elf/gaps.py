@@ -6,7 +6,7 @@ headers are lower, the addresses are the same, so patchelf does to it what it wo
 the edited short copy its gaps back: each is at the same offset, at the same address and in the same section as in the original.
 The content of a gap is never copied: the memory at its place reads as zeros, but for the ranges that the caller wants to keep.
 
-Only 64-bit little-endian shared objects have gaps: in others patchelf may move the contents of sections.
+Only 64-bit little-endian libraries have gaps: in others patchelf may move the contents of sections.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def find_symbols(buffer: Buffer, image: Image, gaps: Sequence[Gap]) -> tuple[Sec
 def _unit(image: Image) -> int | None:
     """Return what the sizes of gaps are multiples of; None if the file can have none."""
     header = image.header
-    if (header.elf_class, header.little_endian, header.kind) != (64, True, ET_DYN):
+    library = (
+        image.interpreter is None
+    )  # the headers of an executable may have to move to the end of the file
+    if (header.elf_class, header.little_endian, header.kind, library) != (64, True, ET_DYN, True):
         return None
     unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == PT_LOAD), 0)
     return None if unit & (unit - 1) or unit > MAX_ALIGN else unit

@@ -25,6 +25,7 @@ from packaging.version import InvalidVersion, Version
 
 from relink.elf.arguments import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
+from relink.elf.executables import edited_as_library, place_headers
 from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
@@ -213,8 +214,14 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
     """
     patchelf = find_patchelf()
     refuse_names(before, edit)
-    for arguments in argument_lists(before, edit):
-        _run(patchelf, arguments, path, before.path, sandbox)
+    with edited_as_library(path, before):
+        for arguments in argument_lists(before, edit):
+            _run(patchelf, arguments, path, before.path, sandbox)
+    try:
+        place_headers(path, before)
+    except OSError as error:
+        raise_trouble(error, before.path)
+        raise _wrong_result(before, [f"its headers cannot be moved ({error.strerror})"]) from error
 
 
 def _checked(
