@@ -102,7 +102,7 @@ class Bindings:
     explained: tuple[Explained, ...]
     weak_unbound: int
     bound: SymbolMap
-    interposed: Mapping[Symbol, int]
+    interposed: SymbolMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +137,28 @@ def bind(
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
     weak = 0
-    bound = SymbolMap()
-    interposed: dict[Symbol, int] = {}
-    for index, scope, own_scope in process.scopes():
+    bound, interposed = SymbolMap(), SymbolMap()
+    scopes = [*process.scopes()]
+    lookups = {
+        index: process.lookups(index) for index, _, _ in scopes
+    }  # all, so that `irregular` is complete
+    for index, scope, own_scope in scopes:
         if only is not None and index not in only:
             continue
         table, path, own = process.table(index), closure.objects[index].path, process.own[index]
         exact = table.exact
         find = scope.find
-        direct = process.direct_bindings(index)
-        ordered = process.ordered_bindings(index, scope)
-        searched = [*direct.searched, *ordered.unbound]
-        found_ones = [(scope.index(owner), places) for owner, places in direct.imports]
-        found_ones += [(scope.index_of(owner), places) for owner, places in ordered.imports.items()]
-        for supplier, places in found_ones:
+        searched = [*lookups[index].searched_imports]
+        for candidates, places in lookups[index].imports:
+            supplier = scope.first(candidates)
             # Not in scope: the search says why. Outside of its own libraries: it needs an explanation, below.
             if supplier is None or supplier not in own:
                 searched += places
-            else:
-                bound.add_imports(index, table.imports, places, supplier)
+                continue
+            names = process.irregular(candidates)
+            searched += [place for place in places if names and table.imports[place].name in names]
+            alike = [place for place in places if table.imports[place].name not in names] if names else places
+            bound.add_imports(index, table.imports, alike, supplier)
         for item in (table.imports[place] for place in sorted(searched)):
             name, version, file = item.name, item.version, item.file
             found, reason = find(name, version, file, exact=bool(exact) and item.index in exact)
@@ -178,11 +181,15 @@ def bind(
                     open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
         # What is known of the table's references is right for the first object with the table.
         is_first = scope.index(table) == index
-        for owner, symbols in ordered.interposed.items() if is_first else ():
-            first = scope.index_of(owner)
-            if first is not None:
-                interposed.update({(index, *symbol): first for symbol in symbols})
-        for name, version in direct.references if is_first else table.references:
+        references = [*(lookups[index].searched_references if is_first else table.references)]
+        for candidates, symbols in lookups[index].references if is_first else ():
+            first = scope.first(candidates)
+            names = process.irregular(candidates)
+            references += [symbol for symbol in symbols if names and symbol[0] in names]
+            if first is not None and first != index:
+                same = [symbol for symbol in symbols if symbol[0] not in names] if names else symbols
+                interposed.add_symbols(index, same, first)
+        for name, version in references:
             found, reason = find(name, version, None)
             if found == index:
                 continue
@@ -192,7 +199,7 @@ def bind(
                     open_imports.append(Unbound(index, path, name, version, None, reason))
             # ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).
             elif all(export.visibility != "protected" for export in own_ones if export.version == version):
-                interposed[index, name, version] = found
+                interposed.add((index, name, version), found)
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda item: item.requester)
     supply = _OutsideSupply(process, assume, extra_exports or {})

@@ -109,9 +109,10 @@ def _mixed(
     shared: Mapping[tuple[int, int], SharedNames], needed: dict[int, list[int]], bindings: Bindings
 ) -> dict[tuple[int, int], int]:
     hit: dict[tuple[int, int], set[str]] = {}
-    for (index, name, _), target in bindings.interposed.items():
-        if (target, index) in shared and name in shared[target, index].names:
-            hit.setdefault((target, index), set()).add(name)
+    for index, target, symbols in bindings.interposed.groups():
+        if (target, index) in shared:
+            names = shared[target, index].names
+            hit.setdefault((target, index), set()).update(name for name, _ in symbols if name in names)
     for index, target, symbols in bindings.bound.groups():
         direct = needed.get(index, ())
         if target in direct or target == index:
@@ -121,7 +122,7 @@ def _mixed(
             for pair in pairs:
                 if name in shared[pair].names:
                     hit.setdefault(pair, set()).add(name)
-    return {pair: len(symbols) for pair, symbols in hit.items()}
+    return {pair: len(names) for pair, names in hit.items()}
 
 
 def two_versions(closure: Closure) -> list[TwoVersions]:

@@ -8,13 +8,14 @@ elf/dl-open.c (which scopes an object has, in which order), elf/dl-load.c (DT_SY
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
 from relink.loader.object_graph import breadth_first, needed_by, objects_by_name
-from relink.loader.symbol_index import DirectBindings, OrderedBindings, SymbolIndex
+from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
 __all__ = ["Process", "Reason", "Scope"]
@@ -41,18 +42,24 @@ class Scope:
     unique: dict[str, int]
     known: dict[tuple[str, str | None, str | None], tuple[int | None, Reason]] = field(default_factory=dict)
     _places: dict[int, int] = field(init=False)
+    _firsts: dict[Candidates, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._places = {id(table): place for place, (_, table) in reversed([*enumerate(self.order)])}
 
     def index(self, table: SymbolTable) -> int | None:
         """Return the first object with this table, or None where none is in the scope."""
-        return self.index_of(id(table))
-
-    def index_of(self, table: int) -> int | None:
-        """Return the same for a table of which only the `id` is known."""
-        place = self._places.get(table)
+        place = self._places.get(id(table))
         return None if place is None else self.order[place][0]
+
+    def first(self, candidates: Candidates) -> int | None:
+        """Return the first object with one of these tables: what a look-up finds that they satisfy."""
+        try:
+            return self._firsts[candidates]
+        except KeyError:
+            places = [place for table in candidates.tables if (place := self._places.get(table)) is not None]
+            found = self._firsts[candidates] = self.order[min(places)][0] if places else None
+            return found
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
@@ -143,15 +150,13 @@ class Process:
             table = self._cached[index] = self._tables.of(self.closure.objects[index])
         return table
 
-    def direct_bindings(self, index: int) -> DirectBindings:
-        """Return which look-ups of an object need no search through a scope."""
-        return self._tables.index.direct_bindings(self.table(index))
+    def lookups(self, index: int) -> Lookups:
+        """Return the look-ups of an object by what can satisfy them."""
+        return self._tables.index.lookups(self.table(index))
 
-    def ordered_bindings(self, index: int, scope: Scope) -> OrderedBindings:
-        """Return what those look-ups of an object give for which the order of the scope's tables alone counts."""
-        order = [table for _, table in scope.order]
-        roots = {id(self.table(root)) for root in (0, *self.closure.roots)}
-        return self._tables.index.ordered_bindings(self.table(index), order, roots)
+    def irregular(self, candidates: Candidates) -> AbstractSet[str]:
+        """Return the names of which not the first candidate in a scope, but the first look-up in the process decides."""
+        return self._tables.index.irregular if candidates.unique else frozenset()
 
     def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
         """Return a scope of these objects; `unique` is :attr:`Scope.unique`."""

@@ -22,6 +22,7 @@ class SymbolMap(Mapping[Symbol, int]):
 
     def __init__(self) -> None:
         self._groups: list[tuple[int, int, Sequence[Import], Sequence[int]]] = []
+        self._lists: list[tuple[int, int, Sequence[tuple[str, str | None]]]] = []
         self._single: dict[Symbol, int] = {}
         self._all: dict[Symbol, int] | None = None
 
@@ -37,10 +38,16 @@ class SymbolMap(Mapping[Symbol, int]):
         self._groups.append((requester, target, imports, places))
         self._all = None
 
+    def add_symbols(self, requester: int, symbols: Sequence[tuple[str, str | None]], target: int) -> None:
+        """Add symbols of an object, names with versions, which all lead to one object."""
+        self._lists.append((requester, target, symbols))
+        self._all = None
+
     def groups(self) -> Iterator[tuple[int, int, Iterable[tuple[str, str | None]]]]:
         """Yield (requester, target, names with versions); a pair of objects may come more than once."""
         for requester, target, imports, places in self._groups:
             yield requester, target, ((imports[place].name, imports[place].version) for place in places)
+        yield from self._lists
         for (requester, name, version), target in self._single.items():
             yield requester, target, ((name, version),)
 

@@ -1,18 +1,21 @@
-"""What one table alone defines needs no search, until another defines it, too."""
+"""Which tables satisfy a look-up, whatever the scope; found again only where a table was added that changes it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relink.elf.symbols import SymbolTable
-from relink.loader.symbol_index import DirectBindings, SymbolIndex
+from relink.loader.symbol_index import SymbolIndex
 from tests.unit.loader.symbol_tables import table
 
 NAMES = st.sampled_from("abcd")
+Said: TypeAlias = tuple[object, ...]
 
 
 def texts(max_size: int) -> st.SearchStrategy[str]:
@@ -26,6 +29,19 @@ def index_of(tables: Sequence[SymbolTable]) -> SymbolIndex:
     return index
 
 
+def said(index: SymbolIndex, one: SymbolTable) -> Said:
+    """The look-ups of a table, without the identity of their candidates, which another index does not share."""
+    found = index.lookups(one)
+    return (
+        *(
+            tuple((candidates.tables, candidates.unique, items) for candidates, items in grouped)
+            for grouped in (found.imports, found.references)
+        ),
+        found.searched_imports,
+        found.searched_references,
+    )
+
+
 @given(st.lists(st.builds(table, texts(3), texts(2), texts(2), texts(1)), max_size=6))
 def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> None:
     index = SymbolIndex()
@@ -33,7 +49,7 @@ def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> No
         index.add(one)
         anew = index_of(row[:number])
         for other in row[:number]:
-            assert index.direct_bindings(other) == anew.direct_bindings(other)
+            assert said(index, other) == said(anew, other)
 
 
 @pytest.mark.parametrize(
@@ -48,27 +64,42 @@ def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> No
 def test_only_names_that_are_looked_up_matter(later: SymbolTable, again: bool) -> None:
     first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
     index = index_of([first, owner])
-    found = index.direct_bindings(first)
-    assert found == DirectBindings(((owner, (0,)),), {}, {}, frozenset(), (), ())
-    assert index.direct_bindings(first) is found
+    found = index.lookups(first)
+    assert said(index, first) == ((((id(owner),), False, (0,)),), (), (), ())
+    assert index.lookups(first) is found
     index.add(later)
-    assert (index.direct_bindings(first) is found) is not again
-    assert (index.direct_bindings(first) == found) is not again
-    assert index.direct_bindings(first) is index.direct_bindings(first)
+    assert (index.lookups(first) is found) is not again
+    assert index.lookups(first) is index.lookups(first)
 
 
-def test_a_root_that_interposes_a_name_is_seen_by_itself_alone() -> None:
-    library, base = table(imports="ab"), table(exports="ab")
-    first, second = table(exports="a"), table(exports="b")
-    index = index_of([library, base, first, second])
-    places = {id(base): "base", id(first): "first", id(second): "second"}
+def test_look_ups_with_the_same_candidates_are_one_group() -> None:
+    library, one, other = (
+        table(imports="abc", references="d", exports="d"),
+        table(exports="abd"),
+        table("", "c"),
+    )
+    index = index_of([library, one, other])
+    (first, places), (second, rest) = index.lookups(library).imports
+    assert (first.tables, places, second.tables, rest) == ((id(one),), (0, 1), (id(other),), (2,))
+    ((both, symbols),) = index.lookups(library).references
+    assert (both.tables, symbols) == ((id(library), id(one)), (("d", None),))
 
-    def found(*order: SymbolTable) -> dict[str, str]:
-        bindings = index.ordered_bindings(library, order, {id(order[0])})
-        return {
-            library.imports[at].name: places[owner] for owner, ats in bindings.imports.items() for at in ats
-        }
 
-    assert found(first, library, base) == {"a": "first", "b": "base"}
-    assert found(second, library, base) == {"a": "base", "b": "second"}
-    assert found(first, library, base) == {"a": "first", "b": "base"}
+def test_a_unique_name_is_irregular_where_look_ups_may_find_different_definitions() -> None:
+    library, one = table(imports="a"), table(unique="a")
+    assert _irregular(library, one, table(exports="a")) == set()
+    # What is looked up in a symbolic library finds its own definition, wherever it is in the scope.
+    assert _irregular(library, one, replace(table(exports="a"), symbolic=True)) == {"a"}
+    # A look-up of the version V does not match the second definition.
+    versioned = replace(table(), imports=(replace(library.imports[0], version="V"),))
+    other = table(exports="a")
+    other = replace(other, exports={"a": (replace(other.exports["a"][0], version="W", index=2),)})
+    assert _irregular(library, one, other) == set()
+    assert _irregular(versioned, one, other) == {"a"}
+
+
+def _irregular(*tables: SymbolTable) -> set[str]:
+    index = index_of(tables)
+    for one in tables:
+        index.lookups(one)
+    return index.irregular
