@@ -14,11 +14,14 @@
   wheelUnpackHook,
 }:
 
+let
+  wheelsOf = lib.mapAttrsToList (_: plan: (builtins.fromJSON (builtins.readFile plan)).source.name);
+in
 {
   # One plan, or one for each Python: { "3.12" = ./name-cp312.json; }
   plan ?
     plans.${python.pythonVersion}
-      or (throw "relink: there is a plan for Python ${lib.concatStringsSep ", " (builtins.attrNames plans)}, and this package set has Python ${python.pythonVersion}"),
+      or (throw "relink: there is a plan for Python ${lib.concatStringsSep ", " (builtins.attrNames plans)}, and this package set has Python ${python.pythonVersion}; make the package anew with the wheel for that, too: `relink nix ${lib.concatStringsSep " " (wheelsOf plans)} WHEEL -o DIR`"),
   plans ? { },
   gpuTargets ? null,
   extraLibraries ? { },
@@ -63,16 +66,10 @@ let
   plain = builtins.filter (
     package: package.pname or "" == "torch" && !(package.rocmSupport or true)
   ) dependencies;
-  licenses = builtins.filter (word: builtins.match "[A-Za-z0-9][-.+A-Za-z0-9]*" word != null) (
-    lib.subtractLists [ "AND" "OR" "WITH" ] (
-      lib.splitString " " (builtins.replaceStrings [ "(" ")" ] [ " " " " ] p.about.license)
-    )
-  );
-  one = items: if builtins.length items == 1 then builtins.head items else items;
 in
 assert
   others == [ ]
-  || throw "relink: ${p.source.name}: it is ${p.version} and needs ${(builtins.head others).pname} of that version, the package set has ${(builtins.head others).version}; use the release of the wheel for it, or a nixpkgs with the other";
+  || throw "relink: ${p.source.name}: it is ${p.version} and needs ${(builtins.head others).pname} of that version, the package set has ${(builtins.head others).version}; take the wheel of that release and make the package anew: ${resolved.anewWith "WHEEL"}";
 assert
   p.rocm == null
   || plain == [ ]
@@ -137,20 +134,21 @@ buildPythonPackage (
       ${postFixup}
     '';
 
-    passthru = passthru // {
-      relinkPlan = p;
-    };
+    passthru =
+      # What packages that depend on torch ask it.
+      lib.optionalAttrs (p.rocm != null) {
+        rocmSupport = true;
+        cudaSupport = false;
+      }
+      // passthru
+      // {
+        relinkPlan = p;
+      };
 
     meta = {
-      inherit (p.about) description;
       platforms = [ "x86_64-linux" ];
       sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
     }
-    // lib.optionalAttrs (p.about.homepage != null) { inherit (p.about) homepage; }
-    // lib.optionalAttrs (p.about.license != null) {
-      license = one (map lib.getLicenseFromSpdxId licenses);
-    }
-    // lib.optionalAttrs (p.about.changelog or null != null) { inherit (p.about) changelog; }
     // meta;
   }
 )

@@ -28,9 +28,10 @@ let
 
   # The command that makes the plan anew, with the packages of today's nixpkgs where it was proved with such.
   ofRocm = builtins.filter (lib.hasPrefix "rocmPackages.") (builtins.attrNames p.libraries);
-  anew =
-    "`relink nix ${p.source.name}"
-    + (if p.source.url == null then "" else " --url ${p.source.url}")
+  anewOf =
+    wheel:
+    "`relink nix ${wheel}"
+    + lib.optionalString (p.again or "" != "") " ${p.again}"
     + (
       if p.proved then
         lib.concatMapStrings (
@@ -42,6 +43,15 @@ let
         " --rocm-major ${rocmMajor}"
     )
     + " -o DIR`";
+  anew = anewOf (
+    lib.escapeShellArgs (
+      [ p.source.name ]
+      ++ lib.optionals (p.source.url != null) [
+        "--url"
+        p.source.url
+      ]
+    )
+  );
 
   # Attributes
 
@@ -125,23 +135,23 @@ let
 
   checked =
     if p.schema or null != "relink.nix/1" then
-      throw "relink: the plan is none of the kind that this relink reads (relink.nix/1)"
+      throw "relink: the plan is none of the kind that this relink reads (relink.nix/1); make the package anew with this relink: `relink nix ${p.source.name or "WHEEL"} -o DIR`"
     else if system != "x86_64-linux" then
       fail "the wheel is for x86_64-linux, the package set is for ${system}"
     else if p.python != null && pythonVersion != null && p.python != pythonVersion then
       fail "the wheel is for Python ${p.python}, the package set has Python ${pythonVersion}; use python${
         builtins.replaceStrings [ "." ] [ "" ] p.python
-      }Packages"
+      }Packages, or take the wheel for the other (`relink fetch ${p.pname}==${p.version} --python python${pythonVersion}`) and make the package anew: ${anewOf "WHEEL"}"
     else if p.rocm != null && rocmMajor != null && toString p.rocm != rocmMajor then
       fail "the plan is for ROCm ${toString p.rocm}, ${
         if rocm == null then "rocmPackages" else "rocm"
-      } has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, try this one: ${anew}"
+      } has ROCm ${rocmVersion}; use a wheel that was built for that, or if there is none, make the package anew: ${anew}"
     else if uncovered != [ ] && !(family && builtins.length uncovered < builtins.length gpus) then
       let
         gpu = builtins.head uncovered;
         file = builtins.head (lacking gpu);
       in
-      fail "no code for ${gpu} in ${file.path}, which has ${list (targetsOf file)}; choose a release of the wheel that has it, or gpuTargets = [ ] to build all the same"
+      fail "no code for ${gpu} in ${file.path}, which has ${list (targetsOf file)}; choose a release of the wheel that has it and make the package anew: ${anewOf "WHEEL"}; or gpuTargets = [ ] to build all the same"
     else
       told;
 
@@ -252,13 +262,17 @@ let
             ]
           } || failed=1\n"
       ) p.files
-    }  [ -z "$failed" ]
+    }  if [ -n "$failed" ]; then
+        echo ${lib.escapeShellArg "relink: make the package anew, which says all at once what does not fit: ${anew}"} >&2
+        return 1
+      fi
     }
   '';
 in
 assert checked;
 {
   plan = p;
+  anewWith = anewOf;
   inherit shell;
   libraries = map lookUp (builtins.attrNames p.libraries);
 }

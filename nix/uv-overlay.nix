@@ -41,7 +41,7 @@ let
       if fitting == [ ] then
         throw "relink: uv.lock has another wheel of ${name} than ${
           builtins.concatStringsSep ", " (map (plan: plan.source.name) choices)
-        }; make its plan: `relink nix --uv-lock uv.lock WHEEL -o DIR`"
+        }; make the plans anew: `relink nix --uv-lock uv.lock -o DIR`"
       else
         {
           nativeBuildInputs = (old.nativeBuildInputs or [ ]) ++ [ hook ];

@@ -21,6 +21,7 @@ from relink.findings.model import Finding, finding, select
 from relink.gpu.wanted import wanted_gpus
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target, find_target
+from relink.nix.anew import options_text
 from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
@@ -291,6 +292,7 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
             gpus=tuple(str(gpu.target) for gpu in gpus),
             allow_missing=tuple(options.allow_missing),
             assume_symbols=tuple(options.assume_symbols),
+            again=options_text(options),
         )
         if not named:
             package = package_from_table(subject)

@@ -1,5 +1,6 @@
 # What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes.
 {
+  lib,
   callPackage,
   relinkWheel ? callPackage ./relink/relink-wheel.nix { },
   extraLibraries ? { },
@@ -28,4 +29,12 @@ relinkWheel {
   ];
 
   pythonImportsCheck = [ "onnxruntime" ];
+
+  meta = {
+    description = "Runtime accelerator for Machine Learning models (ROCm build)";
+    homepage = "https://github.com/microsoft/onnxruntime";
+    license = lib.licenses.mit;
+    maintainers = [ ];
+    mainProgram = "onnxruntime_test";
+  };
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from importlib import resources
@@ -11,10 +12,18 @@ from relink import __version__
 from relink.atomic import atomic_file
 from relink.errors import UsageError
 from relink.nix.attributes import EXTRA
-from relink.nix.model import Package, plan_json
+from relink.nix.model import About, Package, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
 
 __all__ = ["SHIPPED", "package_nix", "plan_name", "shipped_directory", "write_package", "write_plans"]
+
+_LICENSES = {
+    "Apache-2.0": "lib.licenses.asl20",
+    "BSD-2-Clause": "lib.licenses.bsd2",
+    "BSD-3-Clause": "lib.licenses.bsd3",
+    "MIT": "lib.licenses.mit",
+    "MPL-2.0": "lib.licenses.mpl20",
+}
 
 SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh")
 """The files of nix/ that a package needs."""
@@ -41,6 +50,7 @@ def package_nix(packages: Sequence[Package], *, vendor: bool = True) -> str:
             else ["# No library of a store was at hand when it was made: the build's dry run is the proof."]
         ),
         "{",
+        *(["  lib,"] if package.about.license else []),
         *(
             ["  callPackage,", "  relinkWheel ? callPackage ./relink/relink-wheel.nix { },"]
             if vendor
@@ -81,7 +91,31 @@ def package_nix(packages: Sequence[Package], *, vendor: bool = True) -> str:
             "",
             f"  pythonImportsCheck = {nix_list([nix_string(name) for name in package.imports], '  ')};",
         ]
-    return "\n".join([*lines, "}", ""])
+    return "\n".join([*lines, "", *_meta(package.about), "}", ""])
+
+
+def _meta(about: About) -> list[str]:
+    """What nixpkgs shows; `relinkWheel` adds platforms and sourceProvenance, which are the same for all."""
+    rows = {
+        "description": nix_string(about.description) if about.description else None,
+        "homepage": nix_string(about.homepage) if about.homepage else None,
+        "changelog": nix_string(about.changelog) if about.changelog else None,
+        "license": _license(about.license) if about.license else None,
+        "maintainers": "[ ]",
+        "mainProgram": nix_string(about.program) if about.program else None,
+    }
+    return ["  meta = {", *(f"    {name} = {value};" for name, value in rows.items() if value), "  };"]
+
+
+def _license(expression: str) -> str:
+    """The licences of an SPDX expression by the names that nixpkgs has for them."""
+    words = [word for word in re.split(r"[\s()]+", expression) if word not in ("", "AND", "OR", "WITH")]
+    names = [
+        _LICENSES.get(word) or f"lib.getLicenseFromSpdxId {nix_string(word)}" for word in dict.fromkeys(words)
+    ]
+    if len(names) == 1:
+        return names[0]
+    return nix_list([f"({name})" if " " in name else name for name in names], "    ")
 
 
 def _plans(packages: Sequence[Package]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -19,10 +19,18 @@ from relink.nix.model import About, Index, Source
 from relink.profiles import profile_for
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["about", "dependencies", "imports", "read", "source"]
+__all__ = ["about", "dependencies", "imports", "programs", "read", "source"]
 
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
+_LICENSES = {  # as METADATA has them → SPDX
+    "apache 2.0": "Apache-2.0",
+    "apache license 2.0": "Apache-2.0",
+    "apache license, version 2.0": "Apache-2.0",
+    "license :: osi approved :: mit license": "MIT",
+    "license :: osi approved :: mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
+}
+_PROGRAM = re.compile(r"([\w.+-]+)\s*=")
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
 
 
@@ -93,28 +101,65 @@ def dependencies(
     return tuple(sorted(names.keys() - set(vendor))), vendor, findings
 
 
-def about(metadata: RawMetadata) -> About:
-    """Return what the package says of itself; the licence only where it is an expression of SPDX's."""
+def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
+    """Return what the package says of itself, as nixpkgs' `meta` wants it.
+
+    :param commands: its programs (:func:`programs`). The main one has the distribution's name, or is the only one.
+    """
     urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
     homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
-    stated = [metadata.get("license_expression", ""), metadata.get("license", "").removesuffix(" License")]
+    stated = [
+        metadata.get("license_expression", ""),
+        metadata.get("license", "").removesuffix(" License"),
+        *metadata.get("classifiers", ()),
+    ]
+    name = canonicalize_name(metadata.get("name", ""))
+    named = [command for command in commands if canonicalize_name(command) == name]
     return About(
         description=_description(metadata),
         homepage=next((home for home in homes if home.startswith("http")), None),
         changelog=next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), None),
         license=next((found for text in stated if (found := _spdx(text))), None),
+        program=next(iter(named), commands[0] if len(commands) == 1 else None),
     )
 
 
+def programs(archive: WheelArchive) -> tuple[str, ...]:
+    """Return the names of the commands that the wheel installs: scripts, and console_scripts of entry_points.txt.
+
+    Source: the PyPA specifications "Binary distribution format" and "Entry points".
+    """
+    scripts = f"{archive.data_dir}/scripts/"
+    found = [name.removeprefix(scripts) for name in archive.members if name.startswith(scripts)]
+    entries = f"{archive.dist_info}/entry_points.txt"
+    section = ""
+    for line in (
+        archive.read(entries).decode(errors="replace").splitlines() if entries in archive.members else ()
+    ):
+        if line.startswith("["):
+            section = line.strip(" []")
+        elif section == "console_scripts" and (match := _PROGRAM.match(line)):
+            found.append(match[1])
+    return tuple(dict.fromkeys(found))
+
+
 def _description(metadata: RawMetadata) -> str:
-    """The summary as nixpkgs wants it: without an article or the package's name in front, and without a final period."""
+    """The summary as nixpkgs wants it: without an article or the package's name in front, and without a final period.
+
+    The name counts in every spelling, and without the vendor's suffix: ``ONNX Runtime is …`` of onnxruntime-rocm.
+    """
     text = re.sub(r"\s+", " ", metadata.get("summary", "")).strip().removesuffix(".")
-    name = re.escape(metadata.get("name", ""))
-    text = re.sub(rf"^(?:{name}(?:\s*[:-]\s+|\s+is\s+))?(?:(?:an?|the)\s+)?", "", text, flags=re.IGNORECASE)
+    words = canonicalize_name(metadata.get("name", "")).split("-")
+    names = {"".join(words[:count]) for count in range(1, len(words) + 1)}
+    head = re.match(r"([\w .-]{1,60}?)(?::\s+|\s+-\s+|\s+is\s+)", text)
+    if head and re.sub(r"[^a-z0-9]", "", head[1].lower()) in names:
+        text = text[head.end() :]
+    text = re.sub(r"^(?:an?|the)\s+", "", text, flags=re.IGNORECASE)
     return text[:1].upper() + text[1:]
 
 
 def _spdx(text: str) -> str | None:
+    text = _LICENSES.get(text.strip().lower(), text)
     try:
         found = str(canonicalize_license_expression(text))
     except InvalidLicenseExpression:

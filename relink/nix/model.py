@@ -130,12 +130,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What METADATA says of the package; `license` is an SPDX expression."""
+    """What the wheel says of itself; `license` is an SPDX expression, `program` the command that it is called for."""
 
     description: str = ""
     homepage: str | None = None
     license: str | None = None
     changelog: str | None = None
+    program: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class Package:
     :ivar libraries: attribute → what is needed of it.
     :ivar undefined: globs of symbols that a dry run of one file leaves open, since the process supplies them.
     :ivar dlopens: what the planner knows to be dlopened, for the build's dry run.
+    :ivar again: the options, quoted for a shell, that make the same plan anew.
     :ivar missing: globs of libraries that may be missing.
     :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
         nixpkgs whose version must be the wheel's.
@@ -165,6 +167,7 @@ class Package:
     undefined: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     dlopens: tuple[Dlopens, ...] = ()
+    again: str = ""
     about: About = About()
     dependencies: tuple[str, ...] = ()
     siblings: tuple[str, ...] = ()
@@ -174,7 +177,9 @@ class Package:
     findings: tuple[Finding, ...] = ()
 
 
-_PACKAGE_ONLY = frozenset({"dependencies", "siblings", "same_version", "imports", "gpus", "findings"})
+_PACKAGE_ONLY = frozenset(
+    {"about", "dependencies", "siblings", "same_version", "imports", "gpus", "findings"}
+)
 
 
 def plan_json(package: Package) -> str:

@@ -42,6 +42,7 @@ class Subject:
 
     :ivar url: where the wheel comes from; None takes it from PyPI.
     :ivar major: the ROCm major; None takes that of the libraries, or of the wheel.
+    :ivar again: the options that make the same plan anew (:func:`relink.nix.anew.options_text`).
     """
 
     archive: WheelArchive
@@ -56,6 +57,7 @@ class Subject:
     gpus: tuple[str, ...] = ()
     allow_missing: tuple[str, ...] = ()
     assume_symbols: tuple[str, ...] = ()
+    again: str = ""
 
 
 @dataclass(slots=True)
@@ -143,7 +145,8 @@ def package_of(
         ),
         missing=subject.allow_missing,
         dlopens=_dlopens(subject),
-        about=metadata.about(read),
+        again=subject.again,
+        about=metadata.about(read, metadata.programs(archive)),
         dependencies=dependencies,
         siblings=siblings,
         same_version=subject.profile.nixpkgs_version_of,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relink.errors import UsageError
 from relink.nix.emit import package_nix, write_package
-from relink.nix.model import File, PathEntry, Replaced, RunPath, Source, plan_json
+from relink.nix.model import About, File, PathEntry, Replaced, RunPath, Source, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_string
 from tests.nix.conftest import ROOT, Nix
 from tests.support.amount import amount
@@ -54,7 +54,7 @@ def test_golden_files_evaluate(nix: Nix, tmp_path: Path, name: str) -> None:
     written = write_package([PACKAGES[name]], tmp_path)
     for path in (*written[:1], *(tmp_path / "relink").glob("*.nix")):
         nix.run("nix-instantiate", "--parse", path)
-    call = f"(import {written[0]} {{ relinkWheel = a: a; callPackage = null; numpy = "
+    call = f"(import {written[0]} {{ inherit ({nix.packages()}) lib; relinkWheel = a: a; callPackage = null; numpy = "
     given = (
         'packaging = "pk"; ' if name == "plain" else 'python.pkgs."3to2" = "two"; jax-rocm7-pjrt = "pjrt"; '
     )
@@ -64,6 +64,19 @@ def test_golden_files_evaluate(nix: Nix, tmp_path: Path, name: str) -> None:
     assert found["pythonImportsCheck"] == ["demo"]
     assert found.get("gpuTargets") == (["gfx1030", "gfx1100"] if name == "plain" else None)
     assert "extraLibraries" in found
+    licences = [{"spdxId": "MIT"}, {"spdxId": "Apache-2.0"}, {"spdxId": "0BSD"}]
+    assert found["meta"] == (
+        {
+            "description": "Demonstration",
+            "homepage": "https://example.org",
+            "changelog": "https://example.org/changes",
+            "license": {"spdxId": "MIT"},
+            "maintainers": [],
+            "mainProgram": "demo",
+        }
+        if name == "plain"
+        else {"description": 'With "quotes"', "license": licences, "maintainers": []}
+    )
 
 
 @SETTINGS
@@ -140,6 +153,7 @@ def test_a_whole_package_of_hostile_names(nix: Nix, gpus: list[str], imports: li
         PLAIN,
         gpus=tuple(gpus),
         imports=tuple(imports),
+        about=About(name, name, "MIT", name, name),
         dependencies=(),
         source=Source(name, "h", url="u"),
         libraries=(("extraLibraries.x", (name,)),),
@@ -147,6 +161,7 @@ def test_a_whole_package_of_hostile_names(nix: Nix, gpus: list[str], imports: li
     (nix.root / "demo.json").touch()
     path = nix.root / "hostile.nix"
     path.write_text(package_nix([package]), encoding="utf-8")
-    found = nix.value(f"import {path} {{ relinkWheel = a: a; callPackage = null; }}")
+    found = nix.value(f"import {path} {{ lib.licenses.mit = 1; relinkWheel = a: a; callPackage = null; }}")
+    assert {found["meta"][key] for key in ("description", "homepage", "changelog", "mainProgram")} == {name}
     assert found.get("gpuTargets", []) == gpus
     assert found.get("pythonImportsCheck", []) == imports

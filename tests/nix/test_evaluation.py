@@ -66,7 +66,7 @@ def test_another_rocm(in_store: Nix, made: Path) -> None:
         in_store,
         refused(in_store, made, rocmVersion='"8.0.0"'),
         "relink: NAME.whl: the plan is for ROCm 7, rocmPackages has ROCm 8.0.0; use a wheel that was built for "
-        "that, or if there is none, try this one: `relink nix NAME.whl --url …/NAME.whl --rocm-major 8 -o DIR`",
+        "that, or if there is none, make the package anew: `relink nix NAME.whl --url …/NAME.whl --rocm-major 8 -o DIR`",
     )
 
 
@@ -95,12 +95,43 @@ def test_a_proved_plan_is_made_anew_with_the_packages(in_store: Nix, made: Path)
 
 def test_another_python(in_store: Nix, made: Path) -> None:
     change(made, python="3.99")
-    message = refused(in_store, made).replace(f"set has Python {PYTHON}", "set has Python 3.11")
+    message = refused(in_store, made).replace(PYTHON, "3.11")
     printed(
         in_store,
         message,
-        "relink: NAME.whl: the wheel is for Python 3.99, the package set has Python 3.11; use python399Packages",
+        "relink: NAME.whl: the wheel is for Python 3.99, the package set has Python 3.11; use python399Packages, or take the "
+        "wheel for the other (`relink fetch demo==1.0 --python python3.11`) and make the package anew: "
+        "`relink nix WHEEL --rocm-major 7 -o DIR`",
     )
+
+
+@pytest.mark.parametrize(
+    ("plan", "package_set", "wheel"),
+    [
+        ({"schema": "relink.nix/99"}, {}, "NAME.whl"),
+        ({}, {"without": '[ "rocm-smi" ]'}, "NAME.whl --url file:///NAME.whl"),
+        ({}, {"rocmVersion": '"8.0.0"'}, "NAME.whl --url file:///NAME.whl"),
+        ({"python": "3.99"}, {}, "WHEEL"),
+        ({"coverage": [CODE]}, {"localGpuTargets": '[ "gfx1031" ]'}, "WHEEL"),
+    ],
+)
+def test_what_a_new_nixpkgs_breaks_names_the_command(
+    in_store: Nix, made: Path, plan: dict[str, Any], package_set: dict[str, str], wheel: str
+) -> None:
+    """With the options that the plan was made with."""
+    change(made, **plan, again="--allow-missing 'a b'")
+    said = refused(in_store, made, **package_set)
+    said = re.sub(r"demo-1\.0-[^\s/]+\.whl", "NAME.whl", re.sub(r"file:///\S+/demo", "file:///demo", said))
+    options = "" if "schema" in plan else " --allow-missing 'a b' --rocm-major [78]"
+    assert re.search(f"make the package anew[^`]*: `relink nix {wheel}{options} -o DIR`", said), said
+
+
+def test_a_python_that_none_of_the_plans_is_for(in_store: Nix, made: Path) -> None:
+    path = made / "package.nix"
+    path.write_text(path.read_text().replace("plan = ./demo.json", 'plans."3.99" = ./demo.json'))
+    said = refused(in_store, made)
+    assert f"there is a plan for Python 3.99, and this package set has Python {PYTHON}" in said
+    assert re.search(r"make the package anew with .*: `relink nix demo-1\.0-\S+\.whl WHEEL -o DIR`", said)
 
 
 def test_a_plan_of_another_kind(in_store: Nix, made: Path) -> None:
@@ -123,7 +154,8 @@ def test_gpus_of_the_package_set(in_store: Nix, made: Path, gpu: str, fits: bool
             f"no code for {gpu} ", "no code for gfx1031 "
         ),
         "relink: NAME.whl: no code for gfx1031 in demo/a.so, which has gfx1030, gfx90a:xnack+; choose a release of the wheel "
-        "that has it, or gpuTargets = [ ] to build all the same",
+        "that has it and make the package anew: `relink nix WHEEL --rocm-major 7 -o DIR`; or gpuTargets = [ ] to build all the "
+        "same",
     )
 
 
@@ -213,6 +245,8 @@ def test_a_dry_run_that_fails_fails_the_build(in_store: Nix, made: Path) -> None
         _fails(in_store.with_tools(rocm=rocm), made),
         "relink: demo/a.so: undefined symbol: hip_init (…)",
     )
+    said = _fails(in_store.with_tools(rocm=rocm), made)
+    assert re.search(r"relink: make the package anew, .*: `relink nix demo-\S+\.whl --url .* -o DIR`", said)
 
 
 def test_a_library_that_is_not_there_fails_the_build(in_store: Nix, made: Path) -> None:

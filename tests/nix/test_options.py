@@ -67,7 +67,8 @@ def test_versions_that_must_agree(in_store: Nix, vendor_wheel: Path, tmp_path: P
     pkgs = in_store.packages()
     with_arguments(tmp_path / "out", f"sameVersion = [ {pkgs}.python3Packages.jaxlib ];")
     text = said(in_store, tmp_path / "out", fails=True)
-    assert "it is 1.0 and needs jaxlib of that version, the package set has 0" in text
+    assert "it is 1.0 and needs jaxlib of that version, the package set has 0; take the wheel of that" in text
+    assert "make the package anew: `relink nix WHEEL --rocm-major 7 -o DIR`" in text
     nix = in_store.with_tools(jaxlib="1.0")
     path = tmp_path / "out" / "package.nix"
     path.write_text(path.read_text().replace(pkgs, nix.packages()))

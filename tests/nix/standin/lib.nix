@@ -15,7 +15,12 @@ let
       separator: f: list:
       builtins.concatStringsSep separator (map f list);
     optionalString = condition: text: if condition then text else "";
-    escapeShellArg = text: "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
+    escapeShellArg =
+      text:
+      if builtins.match "[[:alnum:],._+:@%/-]+" (toString text) != null then
+        toString text
+      else
+        "'" + builtins.replaceStrings [ "'" ] [ "'\\''" ] (toString text) + "'";
     escapeShellArgs = list: builtins.concatStringsSep " " (map lib.escapeShellArg list);
     filterAttrs =
       keep: set:
@@ -23,6 +28,7 @@ let
         builtins.filter (name: !(keep name set.${name})) (builtins.attrNames set)
       );
     mapAttrs = builtins.mapAttrs;
+    mapAttrsToList = f: set: map (name: f name set.${name}) (builtins.attrNames set);
     getLib =
       package:
       if package.outputSpecified or false then package else package.lib or package.out or package;
@@ -32,10 +38,12 @@ let
     subtractLists = taken: builtins.filter (item: !(builtins.elem item taken));
     last = list: builtins.elemAt list (builtins.length list - 1);
     licenses = {
-      gpl3Plus = "GPL-3.0-or-later";
-      mit = "MIT";
+      asl20.spdxId = "Apache-2.0";
+      gpl3Plus.spdxId = "GPL-3.0-or-later";
+      mit.spdxId = "MIT";
     };
     makeBinPath = list: builtins.concatStringsSep ":" (map (package: "${package}/bin") list);
+    optionals = condition: list: if condition then list else [ ];
     optionalAttrs = condition: set: if condition then set else { };
     partition = builtins.partition;
     sourceTypes.binaryNativeCode = "binaryNativeCode";

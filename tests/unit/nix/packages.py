@@ -27,7 +27,8 @@ PLAIN = Package(
         ),
     ),
     undefined=("Py*",),
-    about=About("A demonstration", "https://example.org", "MIT"),
+    again="--gpu gfx1030",
+    about=About("Demonstration", "https://example.org", "MIT", "https://example.org/changes", program="demo"),
     dependencies=("numpy", "packaging"),
     imports=("demo",),
     gpus=("gfx1030", "gfx1100"),
@@ -47,5 +48,6 @@ PACKAGES = {
         dependencies=("3to2", "numpy"),
         siblings=("jax-rocm7-pjrt",),
         gpus=(),
+        about=About('With "quotes"', license="MIT OR (Apache-2.0 AND 0BSD)"),
     ),
 }

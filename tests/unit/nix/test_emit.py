@@ -80,7 +80,7 @@ def test_without_relinks_functions(tmp_path: Path) -> None:
     write_package([PLAIN], tmp_path / "new", vendor=False)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["demo.json", "package.nix"]
     text = (tmp_path / "new" / "package.nix").read_text()
-    assert "{\n  relinkWheel,\n" in text
+    assert "{\n  lib,\n  relinkWheel,\n" in text
     assert "callPackage" not in text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import parse_email
 
-from relink.nix.metadata import about, dependencies, imports, source
+from relink.nix.metadata import about, dependencies, imports, programs, source
 from relink.nix.model import About, Index
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
@@ -85,6 +85,10 @@ def test_dependencies(python: str | None, names: tuple[str, ...], left: int) -> 
         ("Summary: A demonstration.", About("Demonstration")),
         ("Summary: x: the kernels of X.", About("Kernels of X")),
         ("Summary: x is an extension for Python", About("Extension for Python")),
+        ("Summary: X Engine is an engine.", About("X Engine is an engine")),
+        ("License: Apache 2.0", About("", None, "Apache-2.0")),
+        ("Classifier: License :: OSI Approved :: MIT License", About("", None, "MIT")),
+        ("Classifier: License :: OSI Approved :: BSD License", About("", None, None)),
         ("Project-URL: Changelog, https://c", About("", changelog="https://c")),
         ("License-Expression: LicenseRef-AMD", About("", None, None)),
     ],
@@ -94,6 +98,52 @@ def test_about(lines: str, expected: About) -> None:
         about(parse_email(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{lines}\n\nText\n".encode())[0])
         == expected
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "summary", "description"),
+    [
+        ("onnxruntime-rocm", "ONNX Runtime is a runtime accelerator", "Runtime accelerator"),
+        ("tensorflow-rocm", "TensorFlow is an open source framework.", "Open source framework"),
+        ("cupy-rocm-5-0", "CuPy: NumPy & SciPy for GPU", "NumPy & SciPy for GPU"),
+        (
+            "jax-rocm7-plugin",
+            "JAX Plugin for AMD GPUs (ROCm:7.14.0)",
+            "JAX Plugin for AMD GPUs (ROCm:7.14.0)",
+        ),
+        ("on", "ONNX Runtime is a runtime", "ONNX Runtime is a runtime"),
+    ],
+)
+def test_a_description_begins_without_the_name(name: str, summary: str, description: str) -> None:
+    text = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1\nSummary: {summary}\n\n"
+    assert about(parse_email(text.encode())[0]).description == description
+
+
+ENTRIES = """\
+[jax_plugins]
+no = demo:no
+[console_scripts]
+# comment = x
+demo-tool = demo:main [extra]
+other=demo:other
+[gui_scripts]
+window = demo:window
+"""
+
+
+def test_programs(tmp_path: Path) -> None:
+    members = {"demo-1.0.data/scripts/run.sh": b"", "demo-1.0.dist-info/entry_points.txt": ENTRIES.encode()}
+    with WheelArchive(make_wheel(tmp_path, members, tag="py3-none-any")) as archive:
+        assert programs(archive) == ("run.sh", "demo-tool", "other")
+
+
+@pytest.mark.parametrize(
+    ("commands", "program"),
+    [((), None), (("x_test",), "x_test"), (("x", "y"), "x"), (("y", "z"), None)],
+)
+def test_the_main_program(commands: tuple[str, ...], program: str | None) -> None:
+    metadata = parse_email(b"Metadata-Version: 2.4\nName: X\nVersion: 1\n\n")[0]
+    assert about(metadata, commands).program == program
 
 
 def test_imports() -> None:

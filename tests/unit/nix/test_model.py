@@ -11,7 +11,7 @@ from tests.unit.nix.packages import PLAIN
 def test_the_plan_is_json_without_what_package_nix_has() -> None:
     data = json.loads(plan_json(PLAIN))
     assert data["schema"] == "relink.nix/1"
-    assert not data.keys() & {"gpus", "dependencies", "imports", "findings", "siblings"}
+    assert not data.keys() & {"about", "gpus", "dependencies", "imports", "findings", "siblings"}
 
 
 def test_what_nix_reads_of_a_plan() -> None:

@@ -1,6 +1,7 @@
 # Written by relink 0.1.0 from demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl.
 # The plan beside it is data; `relink nix` makes all anew.
 {
+  lib,
   callPackage,
   relinkWheel ? callPackage ./relink/relink-wheel.nix { },
   extraLibraries ? { },
@@ -24,4 +25,13 @@ relinkWheel {
   ];
 
   pythonImportsCheck = [ "demo" ];
+
+  meta = {
+    description = "Demonstration";
+    homepage = "https://example.org";
+    changelog = "https://example.org/changes";
+    license = lib.licenses.mit;
+    maintainers = [ ];
+    mainProgram = "demo";
+  };
 }

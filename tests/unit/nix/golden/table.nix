@@ -2,6 +2,7 @@
 # The plan beside it is data; `relink nix` makes all anew.
 # No library of a store was at hand when it was made: the build's dry run is the proof.
 {
+  lib,
   callPackage,
   relinkWheel ? callPackage ./relink/relink-wheel.nix { },
   # nixpkgs has none that relink knows: hipsparselt, with lib/libhipsparselt.so.0
@@ -26,4 +27,14 @@ relinkWheel {
   ];
 
   pythonImportsCheck = [ "demo" ];
+
+  meta = {
+    description = "With \"quotes\"";
+    license = [
+      lib.licenses.mit
+      lib.licenses.asl20
+      (lib.getLicenseFromSpdxId "0BSD")
+    ];
+    maintainers = [ ];
+  };
 }
