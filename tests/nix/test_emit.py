@@ -56,13 +56,14 @@ def test_golden_files_evaluate(nix: Nix, tmp_path: Path, name: str) -> None:
         nix.run("nix-instantiate", "--parse", path)
     call = f"(import {written[0]} {{ inherit ({nix.packages()}) lib; relinkWheel = a: a; callPackage = null; numpy = "
     given = (
-        'packaging = "pk"; ' if name == "plain" else 'python.pkgs."3to2" = "two"; jax-rocm7-pjrt = "pjrt"; '
+        'packaging = "pk"; ' if name == "plain" else 'python.pkgs."3to2" = "two"; jax-rocm7-pjrt = "pjrt"; jaxlib = "jl"; '
     )
     found = nix.value(f'{call} "np"; {given} }})')
     assert found["plan"].endswith("demo.json")
     assert found["dependencies"] == (["np", "pk"] if name == "plain" else ["two", "np", "pjrt"])
     assert found["pythonImportsCheck"] == ["demo"]
     assert found.get("gpuTargets") == (["gfx1030", "gfx1100"] if name == "plain" else None)
+    assert found.get("sameVersion") == (None if name == "plain" else ["jl", "pjrt"])
     assert "extraLibraries" in found
     licences = [{"spdxId": "MIT"}, {"spdxId": "Apache-2.0"}, {"spdxId": "0BSD"}]
     assert found["meta"] == (

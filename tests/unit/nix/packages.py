@@ -47,6 +47,7 @@ PACKAGES = {
         libraries=(*PLAIN.libraries, ("extraLibraries.hipsparselt", ("libhipsparselt.so.0",))),
         dependencies=("3to2", "numpy"),
         siblings=("jax-rocm7-pjrt",),
+        same_version=("jaxlib",),
         gpus=(),
         about=About('With "quotes"', license="MIT OR (Apache-2.0 AND 0BSD)"),
     ),

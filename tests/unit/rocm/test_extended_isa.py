@@ -10,6 +10,7 @@ import pytest
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
 from relink.rocm.extended_isa import extended_by
+from tests.support.cc import shared
 
 HASH = "0123456789abcdfghijklmnpqrsvwxyz"
 
@@ -44,6 +45,30 @@ def test_of_debian(directory: str, build: str, whose: str | None, tmp_path: Path
     link = real.with_name("libamdhip64.so.6")
     link.symlink_to(real.name)
     assert extended_by([provider(link)], "libamdhip64.so.6") == whose
+
+
+PATCHED = """
+static __attribute__((noinline)) int isGfx1030EquivalentProcessor(const char *name) { return name[6] >= '0' && name[6] < '7'; }
+int takes(const char *name) { return isGfx1030EquivalentProcessor(name); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "patched"),
+    [
+        (PATCHED, (), True),
+        (PATCHED, ("-Wl,--strip-all",), False),
+        ("int takes(const char *name) { return 0; }", (), False),
+    ],
+)
+def test_the_functions_of_the_patch_in_the_library_itself(
+    tmp_path: Path, source: str, flags: tuple[str, ...], patched: bool
+) -> None:
+    """Seen in a build of one's own that keeps local symbols."""
+    hip = shared(tmp_path / "lib" / "libamdhip64.so.7", source, flags=list(flags))
+    function = "isGfx1030EquivalentProcessor"
+    whose = f"the HIP of {tmp_path}, which has the patch's function {function}" if patched else None
+    assert extended_by([provider(hip)], "libamdhip64.so.7") == whose
 
 
 def test_where_no_provider_has_it(tmp_path: Path) -> None:

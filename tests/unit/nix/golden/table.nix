@@ -10,6 +10,7 @@
 
   # dependencies
   numpy,
+  jaxlib,
   python,
 
   # of the vendor alone: `relink nix` makes a package of it in the same way
@@ -23,6 +24,11 @@ relinkWheel {
   dependencies = [
     python.pkgs."3to2"
     numpy
+    jax-rocm7-pjrt
+  ];
+
+  sameVersion = [
+    jaxlib
     jax-rocm7-pjrt
   ];
 
