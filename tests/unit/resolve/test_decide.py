@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relink.plans.model import FilePlan
-from relink.profiles import Profile
+from relink.profiles import OptionalMembers, Profile
 from relink.resolve.decide import PlanDraft, decide
 from relink.resolve.issues import IssueKind, ResolutionIssue
 from tests.unit.resolve.scenes import Scene, call, codes, define
@@ -195,6 +195,38 @@ def test_unserved_variants_stay_as_they_are(scene: Scene) -> None:
     assert not plans["demo/lib_rocm6.so"].served
     assert plans["demo/lib_rocm7.so"].changed
     assert [found.level for found in decisions.findings if found.code == "RLK103"] == ["info"]
+
+
+def optional(scene: Scene, *, served: bool) -> PlanDraft:
+    """A member that the package does without and that needs a library which nobody has, beside one that may be served."""
+    scene.profile = Profile("p", optional=(OptionalMembers(("demo/_extra*.so",), "it does without"),))
+    scene.provide("lib/libhip.so.7")
+    flags = ["-Wl,--enable-new-dtags,-rpath,/opt/rocm/lib"]
+    scene.member("demo/_extra.so", ["libgone.so.6"], USES.format("gone"), flags)
+    scene.member("demo/_main.so", ["libhip.so.7"] if served else [], flags=flags)
+    return scene.decide()
+
+
+def test_what_the_package_does_without_is_left(scene: Scene) -> None:
+    decisions = optional(scene, served=True)
+    plans = {file.path: file for file in decisions.files}
+    assert (plans["demo/_extra.so"].changed, plans["demo/_extra.so"].served) == (False, False)
+    assert plans["demo/_main.so"].changed
+    (told,) = (found for found in decisions.findings if found.level != "info")
+    assert (told.code, told.level, told.subject) == ("RLK124", "warning", "demo/_extra.so")
+    assert told.message == "left as it is: the prefixes do not serve libgone.so.6; it does without"
+
+
+def test_what_the_package_does_without_is_not_left_where_nothing_is_served(scene: Scene) -> None:
+    decisions = optional(scene, served=False)
+    assert [found.subject for found in decisions.findings if found.level == "error"] == ["libgone.so.6"]
+    assert "RLK124" not in codes(decisions)
+
+
+def test_what_another_member_needs_is_not_left(scene: Scene) -> None:
+    scene.member("demo/_more.so", ["_extra.so"], flags=["-Wl,-rpath,$ORIGIN"])
+    decisions = optional(scene, served=True)
+    assert "RLK101" in [found.code for found in decisions.findings if found.level == "error"]
 
 
 def test_an_unserved_variant_keeps_even_what_could_be_dropped(scene: Scene) -> None:
