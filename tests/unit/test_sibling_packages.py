@@ -11,6 +11,7 @@ import pytest
 from relink.library import plan, relink, verify
 from relink.loader.python import ask_python
 from relink.options import Options
+from relink.profiles import shipped_profiles
 from relink.report.model import Report
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -65,6 +66,26 @@ def test_what_says_that_the_package_is_there(
     missing = [found.subject for found in made.findings if found.code == "RLK101"]
     assert (len(warned), missing) == ((1, []) if why else (0, ["libc10.so"]))
     assert why is None or f"({why})" in warned[0]
+
+
+@pytest.mark.parametrize("name", [item.name for item in shipped_profiles().values() if item.brings])
+def test_what_each_package_is_known_to_bring(works: Works, tmp_path: Path, name: str) -> None:
+    profile = shipped_profiles()[name]
+    sonames = [Path(glob.replace("*", "")).name for glob in profile.brings]
+    libraries = [shared(tmp_path / "build" / soname, "int f(void){return 1;}") for soname in sonames]
+    extension = shared(
+        tmp_path / "ext.so",
+        "extern int hip(void); int g(void){return hip();}",
+        needed=[works.prefix / "lib" / "libhip.so.7", *libraries],
+        flags=["-Wl,--no-as-needed"],
+    )
+    required = (profile.distributions[0],)
+    made = plan(
+        make_wheel(tmp_path, {"demo/ext.so": extension}, tag=TAG, requires=required), works.options(tmp_path)
+    )
+    (told,) = (found for found in made.findings if found.code == "RLK118")
+    assert (told.subject, all(soname in told.message for soname in sonames)) == (name, True)
+    assert not [found for found in made.findings if found.level == "error"]
 
 
 def test_one_that_is_not_installed_is_assumed(works: Works, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def errors(report: Report) -> list[str]:
 
 
 def test_every_profile_is_exercised() -> None:
-    assert {*WHEELS, "torch"} == set(shipped_profiles())
+    brings = {"jaxlib", "tensorflow"}  # what these bring is tested in tests/unit/test_sibling_packages.py
+    assert {*WHEELS, "torch", *brings} == set(shipped_profiles())
     assert {path.stem for path in DIRECTORY.glob("*.json")} == {*WHEELS, PREFIX}
 
 
@@ -216,7 +217,7 @@ def test_bitsandbytes_on_a_rocm_that_serves_none(tmp_path: Path) -> None:
             36,
             {"libamd_smi.so.26", "librccl.so.1", "librocprofiler-sdk.so.1"},
         ),
-        ("jax-rocm7-plugin", 18, {"libhipsolver.so.1", "libhipsparse.so.4"}),
+        ("jax-rocm7-plugin", 18, set()),
     ],
 )
 def test_jax(name: str, dropped: int, missing: set[str], prefix: Path, tmp_path: Path) -> None:
@@ -234,7 +235,12 @@ def test_jax(name: str, dropped: int, missing: set[str], prefix: Path, tmp_path:
     assert {found.subject for found in known} <= {"libibverbs.so.1", "libmagma.so", "libmagma.so.2"}
     assert {found.level for found in known} == {"info"}
 
+    left = {found.subject: found.level for found in of(report, "RLK124")}
+    expected = {f"jax_rocm7_plugin/{module}.so": "warning" for module in ("_solver", "_sparse")}
+    assert left == (expected if name == "jax-rocm7-plugin" else {})
+
     without = run(data, prefix, tmp_path / "without", profile="none")
+    assert set(errors(without)) == missing or left
     assert all(" kept: " in found.message and found.profile is None for found in of(without, "RLK204"))
     assert any("_rocm_sdk_" in (file.rpath.after or "") for file in without.files)
     assert not any(found.profile == name for found in without.findings)
