@@ -53,7 +53,12 @@ class Nix:
     def run(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
         run = subprocess.run(
-            [str(word) for word in command], env=environment, capture_output=True, text=True, check=False
+            [str(word) for word in command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if check and run.returncode != 0:
             raise AssertionError(f"{' '.join(map(str, command))}\n{run.stdout}{run.stderr}")

@@ -152,4 +152,5 @@ in
   evaluated = base.${"${name}Packages"};
   built = scope;
   inherit base lib standin;
+  directory = set;
 }
