@@ -11,6 +11,7 @@ from relink.checks.gpu import dlopened_libraries, plan_gpus
 from relink.elf.image import machine_name
 from relink.errors import UsageError
 from relink.findings.model import Finding, finding, select
+from relink.gpu.archives import with_archives
 from relink.gpu.wanted import Wanted
 from relink.loader.files import Files
 from relink.loader.tables import Tables
@@ -165,7 +166,7 @@ def plan_wheel(
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     gpu = plan_gpus(
-        wheel.codes,
+        with_archives(wheel.codes, archive, context.layout.path_of),
         files,
         providers,
         gpus,

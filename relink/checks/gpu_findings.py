@@ -1,4 +1,4 @@
-"""The findings on GPU code (RLK401 to RLK413): which GPUs lack code, what the runtime cannot load, what to do.
+"""The findings on GPU code (RLK401 to RLK413, RLK427): which GPUs lack code, what the runtime cannot load, what to do.
 
 Takes the facts that :mod:`relink.checks.gpu` has collected; reads no file.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relink.checks.device_packages import lies_in_a_package, missing_package
 from relink.findings.model import Finding, Level, finding
 from relink.gpu import (
     Coverage,
@@ -186,6 +187,9 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
         yield finding("RLK413", subject, f"this GPU is {gpu.physical}; HSA_OVERRIDE_GFX_VERSION is set")
     missing = facts.lacking(target, "none")
     other = facts.stand_in(target)
+    if not other and (package := missing_package(gpu, missing, severity.of(gpu))):
+        yield package
+        missing = [(item, level) for item, level in missing if not lies_in_a_package(item, target)]
     if missing and other:
         message = (
             f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"

@@ -4,6 +4,7 @@ Everything here only reads. No content of a file raises an error: what is damage
 """
 
 from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource
+from relink.gpu.archives import resolve_kpack
 from relink.gpu.bundle import Bundle, BundleEntry
 from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.coverage import (
@@ -16,7 +17,7 @@ from relink.gpu.coverage import (
     library_coverage_of,
 )
 from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
-from relink.gpu.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, same_device_code
+from relink.gpu.device_code import DeviceCode, read_device_code, read_file, same_device_code
 from relink.gpu.intersection import Intersection, Removal, intersect, isa_block, matrix
 from relink.gpu.isa_table import LibraryRole, table
 from relink.gpu.remedy import Remedy, remedies

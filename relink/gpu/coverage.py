@@ -10,11 +10,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from relink.errors import UsageError
+from relink.gpu.archives import resolve_kpack
 from relink.gpu.bundle import Bundle
-from relink.gpu.device_code import DeviceCode, read_file, resolve_kpack
+from relink.gpu.device_code import DeviceCode, read_file
 from relink.gpu.isa_table import LibraryRole, table
+from relink.gpu.kpack import Doubt
 from relink.gpu.side_files import SideFiles, side_files_of
-from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, configurations, match, sort_key
+from relink.gpu.target_id import (
+    SPIRV,
+    CodeTarget,
+    TargetId,
+    configurations,
+    match,
+    parse_target_id,
+    sort_key,
+)
 
 __all__ = [
     "Coverage",
@@ -90,6 +101,7 @@ class FileCoverage:
     :ivar sets: the distinct sets of code targets, each with the number of bundles that have it.
     :ivar targets: the target ids that every bundle has; `partial` those that only some have, with how many.
     :ivar embedded: number of bundles and bare code objects outside of ``.hip_fatbin``.
+    :ivar archives: the search paths of kpack archives, if its code lies in such; `doubts` of those that cannot be read.
     """
 
     path: str
@@ -101,6 +113,8 @@ class FileCoverage:
     embedded: int = 0
     unreadable: int = 0
     problems: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def restricts(self) -> bool:
@@ -137,6 +151,8 @@ class FileCoverage:
             return CoverageLevel(
                 "unknown", best, self.bundles, via=ways, note=f"{self.unreadable} bundles cannot be read"
             )
+        if doubt := next((one for one in self.doubts if _concerns(one, agent)), None):
+            return CoverageLevel("unknown", best, self.bundles, via=ways, note=doubt.reason)
         return CoverageLevel("partial" if best else "none", best, self.bundles, via=ways)
 
     def processors(self) -> tuple[str, ...]:
@@ -245,7 +261,8 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
     unreadable = compared = 0
     for bundle in bundles:
         codes = frozenset(bundle.targets)
-        if not bundle.entries or (codes not in sets and compared > _MAX_COMPARED):
+        unread = not bundle.entries and bundle.container != "kpack"  # what no archive has is not there
+        if unread or (codes not in sets and compared > _MAX_COMPARED):
             unreadable += 1
             continue
         compared += 0 if codes in sets else len(codes)
@@ -273,7 +290,18 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
         embedded=len(code.embedded),
         unreadable=unreadable,
         problems=problems,
+        archives=code.kpack.search_paths if code.kpack is not None else (),
+        doubts=code.doubts,
     )
+
+
+def _concerns(doubt: Doubt, agent: TargetId) -> bool:
+    """Whether an archive that cannot be read may be for `agent`."""
+    try:
+        named = parse_target_id(doubt.target) if doubt.target is not None else agent
+    except UsageError:
+        return False  # the loader never puts such a text into the path
+    return bool(match((CodeTarget(named),), agent).served)
 
 
 def _for_gpu(bundle: Bundle) -> bool:

@@ -15,12 +15,12 @@ from relink.gpu import compressed, kpack
 from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, walk
 from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.embedded import code_object_entry, scan
-from relink.gpu.kpack import KpackReference
+from relink.gpu.kpack import Doubt, KpackReference
 from relink.gpu.offload import OFFLOAD_MAGIC, parse_offload_section
 from relink.gpu.target_id import HIP_KINDS, parse_bundle_id
 from relink.system_errors import raise_trouble
 
-__all__ = ["DeviceCode", "read_device_code", "read_file", "resolve_kpack", "same_device_code"]
+__all__ = ["DeviceCode", "read_device_code", "read_file", "same_device_code"]
 
 _WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: number of the wrapper)
 _HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
@@ -40,7 +40,7 @@ class DeviceCode:
     :ivar bundles: in the order of the file; each is loaded by itself, so a GPU needs all of them.
     :ivar embedded: bundles and bare code objects in other sections, when they were asked for.
     :ivar wrappers: number of ``.hipFatBinSegment`` wrappers, None where there is no such section.
-    :ivar kpack: the reference to kpack archives, if there is one.
+    :ivar kpack: the reference to kpack archives, if there is one; `doubts` of those that are there and could not be read.
     :ivar problems: what is wrong with the file, one sentence each.
     """
 
@@ -51,6 +51,7 @@ class DeviceCode:
     wrappers: int | None = None
     kpack: KpackReference | None = None
     problems: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def container(self) -> str:
@@ -298,21 +299,6 @@ def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple
             address = holding.address + place - holding.offset
             bundles += walk(source, place, end, budget, address=address, where="segment")[:1]
     return bundles, count
-
-
-def resolve_kpack(code: DeviceCode) -> DeviceCode:
-    """Return `code` with the bundles that the archives on disk hold for it; `code.path` must be the library's path."""
-    if code.kpack is None:
-        return code
-    paths = kpack.find_archives(code.kpack, os.path.dirname(code.path))
-    archives = kpack.read_archives(paths)
-    problems = [f"{archive.path}: {text}" for archive in archives for text in archive.problems]
-    if not paths:
-        problems.append(f"none of its kpack archives is there: {', '.join(code.kpack.search_paths)}")
-    bundles = (*code.bundles, *kpack.resolve(code.kpack, archives))
-    return DeviceCode(
-        code.path, code.form, bundles, code.embedded, code.wrappers, code.kpack, (*code.problems, *problems)
-    )
 
 
 def same_device_code(before: DeviceCode, after: DeviceCode) -> tuple[str, ...]:

@@ -2,14 +2,17 @@
 
 The library keeps wrappers with the magic HIPK that point to a MessagePack ``{kernel_name, kpack_search_paths}``
 (section ``.rocm_kpack_ref``); paths are relative to the library and may hold ``@GFXARCH@``. In an archive the code for
-wrapper *n* is under ``kernel_name#n``. Layout: TheRock shared/kpack (kpack.cpp, kpack_transform.py).
+wrapper *n* is under ``kernel_name#n``. Layout, and which archive serves which GPU: ROCm's shared/kpack (kpack.cpp,
+toc_parser.cpp, loader.cpp). The loader puts the GPU's target id into the path, with any part of its features, and takes a kernel
+from an archive only if ``gfx_arches`` names the target, too.
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from relink.elf.source import ByteSource, FileSource
@@ -21,18 +24,24 @@ from relink.system_errors import raise_trouble
 
 __all__ = [
     "ARCHIVE_MAGIC",
+    "Doubt",
+    "Found",
     "KpackArchive",
     "KpackReference",
+    "directory_names",
     "find_archives",
     "parse_archive",
     "parse_reference",
-    "read_archives",
+    "read_archive",
     "resolve",
 ]
 
 ARCHIVE_MAGIC = b"KPAK"
 PLACEHOLDER = "@GFXARCH@"
 _MAX_TOC = 64 << 20
+_VERSION = 1
+_SCHEMES = ("none", "zstd-per-kernel")
+_MAX_NAMES = 4096  # archives of one library
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +55,32 @@ class KpackReference:
 
 @dataclass(frozen=True, slots=True)
 class KpackArchive:
-    """The table of contents of one archive: key (``lib/libfoo.so#0``) → target ids."""
+    """The table of contents of one archive: key (``lib/libfoo.so#0``) → target ids.
+
+    :ivar readable: False where nobody knows what it holds: torn, or of a version or a compression that relink does not know.
+    """
 
     path: str
     architectures: tuple[str, ...]
     contents: dict[str, tuple[TargetId, ...]]
     problems: tuple[str, ...] = ()
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An archive's path, and what stands there for ``@GFXARCH@``: None if the search path names one file."""
+
+    path: str
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An archive that is there and cannot be read: its `target` may have code or not; None: any may."""
+
+    target: str | None
+    reason: str
 
 
 def parse_reference(data: bytes) -> KpackReference | str:
@@ -71,21 +100,30 @@ def parse_archive(source: ByteSource, path: str) -> KpackArchive:
     """Read the table of contents of a ``.kpack`` file; what is wrong with it is in `problems`."""
     head = bytes(source.read_at(0, 16))
     if len(head) < 16 or head[:4] != ARCHIVE_MAGIC:
-        return KpackArchive(path, (), {}, ("no kpack archive (KPAK expected)",))
+        return _unreadable(path, "no kpack archive (KPAK expected)")
     version, place = struct.unpack_from("<IQ", head, 4)
+    if version != _VERSION:
+        return _unreadable(path, f"kpack version {version} is not known ({_VERSION} is)")
     if not 16 <= place < source.size:
-        return KpackArchive(path, (), {}, (f"kpack contents at 0x{place:x} lie outside of the file",))
-    problems: list[str] = []
+        return _unreadable(path, f"torn: kpack contents at 0x{place:x} lie outside of the file")
     if source.size - place > _MAX_TOC:
-        problems.append(f"kpack contents of {source.size - place} bytes: only {_MAX_TOC} are read")
+        return _unreadable(path, f"kpack contents of {source.size - place} bytes: only {_MAX_TOC} are read")
     try:
-        value, _ = msgpack.unpack(bytes(source.read_at(place, min(source.size - place, _MAX_TOC))))
+        value, _ = msgpack.unpack(bytes(source.read_at(place, source.size - place)))
     except msgpack.MsgpackError as error:
-        return KpackArchive(path, (), {}, (*problems, f"kpack version {version}: {error}"))
+        return _unreadable(path, f"torn: {error}")
     table = value if isinstance(value, dict) else {}
     architectures, toc = table.get("gfx_arches"), table.get("toc")
+    if not isinstance(toc, dict):
+        return _unreadable(path, "no table of contents in it")
+    scheme = table.get("compression_scheme", _SCHEMES[0])
+    if scheme not in _SCHEMES:
+        return _unreadable(path, f"kpack compression {str(scheme)[:40]!r} is not known")
+    if _end(table) > source.size:
+        return _unreadable(path, "torn: its code ends past the end of the file")
+    problems: list[str] = []
     contents: dict[str, tuple[TargetId, ...]] = {}
-    for key, kernels in toc.items() if isinstance(toc, dict) else ():
+    for key, kernels in toc.items():
         if not isinstance(kernels, dict):
             problems.append(f"kpack entry {str(key)[:120]!r} is no table")
             continue
@@ -96,54 +134,104 @@ def parse_archive(source: ByteSource, path: str) -> KpackArchive:
             except UsageError as error:
                 problems.append(str(error))
         contents[str(key)] = tuple(targets)
-    if not isinstance(toc, dict):
-        problems.append(f"kpack version {version}: no table of contents in it")
     names = tuple(str(name) for name in architectures) if isinstance(architectures, list) else ()
     return KpackArchive(path, names, contents, tuple(problems[:100]))
 
 
-def find_archives(reference: KpackReference, directory: str) -> tuple[str, ...]:
-    """Return the files that the search paths name, seen from the library's `directory`; ``@GFXARCH@`` matches any."""
-    found: dict[str, None] = {}
+def _unreadable(path: str, problem: str) -> KpackArchive:
+    return KpackArchive(path, (), {}, (problem,), readable=False)
+
+
+def _end(table: dict[str, object]) -> int:
+    """Return where the code ends, by the table: ``zstd_offset`` and ``zstd_size``, or ``blobs`` of offset and size."""
+    blobs = table.get("blobs")
+    ranges = [(table.get("zstd_offset"), table.get("zstd_size"))]
+    ranges += (
+        [(one.get("offset"), one.get("size")) for one in blobs if isinstance(one, dict)]
+        if isinstance(blobs, list)
+        else []
+    )
+    return max(at + size if isinstance(at, int) and isinstance(size, int) else 0 for at, size in ranges)
+
+
+def find_archives(
+    reference: KpackReference, directory: str, names_in: Callable[[str], Iterable[str]]
+) -> tuple[Found, ...]:
+    """Return the archives that the search paths name, seen from the library's `directory`.
+
+    :param names_in: the names in a directory; none where there is no such directory.
+    """
+    found: dict[str, Found] = {}
     for pattern in reference.search_paths:
-        path = os.path.join(directory, pattern)
-        folder, name = os.path.split(path)
-        before, mark, after = name.partition(PLACEHOLDER)
-        try:
-            names = sorted(os.listdir(folder)) if mark else [name]
-        except OSError as error:
-            raise_trouble(error, folder)
+        path = os.path.normpath(os.path.join(directory, pattern))
+        before, mark, after = path.partition(PLACEHOLDER)
+        folder, _, start = before.rpartition("/")
+        last, _, rest = after.partition("/")
+        if not mark:
+            folder, _, start = path.rpartition("/")
+        for name in names_in(folder):
+            inner = name[len(start) : len(name) - len(last)] if mark else ""
+            if name != start + inner + last or bool(inner) != bool(mark) or len(found) >= _MAX_NAMES:
+                continue
+            full = f"{folder}/{name}"
+            if not rest:
+                found.setdefault(full, Found(full, inner or None))
+            elif posixpath.basename(rest) in names_in(posixpath.dirname(f"{full}/{rest}")):
+                found.setdefault(f"{full}/{rest}", Found(f"{full}/{rest}", inner))
+    return tuple(found.values())
+
+
+def directory_names(folder: str) -> list[str]:
+    """The names in a directory on disk, in order; none where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise_trouble(error, folder)
+        return []
+
+
+def resolve(
+    reference: KpackReference, archives: Iterable[tuple[Found, KpackArchive]]
+) -> tuple[tuple[Bundle, ...], tuple[Doubt, ...]]:
+    """Return one bundle a wrapper, with the targets that the archives hold for it; and the archives that nobody could read."""
+    held: dict[str, set[TargetId]] = {}
+    doubts = []
+    for found, archive in archives:
+        if not archive.readable:
+            reason = f"{os.path.basename(found.path)}: {archive.problems[0]}"
+            doubts.append(Doubt(found.target, reason))
             continue
-        for candidate in names:
-            inner = len(candidate) > len(before) + len(after)
-            if candidate == name or (
-                mark and inner and candidate.startswith(before) and candidate.endswith(after)
-            ):
-                full = os.path.join(folder, candidate)
-                if os.path.isfile(full):
-                    found[full] = None
-    return tuple(found)
-
-
-def resolve(reference: KpackReference, archives: Sequence[KpackArchive]) -> tuple[Bundle, ...]:
-    """Return one bundle a wrapper, with the targets that the archives hold for it."""
+        for key, targets in archive.contents.items():
+            served = [
+                _served(target, found.target) for target in targets if str(target) in archive.architectures
+            ]
+            held.setdefault(key, set()).update(target for target in served if target)
     bundles = []
     for number in reference.wrappers:
-        key = f"{reference.kernel_name}#{number}"
-        targets = {t for archive in archives for t in archive.contents.get(key, ())}
-        entries = tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(targets, key=str))
+        having = sorted(held.get(f"{reference.kernel_name}#{number}", ()), key=str)
+        entries = tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in having)
         bundles.append(Bundle(0, None, 0, "kpack", entries))
-    return tuple(bundles)
+    return tuple(bundles), tuple(doubts)
 
 
-def read_archives(paths: Sequence[str]) -> tuple[KpackArchive, ...]:
-    """Read archives from disk; one that cannot be opened is returned with the problem."""
-    archives = []
-    for path in paths:
-        try:
-            with FileSource(path) as source:
-                archives.append(parse_archive(source, path))
-        except OSError as error:
-            raise_trouble(error, path)
-            archives.append(KpackArchive(path, (), {}, (f"cannot be read: {error.strerror}",)))
-    return tuple(archives)
+def _served(target: TargetId, named: str | None) -> TargetId | None:
+    """Which GPUs get the code for `target` from an archive whose path has `named`: both must fit."""
+    if named is None:
+        return target
+    try:
+        other = parse_target_id(named)
+    except UsageError:
+        return None
+    if other.processor != target.processor:
+        return None
+    return max(target, other, key=lambda one: str(one).count(":"))
+
+
+def read_archive(path: str) -> KpackArchive:
+    """Read an archive on disk; one that cannot be opened is returned with the problem."""
+    try:
+        with FileSource(path) as source:
+            return parse_archive(source, path)
+    except OSError as error:
+        raise_trouble(error, path)
+        return _unreadable(path, f"cannot be read: {error.strerror}")

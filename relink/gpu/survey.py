@@ -14,10 +14,11 @@ from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.host import parse_host_elf, strings_at
 from relink.elf.source import BufferSource, ByteSource, FileSource
 from relink.errors import UsageError
+from relink.gpu.archives import resolve_kpack, with_archives
 from relink.gpu.bundle import RAW_MAGIC
 from relink.gpu.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.coverage import CoverageLevel, FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
-from relink.gpu.device_code import DeviceCode, read_device_code, read_file, resolve_kpack
+from relink.gpu.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.intersection import Intersection, intersect
 from relink.gpu.kpack import ARCHIVE_MAGIC
 from relink.gpu.offload import OFFLOAD_MAGIC
@@ -181,7 +182,8 @@ class _Found:
         """Put kernel files of one directory together, where they are many; compare those of libraries with their names."""
         for directory, codes in self.loose.items():
             side = known.get(os.path.realpath(directory)) if known else None
-            if len(codes) <= _MAX_SINGLE_FILES and side is None:
+            choice = any(code.form == "kpack-archive" for code in codes)  # each is for another GPU
+            if len(codes) <= _MAX_SINGLE_FILES and side is None and not choice:
                 self.items += [coverage_of(code) for code in codes]
                 continue
             kernels = _kernels(directory, codes)
@@ -220,6 +222,7 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
     from relink.wheel.archive import WheelArchive  # noqa: PLC0415 - slow to load, and here only
 
     found = _Found(str(path))
+    held: dict[str, DeviceCode] = {}
     with WheelArchive(path) as archive:
         for name, member in archive.members.items():
             if member.is_directory:
@@ -236,9 +239,10 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
                 found.standalone(code)
             elif code.bundles or code.embedded or code.kpack:
                 found.read += 1
-                found.items.append(coverage_of(code))
+                held[name] = code
             else:
                 found.plain.append(name)
+        found.items += [coverage_of(code) for code in with_archives(held, archive).values()]
     found.gather({})
     choice = [item for item in found.items if any(fnmatch.fnmatchcase(item.path, glob) for glob in variants)]
     shared = tuple(item for item in found.items if item not in choice)

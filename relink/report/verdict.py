@@ -29,7 +29,7 @@ _ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then
 # These say that the wheel would not work; other errors say why nothing was written all the same.
 _CANNOT_WORK = {
     *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130"),
-    *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405"),
+    *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427"),
 }
 
 

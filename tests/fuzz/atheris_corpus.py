@@ -44,7 +44,15 @@ def seeds() -> dict[str, Iterable[bytes]]:
             raw(entries_of("gfx1100", "gfx90a:xnack-")),
             *(ccob(raw(entries_of("gfx1100")), version, "zlib") for version in (1, 2, 3)),
         ],
-        "kpack": [kpack_archive({"a#0": ["gfx1100"]}), reference],
+        "kpack": [
+            kpack_archive({"a#0": ["gfx1100", "gfx90a"]}, blobs=[{"offset": 16, "size": 80}]),
+            kpack_archive(
+                {"a#0": ["gfx1100"]}, compression_scheme="zstd-per-kernel", zstd_offset=16, zstd_size=80
+            ),
+            kpack_archive({"a#0": ["gfx1100"]}, version=2),
+            reference,
+            reference[:-2] + b"\xb0@GFXARCH@/.kpack",
+        ],
         "msgpack": [
             reference,
             b"\xdc\x00\x02\xc0\xcb" + bytes(8),

@@ -19,7 +19,14 @@ from relink.elf.symbol_reader import read_symbols
 from relink.errors import RelinkError
 from relink.gpu import BufferSource
 from relink.gpu.bundle import Budget, parse_bundle
-from relink.gpu.kpack import parse_archive, parse_reference
+from relink.gpu.kpack import (
+    Found,
+    KpackReference,
+    find_archives,
+    parse_archive,
+    parse_reference,
+    resolve,
+)
 from relink.gpu.msgpack import MsgpackError, unpack
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW, inflate_rest
@@ -67,9 +74,16 @@ def bundle(data: bytes) -> None:
 
 
 def kpack(data: bytes) -> None:
-    """A damaged archive has problems, and no more than a hundred."""
-    assert len(parse_archive(BufferSource(data), "x").problems) <= 100
-    parse_reference(data)
+    """A damaged archive has problems, and no more than a hundred; what it serves can be told, or is in doubt."""
+    archive = parse_archive(BufferSource(data), "x")
+    assert len(archive.problems) <= 100
+    assert archive.readable or archive.problems
+    for target in (None, "gfx90a:xnack+"):
+        _, doubts = resolve(KpackReference("a", (), (0,)), [(Found("x", target), archive)])
+        assert bool(doubts) != archive.readable
+    reference = parse_reference(data)
+    if isinstance(reference, KpackReference):
+        find_archives(reference, "/lib", lambda _: ("a", "b.kpack"))
 
 
 def msgpack(data: bytes) -> None:

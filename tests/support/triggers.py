@@ -68,6 +68,7 @@ TRIGGERS: dict[str, str] = {
     "RLK424": "tests/unit/checks/test_machine.py::test_an_incomplete_runtime",
     "RLK425": "tests/unit/checks/test_machine.py::test_incoherence_names_the_library",
     "RLK426": "tests/unit/checks/test_machine.py::test_a_gpu_that_the_prefix_does_not_cover",
+    "RLK427": "tests/unit/checks/test_device_packages.py::test_a_missing_device_package_is_named",
     "RLK501": "tests/unit/test_queries.py::test_inspect_tells_of_a_poor_record",
     "RLK502": "tests/unit/test_rare_findings.py::test_a_file_that_record_does_not_list",
     "RLK503": "tests/unit/test_rare_findings.py::test_a_signature",

@@ -238,11 +238,21 @@ def msgpack(value: object) -> bytes:
     raise TypeError(type(value))
 
 
-def kpack_archive(contents: Mapping[str, Sequence[str]], architectures: Sequence[str] = ()) -> bytes:
+def kpack_archive(
+    contents: Mapping[str, Sequence[str]],
+    architectures: Sequence[str] | None = None,
+    *,
+    version: int = 1,
+    **more: object,
+) -> bytes:
+    """An archive; `architectures` are those of the contents, unless named; `more` goes into its table of contents."""
     toc = {
         key: {t: {"type": "hsaco", "ordinal": i, "original_size": 1000} for i, t in enumerate(v)}
         for key, v in contents.items()
     }
     blob = b"blob" * 20
-    packed = msgpack({"gfx_arches": list(architectures), "compression_scheme": "none", "toc": toc})
-    return b"KPAK" + struct.pack("<IQ", 1, 16 + len(blob)) + blob + packed
+    named = (
+        sorted({t for v in contents.values() for t in v}) if architectures is None else list(architectures)
+    )
+    packed = msgpack({"gfx_arches": named, "compression_scheme": "none", "toc": toc, **more})
+    return b"KPAK" + struct.pack("<IQ", version, 16 + len(blob)) + blob + packed

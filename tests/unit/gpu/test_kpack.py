@@ -9,10 +9,19 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu import msgpack
+from relink.gpu.archives import resolve_kpack
 from relink.gpu.coverage import coverage_of, library_coverage
-from relink.gpu.device_code import read_device_code, read_file, resolve_kpack
-from relink.gpu.kpack import KpackReference, find_archives, parse_archive, parse_reference, resolve
-from relink.gpu.target_id import TargetId
+from relink.gpu.device_code import read_device_code, read_file
+from relink.gpu.kpack import (
+    Found,
+    KpackReference,
+    directory_names,
+    find_archives,
+    parse_archive,
+    parse_reference,
+    resolve,
+)
+from relink.gpu.target_id import TargetId, parse_target_id
 from tests.unit.gpu import build
 
 REFERENCE = {"kernel_name": "lib/libfoo.so.1", "kpack_search_paths": ["../.kpack/foo_lib_@GFXARCH@.kpack"]}
@@ -90,13 +99,72 @@ def test_a_library_is_resolved_over_its_archives(tmp_path: Path) -> None:
     assert library_coverage(path).file.targets == ("gfx1100",)
 
 
-def test_without_its_archives_a_library_is_unknown_and_never_covered(tmp_path: Path) -> None:
-    path = prefix_with(tmp_path, {})
-    for code in (read_file(path), resolve_kpack(read_file(path))):
-        found = coverage_of(code)
-        assert found.restricts
-        assert found.level(TargetId("gfx1100")).state == "unknown"
-    assert any("none of its kpack archives" in p for p in resolve_kpack(read_file(path)).problems)
+def test_a_library_whose_archives_were_not_looked_for_is_unknown(tmp_path: Path) -> None:
+    found = coverage_of(read_file(prefix_with(tmp_path, {})))
+    assert found.restricts
+    assert found.level(TargetId("gfx1100")).state == "unknown"
+
+
+def test_a_library_without_any_archive_has_no_code(tmp_path: Path) -> None:
+    found = coverage_of(resolve_kpack(read_file(prefix_with(tmp_path, {}))))
+    assert found.restricts
+    assert found.level(TargetId("gfx1100")).state == "none"
+    assert found.archives == ("../.kpack/foo_lib_@GFXARCH@.kpack",)
+
+
+KEYS = {"lib/libfoo.so.1#0": ["gfx1100"], "lib/libfoo.so.1#1": ["gfx1100"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (build.kpack_archive(KEYS, version=2), "kpack version 2 is not known (1 is)"),
+        (build.kpack_archive(KEYS, version=0), "kpack version 0 is not known (1 is)"),
+        (build.kpack_archive(KEYS, compression_scheme="lz5"), "kpack compression 'lz5' is not known"),
+        (
+            build.kpack_archive(KEYS, zstd_offset=16, zstd_size=10**6),
+            "torn: its code ends past the end of the file",
+        ),
+        (build.kpack_archive(KEYS, blobs=[{"offset": 2000, "size": 9}]), "torn: its code ends past"),
+        (build.kpack_archive(KEYS)[:-5], "torn: damaged MessagePack"),
+        (build.kpack_archive(KEYS)[:60], "torn: kpack contents at 0x60 lie outside of the file"),
+        (b"KPAK", "no kpack archive"),
+        (b"", "no kpack archive"),
+    ],
+)
+def test_an_archive_that_cannot_be_read_makes_its_gpu_unknown_and_no_other(
+    tmp_path: Path, data: bytes, why: str
+) -> None:
+    path = prefix_with(tmp_path, {"foo_lib_gfx1030.kpack": {key: ["gfx1030"] for key in KEYS}})
+    (tmp_path / ".kpack" / "foo_lib_gfx1100.kpack").write_bytes(data)
+    code = resolve_kpack(read_file(path))
+    found = coverage_of(code)
+    assert any(why in problem for problem in code.problems)
+    level = found.level(TargetId("gfx1100"))
+    assert level.state == "unknown"
+    assert level.note.startswith(f"foo_lib_gfx1100.kpack: {why}")
+    assert found.level(TargetId("gfx1030")).state == "full"
+    assert found.level(TargetId("gfx90a")).state == "none"
+
+
+def test_an_archive_serves_what_its_path_its_list_and_its_table_name(tmp_path: Path) -> None:
+    path = prefix_with(
+        tmp_path,
+        {
+            "foo_lib_gfx1100.kpack": {key: ["gfx1030"] for key in KEYS},  # the path is for another GPU
+            "foo_lib_gfx90a:xnack+.kpack": {key: ["gfx90a"] for key in KEYS},
+        },
+    )
+    (tmp_path / ".kpack" / "foo_lib_gfx1200.kpack").write_bytes(
+        build.kpack_archive({key: ["gfx1200"] for key in KEYS}, architectures=["gfx1201"])
+    )
+    (tmp_path / ".kpack" / "foo_lib_no target.kpack").write_bytes(build.kpack_archive(KEYS))
+    found = coverage_of(resolve_kpack(read_file(path)))
+    assert {name: found.level(parse_target_id(name)).state for name in ("gfx1100", "gfx1030", "gfx1200")} == {
+        "gfx1100": "none", "gfx1030": "none", "gfx1200": "none",
+    }  # fmt: skip
+    assert found.level(parse_target_id("gfx90a:xnack+")).state == "full"
+    assert found.level(parse_target_id("gfx90a:xnack-")).state == "none"
 
 
 def test_a_plain_library_needs_no_resolving() -> None:
@@ -110,12 +178,25 @@ def test_wrappers_without_a_reference_are_a_problem() -> None:
 
 
 def test_search_paths_may_name_a_file_and_must_not_match_another(tmp_path: Path) -> None:
-    for name in ("a_gfx1100.kpack", "a_.kpack", "b.kpack", "a_gfx1100.kpack.bak"):
+    for name in (
+        "a_gfx1100.kpack",
+        "a_.kpack",
+        "b.kpack",
+        "a_gfx1100.kpack.bak",
+        "gfx1030/k/c.kpack",
+        "gfx900/c",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    paths = find_archives(
-        KpackReference("x", ("a_@GFXARCH@.kpack", "b.kpack", "nowhere/c.kpack")), str(tmp_path)
+    reference = KpackReference(
+        "x", ("a_@GFXARCH@.kpack", "b.kpack", "nowhere/c.kpack", "@GFXARCH@/k/c.kpack")
     )
-    assert [Path(path).name for path in paths] == ["a_gfx1100.kpack", "b.kpack"]
+    found = find_archives(reference, str(tmp_path), directory_names)
+    assert [(one.path.removeprefix(f"{tmp_path}/"), one.target) for one in found] == [
+        ("a_gfx1100.kpack", "gfx1100"),
+        ("b.kpack", None),
+        ("gfx1030/k/c.kpack", "gfx1030"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,5 +233,6 @@ def test_damaged_archives_say_so() -> None:
 
 def test_resolving_takes_each_wrapper_by_its_number() -> None:
     archive = parse_archive(BufferSource(build.kpack_archive({"k#0": ["gfx1100"], "k#7": ["gfx1030"]})), "a")
-    bundles = resolve(KpackReference("k", (), (0, 7, 9)), [archive])
+    bundles, doubts = resolve(KpackReference("k", (), (0, 7, 9)), [(Found("a", None), archive)])
+    assert not doubts
     assert [[str(t.target) for t in b.targets] for b in bundles] == [["gfx1100"], ["gfx1030"], []]
