@@ -27,7 +27,7 @@ LIBRARY = build.library(
 
 
 def archive_for(*targets: str, version: int = 1) -> bytes:
-    return build.kpack_archive(dict.fromkeys(KEYS, targets), **more)
+    return build.kpack_archive(dict.fromkeys(KEYS, targets), version=version)
 
 
 def resolved(directory: Path, files: Mapping[str, bytes], member: str = "pkg/lib/libfoo.so") -> DeviceCode:
