@@ -56,7 +56,9 @@ def test_golden_files_evaluate(nix: Nix, tmp_path: Path, name: str) -> None:
         nix.run("nix-instantiate", "--parse", path)
     call = f"(import {written[0]} {{ inherit ({nix.packages()}) lib; relinkWheel = a: a; callPackage = null; numpy = "
     given = (
-        'packaging = "pk"; ' if name == "plain" else 'python.pkgs."3to2" = "two"; jax-rocm7-pjrt = "pjrt"; jaxlib = "jl"; '
+        'packaging = "pk"; '
+        if name == "plain"
+        else 'python.pkgs."3to2" = "two"; jax-rocm7-pjrt = "pjrt"; jaxlib = "jl"; '
     )
     found = nix.value(f'{call} "np"; {given} }})')
     assert found["plan"].endswith("demo.json")
