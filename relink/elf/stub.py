@@ -24,6 +24,9 @@ _ENDBR64: Final = b"\xf3\x0f\x1e\xfa"
 _END: Final = b"\xbf\2\0\0\0\xb8\1\0\0\0\x0f\5\xbf\x7f\0\0\0\xb8\xe7\0\0\0\x0f\5\x0f\x0b"
 _FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
 _BLOOM_SHIFT: Final = 6
+_MAX_NODES: Final = (
+    0x7FFF - 1
+)  # numbers have 15 bits, the 16th hides a symbol (VERSYM_HIDDEN); 0 and 1 are taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,11 @@ def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequenc
     """Return the bytes of a stub.
 
     :param versions: version nodes that are defined in any case, besides those of the functions.
+    :raises ValueError: there are more version nodes than ``.gnu.version`` has numbers for.
     """
     nodes = list(dict.fromkeys([*versions, *(one.version for one in functions if one.version)]))
+    if len(nodes) > _MAX_NODES:
+        raise ValueError(f"{len(nodes)} version nodes")
     buckets = max(1, len(functions) // 2)
     ordered = sorted(functions, key=lambda one: (_gnu_hash(one.name) % buckets, one.name, one.version or ""))
     strings = bytearray(b"\0")

@@ -74,6 +74,11 @@ def test_one_without_versions_and_one_without_functions() -> None:
     assert read_symbols(build_stub("liba.so", [])).problems == ()
 
 
+def test_more_version_nodes_than_there_are_numbers() -> None:
+    with pytest.raises(ValueError, match="32767 version nodes"):
+        build_stub("libmany.so.1", (), [str(number) for number in range(0x7FFF)])
+
+
 def test_the_same_bytes_every_time() -> None:
     assert build_stub("libmany.so.1", FUNCTIONS) == build_stub("libmany.so.1", list(FUNCTIONS))
 
