@@ -36,7 +36,7 @@ def as_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]
 
 def _distribution(directory: str) -> str | None:
     """Return the normalized name of the distribution that a ``NAME-VERSION.dist-info`` is of; None for another directory."""
-    name, hyphen, _ = directory.removesuffix(".dist-info").partition("-")
+    name, hyphen, _ = directory.removesuffix(".dist-info").rpartition("-")
     return canonicalize_name(name) if hyphen and directory.endswith(".dist-info") else None
 
 

@@ -18,7 +18,7 @@ from relink.options import Options
 from relink.queries import inspect, nix_package
 from relink.resolve.decide import decide
 from tests.support.cc import cc, shared
-from tests.support.wheels import make_wheel
+from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works
 from tests.unit.resolve.scenes import Scene
 
@@ -132,6 +132,29 @@ def test_a_file_that_record_does_not_list(tmp_path: Path) -> None:
     found = only(inspect(_appended(wheel, "demo/extra.py")).findings, "RLK502")
     assert found.level == "error"
     assert "demo/extra.py" in found.message
+
+
+def test_a_record_of_another_version(tmp_path: Path) -> None:
+    """A tool renamed *.dist-info and left RECORD: one line has two fields, one file has another hash, others another name."""
+    lines = "demo/__init__.py,,\ndemo-0.9.dist-info/METADATA,sha256=00\ndemo-0.9.dist-info/WHEEL,,1\n"
+    lines += f"demo-1.0.dist-info/WHEEL,sha256={'A' * 43},\n"
+    edits = {"demo-1.0.dist-info/RECORD": lines.encode()}
+    made = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag="py3-none-any")
+    wheel = changed(made, tmp_path / "renamed", edits, record=False)
+    found = only(inspect(wheel).findings, "RLK502")
+    assert found.level == "warning"
+    for part in (
+        "4 lines about *.dist-info are stale: line 2: 2 fields instead of 3",
+        "demo-0.9.dist-info/WHEEL is listed and not in the wheel",
+        "demo-1.0.dist-info/METADATA is in the wheel and not listed",
+        "demo-1.0.dist-info/WHEEL is not the file that RECORD lists",
+    ):
+        assert part in found.message
+    more = changed(wheel, tmp_path / "more", {"demo/extra.py": b"x"}, record=False)
+    errors = [item for item in inspect(more).findings if item.level == "error"]
+    assert ["demo/extra.py" in item.message for item in errors] == [
+        True
+    ]  # what is no metadata stays an error
 
 
 def test_a_signature(tmp_path: Path) -> None:
