@@ -291,19 +291,20 @@ class TestTwice:
         assert item.message.startswith("libhip.so.7 and libhip.so.6 in one process, both by NEEDED: ")
 
     @pytest.mark.parametrize(
-        ("stem", "directory", "level"),
+        ("stem", "more", "directory", "level"),
         [
-            ("libzstd", "demo.libs", "warning"),
-            ("libzstd", "demo/lib", "error"),  # auditwheel puts its copies elsewhere
-            ("libamdhip64", "demo.libs", "error"),  # two HIP runtimes stay two
+            ("libzstd", "5df4f4df", "demo.libs", "warning"),
+            ("libzstd", "5df4f4df", "demo/lib", "error"),  # auditwheel puts its copies elsewhere
+            ("libzstd", "15", "demo.libs", "error"),  # a version, no hash
+            ("libamdhip64", "5df4f4df", "demo.libs", "error"),  # two HIP runtimes stay two
         ],
     )
     def test_a_copy_that_auditwheel_renamed(
-        self, scene: Scene, stem: str, directory: str, level: str
+        self, scene: Scene, stem: str, more: str, directory: str, level: str
     ) -> None:
         scene.provide(f"lib/{stem}.so.1", source=define("one"))
         scene.provide("lib/libcurl.so.4", [f"{stem}.so.1"], call("one") + define("curl"))
-        copy = f"{stem}-5df4f4df.so.1.4.8"
+        copy = f"{stem}-{more}.so.1.4.8"
         scene.member(f"{directory}/{copy}", source=define("two"))
         path = f"-Wl,-rpath,$ORIGIN/../{directory}"
         scene.member(MEMBER, [copy, "libcurl.so.4"], call("two", "curl"), [path])
