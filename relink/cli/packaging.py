@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def nix(
     wheels: Annotated[
         list[Path],
         typer.Argument(metavar="WHEEL...", help="The vendor's wheel; of one release, one for each Python."),
-    ],
+    ] = [],
     prefix: Prefixes = [],
     nix_closure: Closures = [],
     output: Annotated[
@@ -44,7 +45,7 @@ def nix(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Only plans, for uv2nix: each wheel's address is what this uv.lock has for its hash.",
+            help="Only plans, for uv2nix: of these wheels, or of all for ROCm that this uv.lock names, which are fetched.",
         ),
     ] = None,
     rocm_major: Annotated[
@@ -79,6 +80,8 @@ def nix(
     from relink.cli.terminal import show
     from relink.errors import UsageError
     from relink.findings.model import has_errors
+    from relink.install.locked import fetch_locked
+    from relink.loader.target import find_target
     from relink.nix.emit import write_package, write_plans
     from relink.nix.uv_lock import locked_urls
     from relink.options import Options
@@ -99,15 +102,30 @@ def nix(
         select=tuple(select),
         ignore=tuple(ignore),
     )
-    if url is not None and len(wheels) > 1:
+    if not wheels and uv_lock is None:
+        raise UsageError("no wheel was named; pass WHEEL, or --uv-lock with the uv.lock that has it")
+    if url is not None and len(wheels) != 1:
         raise UsageError(
             "--url names one wheel, and several were given; make them one by one, or take them from PyPI"
         )
-    urls = [url] * len(wheels) if uv_lock is None else locked_urls(uv_lock, wheels)
+    urls: Sequence[str | None] = [url] * len(wheels)
+    if uv_lock is not None and wheels:
+        urls = locked_urls(uv_lock, wheels)
+    elif uv_lock is not None:
+        facts = find_target(python=python).python_facts if python else None
+        fetched = fetch_locked(
+            uv_lock, facts.version if facts else None, lambda name: show(f"{name} is fetched")
+        )
+        wheels, urls = [item.path for item in fetched], [item.url for item in fetched]
     packages = [
         queries.nix_package(wheel, options, url=address, major=rocm_major)
         for wheel, address in zip(wheels, urls, strict=True)
     ]
+    if uv_lock is not None:
+        for package in packages:
+            if not package.libraries:
+                show(f"{package.source.name}: it needs no library of ROCm, so it has no plan")
+        packages = [package for package in packages if package.libraries]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
     show(*findings_text(findings, verbose=verbose))
     for attribute, sonames in dict(item for package in packages for item in package.libraries).items():

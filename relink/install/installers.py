@@ -5,6 +5,7 @@ pip downloads, since uv cannot. Both read their own configuration (index, proxie
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -63,15 +64,18 @@ def find_uv() -> str | None:
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 
 
-def run_installer(command: Sequence[str], directory: Path, failed: str) -> None:
+def run_installer(
+    command: Sequence[str], directory: Path, failed: str, *, largest: int | None = None
+) -> None:
     """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error.
 
     :param failed: the beginning of the sentence if it fails.
+    :param largest: bytes that a file which it writes may have.
     :raises InstallerError: it does; has its last lines.
     """
     shown = sys.stderr.isatty()
     try:
-        run = subprocess.run(
+        with subprocess.Popen(
             command,
             env=child_environment(),
             cwd=directory,
@@ -80,11 +84,13 @@ def run_installer(command: Sequence[str], directory: Path, failed: str) -> None:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
-        )
+        ) as run:
+            if largest is not None:
+                resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (largest, largest))
+            said, complained = run.communicate()
     except OSError as error:
         raise_trouble(error, command[0])
         raise InstallerError(f"{failed}: {command[0]} cannot be run ({error.strerror})") from error
     if run.returncode != 0:
-        lines = [line.strip() for line in f"{run.stdout or ''}\n{run.stderr}".splitlines() if line.strip()]
+        lines = [line.strip() for line in f"{said or ''}\n{complained}".splitlines() if line.strip()]
         raise InstallerError(failed, lines[-_SHOWN:])

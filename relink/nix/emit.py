@@ -14,6 +14,7 @@ from relink.errors import UsageError
 from relink.nix.attributes import EXTRA
 from relink.nix.model import About, Package, plan_json
 from relink.nix.text import nix_attribute, nix_comment, nix_list, nix_string
+from relink.text import join_truncated
 
 __all__ = ["SHIPPED", "package_nix", "plan_name", "shipped_directory", "write_package", "write_plans"]
 
@@ -133,7 +134,7 @@ def plan_name(packages: Sequence[Package]) -> list[str]:
     """Return the file name of each plan: with the Python where there are several."""
     if len(packages) == 1:
         return [f"{packages[0].pname}.json"]
-    return [f"{item.pname}-cp{(item.python or '').replace('.', '')}.json" for item in packages]
+    return [_plan_file(item, item.pname) for item in packages]
 
 
 def write_package(packages: Sequence[Package], directory: Path, *, vendor: bool = True) -> tuple[Path, ...]:
@@ -165,14 +166,20 @@ def write_package(packages: Sequence[Package], directory: Path, *, vendor: bool 
 def write_plans(packages: Sequence[Package], directory: Path) -> tuple[Path, ...]:
     """Write the plans alone, one file for each wheel, for `relink.lib.uvOverlay` to find by their hashes.
 
-    :raises UsageError: the directory cannot be written to.
+    :raises UsageError: two are of one release for one Python, or the directory cannot be written to.
     """
+    names = [_plan_file(package, package.pname) for package in packages]
+    names = [
+        name if names.count(name) == 1 else _plan_file(package, f"{package.pname}-{package.version}")
+        for name, package in zip(names, packages, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{join_truncated(names)}: two wheels of one release for one Python; leave one out")
     written = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for package in packages:
-            python = f"-cp{package.python.replace('.', '')}" if package.python else ""
-            path = directory / f"{package.pname}{python}.json"
+        for name, package in zip(names, packages, strict=True):
+            path = directory / name
             with atomic_file(path) as file:
                 file.write(plan_json(package).encode())
             written.append(path)
@@ -181,6 +188,11 @@ def write_plans(packages: Sequence[Package], directory: Path) -> tuple[Path, ...
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
     return tuple(written)
+
+
+def _plan_file(package: Package, name: str) -> str:
+    python = f"-cp{package.python.replace('.', '')}" if package.python else ""
+    return f"{name}{python}.json"
 
 
 def _check_release(packages: Sequence[Package]) -> None:

@@ -59,6 +59,7 @@ from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Scene
+from tests.fuzz.locks import check_lock, make_lock
 from tests.fuzz.statements import check_statement_input, make_statement_input
 from tests.fuzz.trees import check_toml, check_tree, make_toml, make_tree
 from tests.fuzz.watch import remember, watched
@@ -307,6 +308,7 @@ ALONE: Final[dict[str, Kind]] = {
     "tree": Kind(make_tree, check_tree, 0.1),
     "statement": Kind(make_statement_input, check_statement_input, 0.5),
     "toml": Kind(make_toml, check_toml, 1),
+    "lock": Kind(make_lock, check_lock, 0.5),
 }
 """Kinds with a count of their own, since their inputs take much more or less time: a share of as many as all others together."""
 

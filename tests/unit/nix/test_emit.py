@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relink.errors import UsageError
-from relink.nix.emit import SHIPPED, package_nix, shipped_directory, write_package
+from relink.nix.emit import SHIPPED, package_nix, shipped_directory, write_package, write_plans
 from relink.nix.model import plan_json
 from tests.unit.nix.packages import PACKAGES, PLAIN
 
@@ -73,6 +73,17 @@ def test_one_release_for_several_pythons(tmp_path: Path) -> None:
             UsageError, match="one package takes the wheels of one release, one for each Python"
         ):
             write_package([PLAIN, other], tmp_path)
+
+
+def test_plans_of_a_lock_file(tmp_path: Path) -> None:
+    """A lock may have two releases of one package; each plan has a file of its own."""
+    newer = replace(PLAIN, version="2.0+rocm7")
+    written = write_plans([PLAIN, newer, replace(PLAIN, pname="other", python=None)], tmp_path)
+    names = [path.name for path in written]
+    assert names == ["demo-1.0-cp312.json", "demo-2.0+rocm7-cp312.json", "other.json"]
+    assert json.loads(written[1].read_text())["version"] == "2.0+rocm7"
+    with pytest.raises(UsageError, match="two wheels of one release for one Python; leave one out"):
+        write_plans([PLAIN, PLAIN], tmp_path)
 
 
 def test_without_relinks_functions(tmp_path: Path) -> None:

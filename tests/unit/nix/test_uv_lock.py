@@ -1,4 +1,4 @@
-"""The wheels of a uv.lock."""
+"""The wheels of a uv.lock, and which of them are for ROCm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relink.errors import UsageError
-from relink.nix.uv_lock import locked_url, locked_wheels
+from relink.nix.uv_lock import locked_url, read_lock, rocm_wheels
 
 ONE, TWO = "1" * 64, "2" * 64
 LOCK = f"""
@@ -21,10 +21,12 @@ name = "onnxruntime-rocm"
 version = "1.22.2.post3"
 source = {{ registry = "https://example.org/simple" }}
 wheels = [
-    {{ url = "https://example.org/onnxruntime_rocm-1.whl", hash = "sha256:{ONE}", size = 7 }},
-    {{ url = "https://example.org/%2Brocm.whl", hash = "sha256:{TWO}" }},
+    {{ url = "https://example.org/onnxruntime_rocm-1-cp312-cp312-linux_x86_64.whl", hash = "sha256:{ONE}", size = 7 }},
+    {{ url = "https://example.org/onnxruntime_rocm-1%2Blocal-cp313-cp313-linux_x86_64.whl", hash = "sha256:{TWO}" }},
     {{ path = "local.whl", hash = "sha256:{TWO}" }},
-    {{ url = "https://example.org/md5.whl", hash = "md5:0" }},
+    {{ url = "https://example.org/md5-1-py3-none-any.whl", hash = "md5:0" }},
+    {{ url = "https://example.org/no-wheel.whl", hash = "sha256:{ONE}" }},
+    {{ url = "https://[::1/a-1-py3-none-any.whl", hash = "sha256:{ONE}" }},
 ]
 
 [[package]]
@@ -39,16 +41,85 @@ def lock(directory: Path, text: str) -> Path:
     return path
 
 
+def of(name: str, *files: str, more: str = "") -> str:
+    """A package of a lock file with these files."""
+    rows = "".join(
+        f'{{ url = "https://example.org/{file}.whl", hash = "sha256:{ONE}"{more} }},\n' for file in files
+    )
+    return f'[[package]]\nname = "{name}"\nwheels = [\n{rows}]\n'
+
+
 def test_wheels_by_their_hashes(tmp_path: Path) -> None:
     path = lock(tmp_path, LOCK)
-    found = locked_wheels(path)
-    assert found == {
-        ONE: "https://example.org/onnxruntime_rocm-1.whl",
-        TWO: "https://example.org/%2Brocm.whl",
-    }
-    assert locked_url(found, ONE, "a.whl", path) == found[ONE]
+    found = read_lock(path)
+    assert [(wheel.name.version_text, wheel.sha256, wheel.size) for wheel in found] == [
+        ("1", ONE, 7),
+        ("1+local", TWO, None),
+        ("1", None, None),
+    ]
+    assert locked_url(found, ONE, "a.whl", path) == found[0].url
     with pytest.raises(UsageError, match=r"a\.whl: .*uv\.lock has no wheel of this hash"):
         locked_url(found, "3" * 64, "a.whl", path)
+
+
+LINUX = "manylinux_2_28_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "chosen"),
+    [
+        ("torch", f"torch-2.9.1%2Brocm7.2.0.lw.gitabc-cp312-cp312-{LINUX}", True),
+        ("torch", f"torch-2.9.1-cp312-cp312-{LINUX}", False),  # that of PyPI is for CUDA
+        ("onnxruntime-rocm", f"onnxruntime_rocm-1-cp312-cp312-{LINUX}", True),
+        ("onnxruntime-migraphx", f"onnxruntime_migraphx-1-cp312-cp312-{LINUX}", True),  # the profile says so
+        ("bitsandbytes", f"bitsandbytes-0.50.2-py3-none-{LINUX}", True),  # one of its variants is for ROCm
+        ("numpy", f"numpy-2-cp312-cp312-{LINUX}", False),
+        ("rocm-sdk-core", f"rocm_sdk_core-7.10-py3-none-{LINUX}", False),  # ROCm itself
+        ("rocm", "rocm-7.10-py3-none-linux_x86_64", False),
+        ("a-rocm", "a_rocm-1-cp312-cp312-manylinux_2_28_aarch64", False),
+        ("a-rocm", "a_rocm-1-cp312-cp312-musllinux_1_2_x86_64", False),
+        ("a-rocm", "a_rocm-1-cp312-cp312-win_amd64", False),
+        ("a-rocm", "a_rocm-1-py3-none-any", False),
+        ("a-rocm", f"a_rocm-1-cp313-cp313t-{LINUX}", False),
+        ("a-rocm", "a_rocm-1-cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64", True),
+    ],
+)
+def test_which_are_for_rocm(tmp_path: Path, name: str, file: str, chosen: bool) -> None:
+    path = lock(tmp_path, of(name, file))
+    if chosen:
+        assert [wheel.name.canonical for wheel in rocm_wheels(read_lock(path), path)] == [name]
+    else:
+        with pytest.raises(UsageError, match="it has no wheel for ROCm on Linux x86-64 by its names"):
+            rocm_wheels(read_lock(path), path)
+
+
+@pytest.mark.parametrize(
+    ("python", "taken"),
+    [(None, [0, 1, 2, 3]), ((3, 12), [0, 2, 3]), ((3, 13), [1, 2, 3]), ((3, 10), [3])],
+)
+def test_which_a_python_takes(tmp_path: Path, python: tuple[int, int] | None, taken: list[int]) -> None:
+    tags = ("cp312-cp312", "cp313-cp313", "cp311-abi3", "py3-none")
+    path = lock(tmp_path, of("a-rocm", *(f"a_rocm-1-{tag}-{LINUX}" for tag in tags)))
+    found = rocm_wheels(read_lock(path), path, python)
+    assert [f"{wheel.name.python}-{wheel.name.abi}" for wheel in found] == [tags[index] for index in taken]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (of("other", f"a_rocm-1-py3-none-{LINUX}"), "stands below the package other"),
+        (of("a-rocm", f"a_rocm-1-py3-none-{LINUX}").replace("sha256", "md5"), "has no sha256"),
+        (of("a-rocm", f"a_rocm-1-py3-none-{LINUX}").replace("https", "ftp"), "none of https, http or file"),
+        (of("a-rocm", f"a b/a_rocm-1-py3-none-{LINUX}"), "none of https, http or file"),
+        (of("a-rocm", f"a_rocm-1-py3-none-{LINUX}", more=", size = -1"), "said to have -1 bytes"),
+        (of("a-rocm", f"a_rocm-1-py3-none-{LINUX}", more=f", size = {1 << 40}"), "bytes; lock anew"),
+        (of("a-rocm", *(f"a_rocm-{n}-py3-none-{LINUX}" for n in range(201))), "it has 201 wheels for ROCm"),
+    ],
+)
+def test_what_is_not_fetched(tmp_path: Path, text: str, said: str) -> None:
+    path = lock(tmp_path, text)
+    with pytest.raises(UsageError, match=said):
+        rocm_wheels(read_lock(path), path)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +133,12 @@ def test_wheels_by_their_hashes(tmp_path: Path) -> None:
 )
 def test_what_is_none(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        locked_wheels(lock(tmp_path, text))
+        read_lock(lock(tmp_path, text))
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        locked_wheels(tmp_path / "none")
+        read_lock(tmp_path / "none")
 
 
 @settings(max_examples=50, deadline=None)
@@ -82,6 +153,6 @@ def test_any_value_in_any_place(tmp_path_factory: pytest.TempPathFactory, value:
     for text in (
         f"package = [{value}]",
         f"[[package]]\nwheels = {value}",
-        f"[[package]]\nwheels = [{{ url = {value}, hash = {value} }}]",
+        f"[[package]]\nname = {value}\nwheels = [{{ url = {value}, hash = {value}, size = {value} }}]",
     ):
-        locked_wheels(lock(directory, text))
+        read_lock(lock(directory, text))
