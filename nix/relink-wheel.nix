@@ -58,6 +58,12 @@ let
           rocm
           ;
         pythonVersion = python.pythonVersion;
+        # Those that the package depends on come first: what is imported must be what was linked with.
+        pythonPackages =
+          python.pkgs or { }
+          // builtins.listToAttrs (
+            map (package: lib.nameValuePair (package.pname or "") package) dependencies
+          );
       };
   p = resolved.plan;
   public = version: builtins.head (lib.splitString "+" version);

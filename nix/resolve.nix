@@ -15,6 +15,8 @@
   extraLibraries ? { },
   # One package that has all of ROCm in lib/, instead of rocmPackages: a vendor's archive, a build of one's own.
   rocm ? null,
+  # Other Python packages, for libraries that their import maps: torch, say.
+  pythonPackages ? { },
   # "3.12", to be held against the wheel's; null where the caller knows better.
   pythonVersion ? null,
 }:
@@ -61,6 +63,7 @@ let
       pkgs
       stdenv
       extraLibraries
+      pythonPackages
       ;
   };
   rocmVersion = if rocm == null then rocmPackages.clr.version or null else rocm.version or null;
@@ -86,6 +89,10 @@ let
       fail "there is no ${attribute}${release}, which is to have ${
         list (p.libraries.${attribute} or [ "a directory of the plan" ])
       }; use a nixpkgs that has it, or pass extraLibraries.${name} = a package with the library in lib/, or make the package anew: ${anew}"
+    else if builtins.head path == "pythonPackages" && pythonVersion == null then
+      fail "${list p.libraries.${attribute}} is in the site-packages of ${name}; pass pythonVersion"
+    else if builtins.head path == "pythonPackages" then
+      "${found.out or found}/lib/python${pythonVersion}/site-packages"
     else
       lib.getLib found;
 

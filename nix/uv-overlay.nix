@@ -48,6 +48,7 @@ let
           relinkPlan = hook.plan {
             plan = builtins.head fitting;
             inherit gpuTargets extraLibraries rocm;
+            pythonPackages = final;
             pythonVersion = final.python.pythonVersion or null;
           };
         }

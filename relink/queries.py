@@ -292,6 +292,7 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
             gpus=tuple(str(gpu.target) for gpu in gpus),
             allow_missing=tuple(options.allow_missing),
             assume_symbols=tuple(options.assume_symbols),
+            siblings=context.siblings,
             again=options_text(options),
         )
         if not named:

@@ -6,14 +6,25 @@ import posixpath
 import re
 from collections.abc import Iterable
 
+from relink.profiles import Profile
 from relink.providers.nix_store import name_in_store_path
 from relink.providers.prefix import soname_stem
 from relink.rocm.facts import component_of, rocm_facts
 
-__all__ = ["EXTRA", "attribute_of_path", "attribute_of_soname", "extra_attribute"]
+__all__ = [
+    "EXTRA",
+    "PYTHON",
+    "attribute_of_path",
+    "attribute_of_soname",
+    "extra_attribute",
+    "python_attribute",
+]
 
 EXTRA = "extraLibraries"
 """The scope of libraries that nixpkgs lacks: they are the package's argument of this name."""
+
+PYTHON = "pythonPackages"
+"""The scope of other Python packages; a directory of one is relative to site-packages."""
 
 _ARCHITECTURES = re.compile(r"-gfx[0-9a-f]+(?:-gfx[0-9a-f]+)*$")  # clr.gpuArchSuffix
 
@@ -22,6 +33,11 @@ def attribute_of_soname(soname: str, major: int | None) -> str:
     """Return the attribute that has a library; one of `extraLibraries` where nixpkgs has none that is known."""
     found = component_of(soname, major)
     return (found and found[0].attribute) or extra_attribute(soname)
+
+
+def python_attribute(profile: Profile) -> str:
+    """Return ``pythonPackages.torch`` for the package that a profile is of."""
+    return f"{PYTHON}.{_name(profile.nixpkgs or profile.distributions[0])}"
 
 
 def extra_attribute(soname: str) -> str:

@@ -10,9 +10,10 @@ from relink.findings.model import finding
 from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_path, attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
-from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
+from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.plans.model import FilePlan, Plan
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
+from relink.resolve.siblings import sibling_of
 from relink.text import join_truncated
 
 __all__ = ["package_from_plan"]
@@ -46,7 +47,7 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
     files = [
         _file(subject, file, by_path, major, attributes)
         for file in plan.files
-        if file.served and file.changed
+        if file.served and (file.changed or _of_siblings(subject, file))
     ]
     served = [file.path for file in plan.files if file.served]
     return package_of(subject, files, served, attributes, major, proved=not outside)
@@ -100,6 +101,12 @@ def _store_directories(file: FilePlan) -> Iterator[tuple[str, str]]:
             yield item, posixpath.relpath(posixpath.normpath(text), item)
 
 
+def _of_siblings(subject: Subject, file: FilePlan) -> list[str]:
+    """The NEEDED that come by another Python package's import."""
+    kept = [entry.soname for entry in file.needed if entry.action != "drop" and entry.origin != "wheel"]
+    return [soname for soname in kept if sibling_of(subject.siblings, soname) is not None]
+
+
 def _file(
     subject: Subject, file: FilePlan, by_path: Mapping[str, str], major: int | None, attributes: Attributes
 ) -> File:
@@ -112,9 +119,10 @@ def _file(
     elsewhere = {soname for soname, path in served.items() if store_path(path) is None}
     added = tuple(soname for soname in edit.add if soname not in elsewhere)
     search_path = None
-    if edit.search_path is not None:
+    mapped = _of_siblings(subject, file)
+    if edit.search_path is not None or mapped:
         entries: dict[PathEntry, None] = {}
-        for text in edit.search_path.split(":"):
+        for text in (edit.search_path or file.rpath.after or "").split(":"):
             if item := store_path(text):
                 if item not in by_path or not _served_by(item, file):
                     continue
@@ -128,6 +136,9 @@ def _file(
             if soname in elsewhere and soname not in GLIBC_SONAMES and soname not in edit.add:
                 attribute = attribute_of_soname(soname, major)
                 entries[PathEntry(attribute=attributes.use(attribute, [soname]))] = None
+        for soname in mapped:
+            if (entry := sibling_entry(subject, attributes, soname)) is not None:
+                entries[entry] = None
         kind = "runpath" if elsewhere else edit.search_kind or "runpath"
         search_path = RunPath(kind, tuple(entries))
     return File(

@@ -9,7 +9,7 @@ from relink.findings.model import finding
 from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
-from relink.nix.subject import Attributes, Subject, hip_major, package_of, place
+from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.resolve.issues import matches_library
 from relink.resolve.search_path import classify
 from relink.rocm.facts import component_of, same_abi
@@ -60,6 +60,9 @@ def _file(
     for soname in image.needed:
         allowed = any(matches_library(pattern, soname) for pattern in subject.allow_missing)
         if soname in members or soname in GLIBC_SONAMES or allowed:
+            continue
+        if (entry := sibling_entry(subject, attributes, soname)) is not None:
+            entries[entry] = None
             continue
         found = component_of(soname, major)
         attribute = attribute_of_soname(soname, major)

@@ -32,7 +32,10 @@ Base: TypeAlias = Literal["site-packages", "root"]
 
 @dataclass(frozen=True, slots=True)
 class PathEntry:
-    """One entry of a search path: as it is (``$ORIGIN/…``), or a directory of an attribute's package."""
+    """One entry of a search path: as it is (``$ORIGIN/…``), or a directory of an attribute's package.
+
+    That of a Python package (``pythonPackages.torch``) is relative to site-packages.
+    """
 
     text: str | None = None
     attribute: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,12 @@ from relink.findings.model import Finding, finding
 from relink.gpu import DeviceCode, coverage_of
 from relink.loader.target import Target
 from relink.nix import metadata
-from relink.nix.attributes import EXTRA
-from relink.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget
+from relink.nix.attributes import EXTRA, PYTHON, python_attribute
+from relink.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget, PathEntry
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.resolve.members import reached
+from relink.resolve.siblings import Sibling, sibling_of
 from relink.rocm.facts import rocm_facts
 from relink.wheel.archive import WheelArchive
 
@@ -30,6 +32,7 @@ __all__ = [
     "literal",
     "package_of",
     "place",
+    "sibling_entry",
 ]
 
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
@@ -42,6 +45,7 @@ class Subject:
 
     :ivar url: where the wheel comes from; None takes it from PyPI.
     :ivar major: the ROCm major; None takes that of the libraries, or of the wheel.
+    :ivar siblings: other Python packages whose import maps libraries that members need.
     :ivar again: the options that make the same plan anew (:func:`relink.nix.anew.options_text`).
     """
 
@@ -57,6 +61,7 @@ class Subject:
     gpus: tuple[str, ...] = ()
     allow_missing: tuple[str, ...] = ()
     assume_symbols: tuple[str, ...] = ()
+    siblings: tuple[Sibling, ...] = ()
     again: str = ""
 
 
@@ -72,6 +77,21 @@ class Attributes:
         known = self.used.setdefault(attribute, {})
         known |= dict.fromkeys(sonames)
         return attribute
+
+
+def sibling_entry(subject: Subject, attributes: Attributes, soname: str) -> PathEntry | None:
+    """Return the directory of another Python package that has a library, such as torch/lib, or None where none has it.
+
+    The library is mapped already when the wheel is imported; the build's dry run, and programs that load the wheel's files by
+    themselves, find it by the search path.
+    """
+    sibling = sibling_of(subject.siblings, soname)
+    if sibling is None:
+        return None
+    attribute = attributes.use(python_attribute(sibling.profile), [soname])
+    return PathEntry(
+        attribute=attribute, directory=posixpath.dirname(sibling.profile.where_brought(soname) or "")
+    )
 
 
 def place(layout: Layout, member: str) -> tuple[Base, str]:
@@ -117,6 +137,8 @@ def package_of(
     if not read.get("requires_dist"):
         read["requires_dist"] = list(subject.profile.requires)
     dependencies, siblings, findings = metadata.dependencies(read, python, archive.path.name)
+    mapped = [name.partition(".")[2] for name in attributes.used if name.startswith(f"{PYTHON}.")]
+    dependencies = tuple(sorted({*dependencies, *mapped}))
     findings = [*attributes.findings, *findings]
     for attribute, sonames in attributes.used.items():
         if attribute.startswith(f"{EXTRA}."):

@@ -51,9 +51,9 @@ def check_built(nix: Nix, built: Path, *, ordered: bool = True) -> None:
     check_loads(nix, built)
 
 
-def check_loads(nix: Nix, built: Path) -> None:
+def check_loads(nix: Nix, built: Path, member: str = "demo/a.so") -> None:
     """The loader of the stand-in's C library, by itself, finds everything, and all of it in the store."""
-    library = built / f"lib/python{PYTHON}/site-packages/demo/a.so"
+    library = built / f"lib/python{PYTHON}/site-packages" / member
     (libc,) = stores(nix, "libc")
     loader = Path(libc, "lib", Path(find_target().interpreter).name)
     listed = subprocess.run(

@@ -260,8 +260,10 @@ let
     "zlib-ng"
     "zstandard"
   ];
-  pythonPackages =
-    version:
+  pythonPackages = version: pythonPackagesWith version (_: _: { });
+  # With an extension, as nixpkgs' overrideScope and pythonPackagesExtensions give it.
+  pythonPackagesWith =
+    version: extension:
     let
       # Two outputs, as nixpkgs' has them; what links with it is found in the first.
       python =
@@ -278,7 +280,8 @@ let
           pythonVersion = version;
           sitePackages = "lib/python${version}/site-packages";
         };
-      scope =
+      scope = base // extension scope base;
+      base =
         pkgs
         // builtins.listToAttrs (
           map (name: {
@@ -291,6 +294,7 @@ let
           buildPythonPackage = buildPythonPackage python;
           buildPythonApplication = buildPythonPackage python;
           callPackage = callWith scope;
+          overrideScope = pythonPackagesWith version;
           pypaInstallHook = named "pypa-install-hook";
           wheelUnpackHook = named "wheel-unpack-hook";
           jaxlib = named "jaxlib" // {

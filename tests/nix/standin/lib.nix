@@ -43,6 +43,7 @@ let
       mit.spdxId = "MIT";
     };
     makeBinPath = list: builtins.concatStringsSep ":" (map (package: "${package}/bin") list);
+    nameValuePair = name: value: { inherit name value; };
     optionals = condition: list: if condition then list else [ ];
     optionalAttrs = condition: set: if condition then set else { };
     partition = builtins.partition;

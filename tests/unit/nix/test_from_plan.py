@@ -63,6 +63,27 @@ def test_stubs_are_refused(tmp_path: Path) -> None:
         nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),), stub=("auto",)))
 
 
+def test_libraries_of_another_python_package(tmp_path: Path) -> None:
+    """A member that the plan leaves alone gets torch/lib, too, for the build's dry run; other people's directories go."""
+    Library("libamdhip64.so.7").write(tmp_path / "rocm" / "lib" / "libamdhip64.so.7")
+    both = build(Library("liba.so", ("libtorch.so", "libamdhip64.so.7"), runpath="/opt/rocm/lib"))
+    alone = build(Library("libb.so", ("libc10.so",), runpath="/mnt/build:$ORIGIN"))
+    contents: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"import torch",
+        "demo/a.so": both,
+        "demo/b.so": alone,
+    }
+    wheel = make_wheel(tmp_path / "wheel", contents, tag=TAG)
+    package = nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),)))
+    torch = PathEntry(attribute="pythonPackages.torch", directory="torch/lib")
+    found = {file.path: file.search_path for file in package.files}
+    assert found == {
+        "demo/a.so": RunPath("runpath", (PathEntry(attribute="rocmPackages.clr"), torch)),
+        "demo/b.so": RunPath("runpath", (PathEntry(text="$ORIGIN"), torch)),
+    }
+    assert package.dependencies == ("torch",)
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that is named as the store's. Without a C library in it, Nix is asked for no closure's loader."""

@@ -56,6 +56,26 @@ def test_each_needed_is_an_attribute(tmp_path: Path) -> None:
     assert codes(package) == ["RLK710", "RLK711", "RLK712"]
 
 
+def test_a_library_of_another_python_package(tmp_path: Path) -> None:
+    """An extension of PyTorch finds torch/lib, and the package depends on torch, though METADATA does not say so."""
+    needed = ("libc10.so", "libtorch.so", "libamdhip64.so.7")
+    contents: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"import torch\n",
+        "demo/a.so": build(Library("a.so", needed, runpath="/mnt/build")),
+    }
+    package = nix_package(make_wheel(tmp_path, contents, tag=TAG), Options())
+    torch = PathEntry(attribute="pythonPackages.torch", directory="torch/lib")
+    (file,) = package.files
+    assert file.search_path == RunPath("runpath", (torch, PathEntry(attribute="rocmPackages.clr")))
+    assert dict(package.libraries)["pythonPackages.torch"] == ("libc10.so", "libtorch.so")
+    assert package.dependencies == ("torch",)
+    contents["demo/__init__.py"] = b""  # nothing says that torch is there then
+    (tmp_path / "other").mkdir()
+    package = nix_package(make_wheel(tmp_path / "other", contents, tag=TAG), Options())
+    assert package.dependencies == ()
+    assert "extraLibraries.torch" in dict(package.libraries)
+
+
 def test_the_other_soname_of_one_abi_takes_its_place(tmp_path: Path) -> None:
     package = made(tmp_path, {"demo/liba.so": Library("liba.so", ("librocm_smi64.so.7",))}, major=7)
     (file,) = package.files
