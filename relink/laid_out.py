@@ -110,7 +110,12 @@ def laid_out(context: ResolveContext) -> Iterator[Layout]:
     with working_directory(Path(temporary_place(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        yield Layout(root, context.layout.python)
+        layout = Layout(root, context.layout.python, links=context.layout.links)
+        for entry, package in layout.links.items():
+            link = Path(resolve_inside(sysroot, f"{layout.site_packages}/{entry}"))
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(package)
+        yield layout
 
 
 def extract(

@@ -39,6 +39,7 @@ class Options:
         binding.
     :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
+    :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -74,6 +75,7 @@ class Options:
     limits: WheelLimits | None = None
     sandbox: str = "auto"
     trust: Sequence[str] = ()
+    requires: bool = False
 
 
 def trusted(options: Options) -> Sequence[str]:

@@ -5,7 +5,6 @@ Target and providers, read the wheel, plan; a dry run or a refusal ends here; ed
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,11 +14,10 @@ from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.findings.model import Finding, has_errors, select
 from relink.gpu.wanted import seen_gpus, wanted_gpus
-from relink.loader.python import active_python
 from relink.loader.target import find_target
 from relink.nix.roots import register_roots
 from relink.options import Options, trusted
-from relink.planning import PreparedPlan, open_providers, plan_wheel
+from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
 from relink.progress import Clock, Count, OnBytes
 from relink.provenance import added_members, removed_members
 from relink.reading import Wheel, read_wheel
@@ -58,8 +56,7 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
         wheel = read_wheel(contents, target, clock.on_bytes)
     with clock.stage("plan"):
         archive = contents.archive
-        named = bool(options.python or active_python(os.environ))
-        tags = tag_findings(archive.name, archive.path.name, target, named=named)
+        tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options))
         wheel = replace(wheel, findings=(*wheel.findings, *tags))
         return wheel, plan_wheel(wheel, target, providers, options, gpus)
 
@@ -81,7 +78,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
                 staging.copy()
             else:
                 added = added_members(plan, contents.archive, planned.output)
-                staging.write(added, removed_members(plan, contents.archive))
+                staging.write(added, removed_members(plan, contents.archive), ((), plan.metadata))
         with clock.stage("verify"):
             findings = [found for file in plan.changed for found in edits[file.path].findings]
             edited_files = {name: file.edited for name, file in edits.items()}
@@ -198,4 +195,6 @@ def _report(
         loads=plan.loads,
         verified=verified,
         stubs=plan.stubs,
+        relies_on=plan.relies_on,
+        relocatable=plan.relocatable,
     )

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.checks.gpu import dlopened_libraries, plan_gpus
+from relink.checks.relocation import (
+    packages_beside,
+    platform_of,
+    relocation,
+    relocation_findings,
+    site_findings,
+)
 from relink.elf.image import machine_name
 from relink.errors import UsageError
 from relink.findings.model import Finding, finding, select
 from relink.gpu.archives import with_archives
 from relink.gpu.wanted import Wanted
 from relink.loader.files import Files
+from relink.loader.python import active_python
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.options import Options
+from relink.plans.files import FilePlan
 from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.plans.reliance import metadata_lines
 from relink.profiles import profile_for
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
-from relink.reading import Wheel
+from relink.providers.site_packages import (
+    SITE_PACKAGES,
+    find_site_packages,
+    is_rocm_directory,
+    open_site_packages,
+)
+from relink.reading import Wheel, required_versions
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
@@ -57,6 +73,7 @@ ROCM_VENDOR = Vendor(
     copy_of,
     optional_library,
     is_own,
+    is_rocm_directory,
 )
 """What is known of ROCm, for the packages that name no vendor."""
 
@@ -82,19 +99,25 @@ class PreparedPlan:
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else the one ROCm that there is.
+    """Open the prefixes that were named, or else the ROCm of the target's Python, or else the one ROCm that there is.
 
     :raises UsageError: none was named, and there is none or more than one.
     """
     if options.prefixes or options.nix_closures:
-        prefixes = (open_place(prefix_of_libraries(path, target), target) for path in options.prefixes)
+        prefixes = (_open(path, target, options) for path in options.prefixes)
         closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
         found = (*prefixes, *closures)
     else:
         place = choose_place(target, os.environ, own=not (options.interpreter or options.sysroot))
-        opened = open_place(prefix_of_libraries(place.path, target), target)
-        found = (replace(opened, found_by=place.found_by),)
+        found = (replace(_open(place.path, target, options), found_by=place.found_by),)
     return (*found, *compiler_runtime_of(found, target))
+
+
+def _open(path: str, target: Target, options: Options) -> Provider:
+    site = find_site_packages(path, target)
+    if site is not None:
+        return open_site_packages(site, target, options.gpus)[0]
+    return open_place(prefix_of_libraries(path, target), target)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -116,7 +139,9 @@ def context_of(
     """Return what decisions about a wheel are made from."""
     name = wheel.archive.name
     layout = Layout(python=_python_version(name))
-    files = Files(target.sysroot)
+    layout = replace(layout, links=packages_beside(providers, target, named=is_python_named(options)))
+    links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
+    files = Files(target.sysroot, links=links)
     return ResolveContext(
         target=target,
         files=files,
@@ -156,13 +181,18 @@ def plan_wheel(
     files = tuple(file for file in draft.files if file.path not in written)
     releases = [release_of(provider, target.sysroot) for provider in providers]
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
+    moves = relocation(files, providers, context.layout.links, target.interpreter)
+    findings += _site_findings(providers, files, target, context, options)
     output = name
     if any(file.changed for file in files):
         local, more = _local_version(providers, releases, options)
         findings += more
-        output = relinked(
-            name, local=local, platform=f"linux_{machine_name(target.header.machine)}", replaces=VERSION_LABEL
-        )
+        machine = target.header.machine
+        platform = f"linux_{machine_name(machine)}"
+        if moves.relocatable:
+            platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
+        output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
+        findings += relocation_findings(moves, output.filename)
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     gpu = plan_gpus(
@@ -201,8 +231,30 @@ def plan_wheel(
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
         stubs=stubs.stubs,
+        relies_on=moves.relies_on if output != name else (),
+        relocatable=moves.relocatable and output != name,
+        metadata=metadata_lines(moves.relies_on, required=options.requires) if output != name else (),
     )
     return PreparedPlan(plan, context, draft.tables, gpu.block)
+
+
+def is_python_named(options: Options) -> bool:
+    """Whether the user named the Python that will load the result, by an option or by an active environment."""
+    return bool(options.python or active_python(os.environ))
+
+
+def _site_findings(
+    providers: Sequence[Provider],
+    files: Sequence[FilePlan],
+    target: Target,
+    context: ResolveContext,
+    options: Options,
+) -> Iterator[Finding]:
+    for provider in providers:
+        if provider.kind == SITE_PACKAGES:
+            opened, site = open_site_packages(provider.path, target, options.gpus)
+            beside = any(item.directory in context.layout.links for item in opened.packages)
+            yield from site_findings(site, opened, files, options.gpus, beside=beside)
 
 
 def target_facts(target: Target) -> TargetFacts:

@@ -5,7 +5,7 @@ Follows "Binary distribution format" of the PyPA specifications for RECORD, meta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,20 +190,24 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
         yield finding("RLK503", signature, "left out of the output")
 
 
-def _tag_findings(
-    archive: WheelArchive, images: Mapping[str, Image], tables: Mapping[str, SymbolTable]
-) -> Iterator[Finding]:
-    versions = {
+def required_versions(tables: Iterable[SymbolTable]) -> frozenset[str]:
+    """Return the symbol versions that files require (``GLIBC_2.34``), of all libraries."""
+    return frozenset(
         version.name
-        for table in tables.values()
+        for table in tables
         for need in table.verneeds
         for version in need.versions
         if not version.weak
-    }
+    )
+
+
+def _tag_findings(
+    archive: WheelArchive, images: Mapping[str, Image], tables: Mapping[str, SymbolTable]
+) -> Iterator[Finding]:
     machine = next((image.header.machine for image in images.values()), None)
     if machine is None:
         return
-    found = manylinux_tag(versions, machine)
+    found = manylinux_tag(required_versions(tables.values()), machine)
     for claimed in archive.name.platform.split("."):
         if not satisfies_tag(claimed, found, machine):
             yield finding(

@@ -105,12 +105,17 @@ class Staging:
         self._replacements[name] = replacement
         self._packing.begin(output_path(self._contents.archive, self._name, name), replacement)
 
-    def write(self, additions: Mapping[str, Addition], removals: frozenset[str] = frozenset()) -> None:
+    def write(
+        self,
+        additions: Mapping[str, Addition],
+        removals: frozenset[str] = frozenset(),
+        metadata: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    ) -> None:
         """Begin to write the output: the members that were added replace those of the input.
 
-        :param additions: as for :class:`relink.wheel.changes.Changes`; `removals` too.
+        :param additions: as for :class:`relink.wheel.changes.Changes`; `removals` and `metadata` too.
         """
-        self._written = self._thread.submit(self._write, additions, removals)
+        self._written = self._thread.submit(self._write, additions, removals, metadata)
 
     def copy(self) -> None:
         """Begin to make the output a copy of the input, which must be what its RECORD lists."""
@@ -135,12 +140,15 @@ class Staging:
         return sha256
 
     def _write(
-        self, additions: Mapping[str, Addition], removals: frozenset[str]
+        self,
+        additions: Mapping[str, Addition],
+        removals: frozenset[str],
+        metadata: tuple[tuple[str, ...], tuple[str, ...]],
     ) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,
             self.directory,
-            Changes(self._name, self._replacements, additions, removals),
+            Changes(self._name, self._replacements, additions, removals, metadata),
             self._write_options,
             packing=self._packing,
             on_progress=self.on_progress,

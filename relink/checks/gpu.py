@@ -101,8 +101,9 @@ def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
         if file.served:
             closure = draft.closures[file.path]
             for index, item in enumerate(closure.objects):
-                if index not in closure.scope and any(p.holds(item.path) for p in context.providers):
-                    found.setdefault(posixpath.normpath(item.path), item.image.soname or item.name)
+                if index not in closure.scope and context.is_held(item.path):
+                    path = posixpath.normpath(context.layout.real(item.path))
+                    found.setdefault(path, item.image.soname or item.name)
     return tuple((soname, path) for path, soname in found.items())
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "ProfileName",
     "Python",
     "Quiet",
+    "Requires",
     "SandboxMode",
     "SandboxOption",
     "Select",
@@ -57,7 +58,8 @@ Prefixes = Annotated[
     typer.Option(
         "--prefix",
         metavar="DIR",
-        help="A ROCm to link to; repeatable. Default: $ROCM_PATH, or the one in /opt, ld.so.cache or /usr.",
+        help="A ROCm to link to, or an environment with pip's; repeatable. Default: $ROCM_PATH, that of the Python, or the one "
+        "in /opt, ld.so.cache or /usr.",
         rich_help_panel=LINK,
     ),
 ]
@@ -109,6 +111,14 @@ Gpus = Annotated[
         help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         rich_help_panel=GPUS,
         autocompletion=gpu_names,
+    ),
+]
+Requires = Annotated[
+    bool,
+    typer.Option(
+        "--requires",
+        help="Require the packages in site-packages that the result relies on; else they are its extra [rocm].",
+        rich_help_panel=OUTPUT,
     ),
 ]
 Substitute = Annotated[

@@ -35,6 +35,7 @@ from relink.cli.options import (
     ProfileName,
     Python,
     Quiet,
+    Requires,
     SandboxMode,
     SandboxOption,
     Select,
@@ -97,6 +98,7 @@ def run(
             metavar="LABEL", help="The local version label, if not rocmX.Y.Z.", rich_help_panel=OUTPUT
         ),
     ] = None,
+    requires: Requires = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not ask the real loader.", rich_help_panel=WORK)
     ] = False,
@@ -195,6 +197,7 @@ def run(
         ignore=tuple(ignore),
         keep_version=keep_version,
         local_version=local_version,
+        requires=requires,
         verify=not no_verify,
         force=force,
         gpus=tuple(gpu),

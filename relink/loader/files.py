@@ -94,9 +94,15 @@ class Files:
 
     :param root: the sysroot; ``/`` for this system's own.
     :param overlay: image by absolute path, for files that are not on disk (the wheel's members).
+    :param links: directory by absolute path, for symbolic links that are not on disk (other packages beside the members).
     """
 
-    def __init__(self, root: str = "/", overlay: Mapping[str, Image] | None = None) -> None:
+    def __init__(
+        self,
+        root: str = "/",
+        overlay: Mapping[str, Image] | None = None,
+        links: Mapping[str, str] | None = None,
+    ) -> None:
         self.root = root
         self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
@@ -105,15 +111,25 @@ class Files:
         self._below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._overlay: dict[str, Image] = {}
         self._overlay_directories: set[str] = set()
+        self._link_directories: set[str] = set()
+        for path, directory in (links or {}).items():
+            self._links[path] = self.canonical(directory)
+            self._note_directories(posixpath.dirname(path), self._link_directories)
+        self._overlay_directories |= self._link_directories
         self._lay(overlay or {})
 
     def _lay(self, overlay: Mapping[str, Image]) -> None:
         for path, image in overlay.items():
             known = self.canonical(posixpath.dirname(posixpath.normpath(path)))
             self._overlay[posixpath.join(known, posixpath.basename(path))] = image
-            while known not in self._overlay_directories and known != "/":
-                self._overlay_directories.add(known)
-                known = posixpath.dirname(known)
+            self._note_directories(known, self._overlay_directories)
+
+    @staticmethod
+    def _note_directories(path: str, directories: set[str]) -> None:
+        """Add a directory that is not on disk and those above it."""
+        while path not in directories and path != "/":
+            directories.add(path)
+            path = posixpath.dirname(path)
 
     def with_overlay(self, overlay: Mapping[str, Image]) -> Files:
         """Return the same disk with another overlay; what was read from the disk stays cached."""
@@ -121,6 +137,8 @@ class Files:
         other._seen = self._seen
         other._directories = self._directories
         other._links = self._links
+        other._link_directories = self._link_directories
+        other._overlay_directories |= self._link_directories
         other._lay(overlay)
         return other
 
@@ -134,7 +152,7 @@ class Files:
         :raises MachineError: memory or open files are exhausted, or the disk fails.
         """
         where = path
-        if self._overlay:
+        if self._overlay or self._link_directories:
             directory, _, name = path.rpartition("/")
             known = self._walk(directory)
             if known:
@@ -149,7 +167,7 @@ class Files:
 
     def is_directory(self, path: str) -> bool:
         """Whether stat(2) says that `path` is a directory."""
-        if self._overlay:
+        if self._overlay or self._link_directories:
             return bool(self._walk(path))
         return self._is_disk_directory(path)
 

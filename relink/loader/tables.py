@@ -53,7 +53,9 @@ class Tables:
         identity = file_of(item)
         if identity[0] == "member":
             return self.index.add(self._members[str(identity[1])])
-        return self.index.add(self.read(identity, item.path))
+        return self.index.add(
+            self.read(identity, item.image.path)
+        )  # the loader's path may lead through a link
 
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
         """Return the table of a file on disk; that of a file that cannot be read is empty."""
@@ -70,11 +72,12 @@ class Tables:
             self._read[identity] = table
         return table
 
-    def dlopened(self, identity: tuple[object, ...], path: str, image: Image) -> tuple[str, ...]:
+    def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:
         """Return the names that a file on disk may dlopen (:func:`relink.elf.strings.library_names`).
 
         None of them if it does not import dlopen or dlmopen, or cannot be read.
         """
+        path = image.path
         names = self._dlopened.get(identity)
         if names is None:
             names = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -20,8 +20,12 @@ ANY_PYTHON: Final = "$PYTHON"
 """Stands for the path of the Python that the plan was made for."""
 BASE_PREFIX: Final = "$BASE_PREFIX"
 """Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
+SITE: Final = "$SITE"
+"""Stands for the site-packages that had the packages which the result finds beside it."""
+_SITE_PACKAGES: Final = "site-packages"  # the kind of such a provider
 _OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
 """Findings about the Python that the plan was made for."""
+_ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
 _SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})  # these say nothing of the maker
 
 
@@ -39,17 +43,22 @@ def embedded(plan: Plan) -> Plan:
         basis=None,
     )
     base = posixpath.dirname(posixpath.dirname(python)) if python else ""
-    if base in _SHARED:
+    sites = [item.path for item in plan.providers if item.kind == _SITE_PACKAGES and plan.relies_on]
+    if base in _SHARED and not sites:
         return plan
     # A provider may lie in there, or around it: its paths are the point of the plan.
-    kept = "|".join(re.escape(provider.path) for provider in plan.providers)
-    pattern = re.compile(rf"(?:{kept or '(?!)'})(?![^/\s:;,])|(?P<base>{re.escape(base)})(?=/)")
+    kept = _any_of(provider.path for provider in plan.providers if provider.path not in sites)
+    hidden = _any_of([] if base in _SHARED else [base])
+    pattern = re.compile(rf"(?P<site>{_any_of(sites)}){_ENDS}|(?:{kept}){_ENDS}|(?P<base>{hidden})(?=/)")
 
     def shown(text: str) -> str:
-        return pattern.sub(lambda match: BASE_PREFIX if match["base"] else match[0], text)
+        return pattern.sub(
+            lambda match: SITE if match["site"] else BASE_PREFIX if match["base"] else match[0], text
+        )
 
     return replace(
         plan,
+        providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
         files=tuple(_file(file, shown) for file in plan.files),
         findings=tuple(
             replace(
@@ -74,6 +83,10 @@ def embedded(plan: Plan) -> Plan:
             for load in plan.loads
         ),
     )
+
+
+def _any_of(paths: Iterable[str]) -> str:
+    return "|".join(map(re.escape, paths)) or "(?!)"
 
 
 def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:

@@ -25,6 +25,7 @@ from relink.plans.files import (
     RpathChange,
     Strategy,
 )
+from relink.plans.reliance import Reliance
 
 __all__ = [
     "Action",
@@ -159,6 +160,9 @@ class Plan:
     :ivar loads: who asks for whom in the closures of all files, each edge once.
     :ivar basis: what it was made from; None in a plan that a wheel contains.
     :ivar stubs: libraries that are written into the output.
+    :ivar relies_on: other packages that members find in the same site-packages.
+    :ivar relocatable: whether the result works wherever these are installed beside it.
+    :ivar metadata: the fields that are added to METADATA.
     """
 
     wheel: WheelFacts
@@ -170,6 +174,9 @@ class Plan:
     loads: tuple[Load, ...] = ()
     basis: Basis | None = None
     stubs: tuple[Stub, ...] = ()
+    relies_on: tuple[Reliance, ...] = ()
+    relocatable: bool = False
+    metadata: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -209,8 +216,9 @@ class Plan:
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON data; the inverse of :func:`from_json`."""
     data = {"schema": PLAN_SCHEMA, **plain(plan)}
-    if not plan.stubs:
-        del data["stubs"]
+    for key in ("stubs", "relies_on", "relocatable", "metadata"):
+        if not data[key]:
+            del data[key]
     return data
 
 

@@ -20,7 +20,16 @@ from relink.loader.search import why_not_searched
 from relink.loader.target import Target
 from relink.system_errors import raise_trouble
 
-__all__ = ["MOST_ENTRIES", "Provider", "Skipped", "main_directories", "open_prefix", "soname_stem"]
+__all__ = [
+    "MOST_ENTRIES",
+    "InstalledPackage",
+    "Provider",
+    "Skipped",
+    "main_directories",
+    "open_prefix",
+    "read_directories",
+    "soname_stem",
+]
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
@@ -39,14 +48,28 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class InstalledPackage:
+    """A distribution in site-packages that a provider's libraries belong to.
+
+    :ivar name: as its metadata spell it.
+    :ivar directory: of its files, in site-packages; empty where it has no libraries.
+    """
+
+    name: str
+    version: str
+    directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """A place libraries come from. Paths are as the target sees them, symbolic links not resolved.
 
-    :ivar kind: ``prefix`` or ``nix-store``.
+    :ivar kind: ``prefix``, ``nix-store`` or ``site-packages``.
     :ivar directories: where libraries lie, the prefix's own library directories first, then one level below them.
     :ivar libraries: file name → paths, in the order of `directories`.
     :ivar skipped: what has a library's name and cannot be loaded by the target.
     :ivar found_by: where it was found, if the user did not name it.
+    :ivar packages: the distributions that its libraries belong to, where it is a site-packages.
     """
 
     kind: str
@@ -55,6 +78,7 @@ class Provider:
     libraries: Mapping[str, tuple[str, ...]]
     skipped: tuple[Skipped, ...] = ()
     found_by: str | None = None
+    packages: tuple[InstalledPackage, ...] = ()
 
     def find(self, soname: str) -> str | None:
         """Return the path of the first library of that file name."""
@@ -234,6 +258,15 @@ def open_prefix(path: str, target: Target) -> Provider:
         libraries=libraries,
         skipped=tuple(scan.skipped),
     )
+
+
+def read_directories(kind: str, path: str, directories: Iterable[str], target: Target) -> Provider:
+    """Read what the directories of a place provide, and no others; `directories` are relative to `path`."""
+    scan = _Scan(target, path)
+    for directory in directories:
+        scan.directory(directory)
+    libraries = {name: tuple(paths) for name, paths in sorted(scan.libraries.items())}
+    return Provider(kind, path, tuple(scan.directories), MappingProxyType(libraries), tuple(scan.skipped))
 
 
 def _has_libraries(prefix: str, target: Target) -> bool:

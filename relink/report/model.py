@@ -20,6 +20,7 @@ from relink.plans.model import (
     plain,
     typed,
 )
+from relink.plans.reliance import Reliance
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
 
@@ -43,6 +44,7 @@ class Report:
     :ivar timings: seconds by stage.
     :ivar loads: the edges of the dependency graph.
     :ivar stubs: libraries that were written into the output.
+    :ivar relies_on: other packages that members find in the same site-packages; `relocatable`: it works wherever they are.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
 
@@ -60,6 +62,8 @@ class Report:
     schema: str = SCHEMA
     verified: int | None = None
     stubs: tuple[Stub, ...] = ()
+    relies_on: tuple[Reliance, ...] = ()
+    relocatable: bool = False
 
     @property
     def path(self) -> str | None:
@@ -92,6 +96,8 @@ def report_of(
         timings,
         plan.loads,
         stubs=plan.stubs,
+        relies_on=plan.relies_on,
+        relocatable=plan.relocatable,
     )
 
 
@@ -113,6 +119,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
         **stubs,
+        **({"relies_on": plain(report.relies_on)} if report.relies_on else {}),
+        **({"relocatable": True} if report.relocatable else {}),
     }
 
 

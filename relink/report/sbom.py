@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from relink import __version__
-from relink.plans.embedded import BASE_PREFIX
+from relink.plans.embedded import BASE_PREFIX, SITE
 from relink.plans.model import Plan
 
 __all__ = ["bill_of_materials"]
@@ -30,7 +30,9 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     libraries = sorted((path, soname) for file in plan.changed for soname, path in file.closure)
     # The wheel's own files are shown as $WHEEL/… and $PREFIX/…; a file may have been loaded by two names.
     outside = {
-        path: soname for path, soname in reversed(libraries) if path.startswith(("/", f"{BASE_PREFIX}/"))
+        path: soname
+        for path, soname in reversed(libraries)
+        if path.startswith(("/", f"{BASE_PREFIX}/", f"{SITE}/"))
     }
     outside = dict(sorted(outside.items()))
     return {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from relink.findings.causes import Cause, causes
 from relink.findings.model import RULES, Finding, Level
 from relink.loader.target import GLIBC_SONAMES
+from relink.plans.reliance import series
 from relink.providers.distribution import FAMILIES
 from relink.text import join_truncated, join_with_and, pluralize
 
@@ -56,6 +57,9 @@ def verdict(report: Report) -> Verdict:
         return _failed(report, errors)
     twice = next((cause for cause in found if cause.code == "RLK130" and _HIP in cause.subjects), None)
     parts = [f"{_loads(report)}{'; will not work on the GPU until one HIP runtime is left' if twice else ''}"]
+    if report.relocatable:
+        packages = [f"{item.name} {series(item.version)}" for item in report.relies_on]
+        parts.append(f"Relocatable: works in any venv with {join_with_and(packages)}")
     allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
     if allowed:
         verb = "is" if len(allowed) == 1 else "are"

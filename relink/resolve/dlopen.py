@@ -75,11 +75,11 @@ class DlopenKnowledge:
     def strings_of(self, item: LoadedObject) -> tuple[str, ...]:
         """Return the library names in the read-only data of a provider's library; members of the wheel are not on the disk."""
         context = self.context
-        if not any(provider.holds(item.path) for provider in context.providers):
+        if not context.is_held(item.path):
             return ()
         if is_platform_library(item.image.soname or "", context.target.header.machine):
             return ()
-        return self.tables.dlopened(file_of(item), item.path, item.image)
+        return self.tables.dlopened(file_of(item), item.image)
 
     def _available(self) -> tuple[str, ...]:
         return tuple(name for provider in self.context.providers for name in provider.libraries)

@@ -6,6 +6,7 @@ Source: the wheel format specification, "Recommended installer features" and the
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,11 +26,13 @@ class Layout:
     :ivar root: the environment's directory (``sys.prefix``).
     :ivar python: the version in its directory name, ``"3.12"``.
     :ivar names: path → the one by which that file is shown, where several paths lead to it.
+    :ivar links: what other packages have beside the wheel: the path in site-packages → the directory where it really is.
     """
 
     root: str = VIRTUAL_ROOT
     python: str = "3"
     names: Mapping[str, str] = field(default_factory=dict, compare=False)
+    links: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def site_packages(self) -> str:
@@ -52,7 +55,30 @@ class Layout:
                     return posixpath.join(self.root, inner)
         return posixpath.join(self.site_packages, member)
 
+    def real(self, path: str) -> str:
+        """Return where the file of a path in this layout really is, if another package has it; else the path as it is."""
+        normal = posixpath.normpath(path)
+        for entry, directory in self.links.items():
+            place = f"{self.site_packages}/{entry}"
+            if normal == place or normal.startswith(f"{place}/"):
+                return directory + normal[len(place) :]
+        return path
+
+    def origin_entry(self, directory: str, member: str) -> str:
+        """Return the search path entry by which `member` finds a directory: by ``$ORIGIN`` where both are in site-packages.
+
+        :param directory: where it really is.
+        """
+        for entry, linked in self.links.items():
+            if directory == linked or directory.startswith(f"{linked}/"):
+                place = f"{self.site_packages}/{entry}{directory[len(linked) :]}"
+                return f"$ORIGIN/{posixpath.relpath(place, posixpath.dirname(self.path_of(member)))}"
+        return directory
+
     def shown(self, text: str) -> str:
         """Return `text`, a path or a sentence, with this layout's paths replaced by what a reader knows."""
         text = self.names.get(text, text)
+        if self.links:
+            paths = re.compile(rf"{re.escape(self.site_packages)}/[^\s:;,()]*")
+            text = paths.sub(lambda match: self.real(match[0]), text)
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")

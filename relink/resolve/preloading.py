@@ -71,7 +71,7 @@ def _not_found(prover: Prover, context: ResolveContext, closure: Closure) -> Ite
     """
     for edge in closure.dlopened:
         caller = closure.objects[edge.requester]
-        if edge.target is not None or not any(provider.holds(caller.path) for provider in context.providers):
+        if edge.target is not None or not context.is_held(caller.path):
             continue
         profile = profile_of(prover.knowledge.of(caller)[edge.soname])
         if profile is not None and context.provider_path(edge.soname) is not None:

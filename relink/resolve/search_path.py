@@ -17,6 +17,7 @@ from relink.loader.search import expand
 from relink.loader.target import Target
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
+from relink.resolve.vendor import NO_VENDOR, Vendor
 from relink.text import pluralize
 
 __all__ = ["STUB_DIRECTORY", "EntryKind", "SearchPathEntry", "classify", "removed", "stub_entries"]
@@ -59,6 +60,7 @@ def classify(
     member_directories: Collection[str],
     serving: Collection[str],
     profile: Profile,
+    vendor: Vendor = NO_VENDOR,
 ) -> list[SearchPathEntry]:
     """Classify every entry of an image's search path.
 
@@ -72,7 +74,17 @@ def classify(
     return [
         SearchPathEntry(
             text,
-            _kind(text, origin, layout, target, provider_directories, member_directories, serving, profile),
+            _kind(
+                text,
+                origin,
+                layout,
+                target,
+                provider_directories,
+                member_directories,
+                serving,
+                profile,
+                vendor,
+            ),
         )
         for text in image.search_path.split(":")
     ]
@@ -87,6 +99,7 @@ def _kind(
     member_directories: Collection[str],
     serving: Collection[str],
     profile: Profile,
+    vendor: Vendor,
 ) -> EntryKind:
     if not text:
         return "empty"
@@ -96,12 +109,14 @@ def _kind(
     directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
     if "ORIGIN" in text and directory in member_directories:
         return "stub" if posixpath.basename(directory) == STUB_DIRECTORY else "wheel"
+    if layout.real(directory) in provider_directories:
+        return "provider"
     if "ORIGIN" in text and _below(directory, layout.site_packages):
         if _of_the_build(directory, layout.site_packages, member_directories):
             return "vendor"
-        return "sibling-dropped" if profile.drops(text) else "sibling"
-    if directory in provider_directories:
-        return "provider"
+        parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
+        replaced = provider_directories and any(map(vendor.is_package, parts))
+        return "sibling-dropped" if replaced or profile.drops(text) else "sibling"
     return "serving" if text in serving else "vendor"
 
 

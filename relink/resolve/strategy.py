@@ -68,6 +68,11 @@ class ResolveContext:
         """Return the library that serves `soname`: of the first provider that has it."""
         return find_library(self.providers, soname)
 
+    def is_held(self, path: str) -> bool:
+        """Whether a file of a closure lies in a directory of a provider."""
+        real = self.layout.real(path)
+        return any(provider.holds(real) for provider in self.providers)
+
     def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
         """Whether that file is the library of that soname of any provider, by whatever path it was reached."""
         paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
@@ -199,6 +204,7 @@ def _attempt(
         member_directories=context.member_directories,
         serving=serving,
         profile=context.profile,
+        vendor=context.vendor,
     )
     return Outcome(
         strategy, edit, image, edited, closure, check_edges(context, member, closure), tuple(entries)
@@ -240,7 +246,8 @@ class _Base:
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         stubs += stub_entries(self.context.layout, self.context.stubs, self.member, self.needed)
-        text = ":".join(dict.fromkeys([*own, *directories, *others, *stubs]))
+        found = [self.context.layout.origin_entry(directory, self.member) for directory in directories]
+        text = ":".join(dict.fromkeys([*own, *found, *others, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit
         return replace(self.edit, search_path=text, search_kind=kind if text else None)

@@ -34,6 +34,7 @@ class Vendor:
     :ivar copy_of: soname → the system's library that it is a copy of, or None.
     :ivar optional: soname → what a stub of the library needs to know, or None where it is not optional.
     :ivar is_own: soname → whether the library is one of the vendor's, of which a process must not have two.
+    :ivar is_package: the name of a directory in site-packages → whether it is one that the vendor's libraries lie in.
     """
 
     table: str = "vendor"
@@ -50,6 +51,7 @@ class Vendor:
     copy_of: Callable[[str], SystemCopy | None] = lambda _soname: None
     optional: Callable[[str], OptionalLibrary | None] = lambda _soname: None
     is_own: Callable[[str], bool] = lambda _soname: False
+    is_package: Callable[[str], bool] = lambda _name: False
 
 
 NO_VENDOR = Vendor()

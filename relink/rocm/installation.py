@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from relink.files import read_start
 from relink.loader.files import resolve_inside
 from relink.providers.nix_store import NIX_STORE, version_in_store_path
-from relink.providers.prefix import Provider
+from relink.providers.prefix import InstalledPackage, Provider
 from relink.system_errors import raise_trouble
 
 __all__ = ["RocmRelease", "release_of"]
@@ -44,6 +44,8 @@ def release_of(provider: Provider, sysroot: str = "/") -> RocmRelease | None:
 
     :param sysroot: the target's; the paths of `provider` are as seen from inside of it.
     """
+    if provider.packages:
+        return RocmRelease(*_of_package(provider.packages[0]))
     root = _Root(provider.path, sysroot)
     return (
         _from_info(root)
@@ -53,6 +55,11 @@ def release_of(provider: Provider, sysroot: str = "/") -> RocmRelease | None:
         or _from_hip_header(root)
         or (_from_store_path(provider.libraries) if provider.kind == NIX_STORE else None)
     )
+
+
+def _of_package(package: InstalledPackage) -> tuple[str, str]:
+    """The release is the distribution's version, without what a builder put behind it."""
+    return package.version.partition("+")[0], f"{package.name} {package.version}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from relink.loader.files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.nix_store import open_place
 from relink.providers.prefix import main_directories
+from relink.providers.site_packages import SITE_PACKAGES, find_site_packages
 from relink.rocm.installation import release_of
 from relink.system_errors import raise_trouble
 
@@ -31,7 +32,7 @@ class Place:
     """A prefix that holds a HIP or HSA runtime.
 
     :ivar path: as the target sees it, links as they were found.
-    :ivar found_by: ``ROCM_PATH``, ``/opt``, ``ld.so.cache`` or ``/usr``.
+    :ivar found_by: ``ROCM_PATH``, ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
     """
 
     path: str
@@ -56,12 +57,14 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
 
 
 def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -> Place:
-    """Return the one ROCm that there is.
+    """Return the ROCm that the target's Python has in site-packages, or else the one that there is.
 
     :param own: the target is a Python of this machine with its own loader. For another loader or another root directory nothing
         is guessed: the error says what was seen.
     :raises UsageError: there is none, or there are several, or nothing is to be guessed; lists those that were found.
     """
+    if not environment.get("ROCM_PATH") and (site := _of_python(target)):
+        return Place(site, SITE_PACKAGES)
     places = find_places(target, environment)
     if len(places) == 1 and (own or places[0].found_by == "ROCM_PATH"):
         return places[0]
@@ -75,6 +78,13 @@ def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -
     raise UsageError(
         "no ROCm is guessed with --interpreter or --sysroot; name one by --prefix. Found there:", listed
     )
+
+
+def _of_python(target: Target) -> str | None:
+    """The site-packages of the target's Python that has ROCm: the first, as its import finds it."""
+    facts = target.python_facts
+    places = facts.site_packages if facts is not None else ()
+    return next((found for place in places if (found := find_site_packages(place, target))), None)
 
 
 def prefix_of_libraries(path: str, target: Target) -> str:

@@ -54,12 +54,14 @@ class Changes:
     :ivar additions: new members by path in the output (:func:`relink.wheel.writer.output_path`), in the order in which they are
         written. One whose path exists already replaces that member in its position.
     :ivar removals: paths in the input.
+    :ivar metadata: lines of METADATA that are left out, and lines that are added, without their ends.
     """
 
     name: WheelName
     replacements: Mapping[str, Replacement] = field(default_factory=dict)
     additions: Mapping[str, Addition] = field(default_factory=dict)
     removals: frozenset[str] = frozenset()
+    metadata: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,13 +156,30 @@ def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:
     return issues
 
 
-def rewrite_metadata(data: bytes, version: str) -> bytes:
+def rewrite_metadata(
+    data: bytes, version: str, *, drop: Sequence[str] = (), add: Sequence[str] = ()
+) -> bytes:
     """Return METADATA with another Version; every other byte stays.
 
+    :param drop: header lines to leave out, each once, the last of equal ones.
+    :param add: header lines to add at the end of the header, except an extra that is there already.
     :raises WheelError: not UTF-8, or Version is not there exactly once.
     """
-    line = _one(_header(data, "METADATA"), "Version", "METADATA").line
-    return data[: line.start("value")] + version.encode() + data[line.end("value") :]
+    for text in drop:
+        fields = _header(data, "METADATA")
+        same = [field for field in fields if data[field.start : field.stop].rstrip(b"\r\n") == text.encode()]
+        if same:
+            data = data[: same[-1].start] + data[same[-1].stop :]
+    fields = _header(data, "METADATA")
+    line = _one(fields, "Version", "METADATA").line
+    extras = {f"Provides-Extra: {extra}" for extra in _values(fields, "Provides-Extra")}
+    new = [text for text in add if text not in extras]
+    end, stop = line["end"] or b"\n", fields[-1].stop
+    before = data[line.end("value") : stop]
+    if new and not before.endswith((b"\n", b"\r")):
+        before += end
+    lines = b"".join(text.encode() + end for text in new)
+    return data[: line.start("value")] + version.encode() + before + lines + data[stop:]
 
 
 def rewrite_wheel_info(data: bytes, tags: Sequence[str]) -> bytes:

@@ -120,13 +120,14 @@ def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
         raise UsageError(f"{archive.path.name} cannot be written like this", issues)
 
 
-def _own_files(archive: WheelArchive, name: WheelName) -> dict[str, bytes]:
-    """Return METADATA and WHEEL by path, where they have to change because of `name`."""
+def _own_files(archive: WheelArchive, changes: Changes) -> dict[str, bytes]:
+    """Return METADATA and WHEEL by path, where they have to change."""
+    name, (drop, add) = changes.name, changes.metadata
     files: dict[str, bytes] = {}
     path = f"{archive.dist_info}/METADATA"
     data = archive.read(path)
-    if read_metadata(data).version not in (name.version_text, str(name.version)):
-        files[path] = rewrite_metadata(data, name.version_text)
+    if drop or add or read_metadata(data).version not in (name.version_text, str(name.version)):
+        files[path] = rewrite_metadata(data, name.version_text, drop=drop, add=add)
     path = f"{archive.dist_info}/WHEEL"
     data = archive.read(path)
     if sorted(read_wheel_info(data).tags) != sorted(name.expanded_tags):
@@ -138,7 +139,7 @@ def _output_members(
     archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], new_time: DosTime
 ) -> list[_OutputMember]:
     """Return what is written, in order, without RECORD; the members in `dropped` are left out."""
-    own = _own_files(archive, changes.name)
+    own = _own_files(archive, changes)
     added = {
         path: _OutputMember(
             MemberHeader(

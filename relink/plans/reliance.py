@@ -1,0 +1,65 @@
+"""What a result relies on beside the wheel: other packages in its site-packages, and how METADATA says so.
+
+Source of the words: "Core metadata" and "Dependency specifiers" of the PyPA specifications, PEP 440 for versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+__all__ = ["EXTRA", "Reliance", "metadata_lines", "series"]
+
+EXTRA = "rocm"
+"""The extra that brings what a result relies on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliance:
+    """Another package in site-packages that members rely on.
+
+    :ivar name: of the distribution; `version`: the one that was there.
+    :ivar directories: in site-packages, those that search paths of members lead to; none where only its own libraries do.
+    """
+
+    name: str
+    version: str
+    directories: tuple[str, ...] = ()
+
+
+def series(version: str) -> str:
+    """Return major and minor of a version, ``7.2``: what a result works with."""
+    try:
+        found = Version(version)
+    except InvalidVersion:
+        return version
+    return f"{found.major}.{found.minor}"
+
+
+def requirement(reliance: Reliance) -> str:
+    """Return the requirement of a package: its series, and where it is a pre-release the later ones of that series.
+
+    Installers take a pre-release only where a requirement names one (PEP 440, "Handling of pre-releases").
+    """
+    try:
+        version = Version(reliance.version)
+    except InvalidVersion:
+        return reliance.name
+    if version.is_prerelease:
+        return f"{reliance.name}>={version.public},<{version.major}.{version.minor + 1}"
+    return f"{reliance.name}=={version.major}.{version.minor}.*"
+
+
+def metadata_lines(relies_on: Iterable[Reliance], *, required: bool) -> tuple[str, ...]:
+    """Return the fields of METADATA that say what a result relies on: as an extra, or required.
+
+    :param required: installing the wheel installs these packages, too. Otherwise nobody gets a package of that name unasked.
+    """
+    wanted = [requirement(item) for item in relies_on]
+    if not wanted:
+        return ()
+    if required:
+        return tuple(f"Requires-Dist: {item}" for item in wanted)
+    return (f"Provides-Extra: {EXTRA}", *(f'Requires-Dist: {item}; extra == "{EXTRA}"' for item in wanted))
