@@ -49,7 +49,7 @@ def test_the_result_works_wherever_the_packages_are(
     works: Works, prefix: Path, member: Path, tmp_path: Path
 ) -> None:
     site = environment(prefix, tmp_path)
-    deep = {"demo/__init__.py": b"", "demo/a.so": member, "demo/x/y/b.so": member}
+    deep: dict[str, bytes | Path] = {"demo/a.so": member, "demo/x/y/b.so": member}
     wheel = works.wheel(tmp_path, {**deep, "demo-1.0.data/platlib/other/c.so": member})
     report = relink(wheel, Options(prefixes=(str(tmp_path / "venv"),), output_directory=tmp_path / "out"))
     assert report.relocatable
