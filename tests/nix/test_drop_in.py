@@ -17,6 +17,7 @@ from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 
+Members = dict[str, bytes | Path]
 SITE = f"lib/python{PYTHON}/site-packages"
 
 
@@ -60,7 +61,7 @@ def test_what_depends_on_onnxruntime_finds_it(in_store: Nix, hip: Path, tmp_path
     library = shared(
         tmp_path / "a.so", "extern int hip_init(void); int g(void){return hip_init();}", needed=[hip]
     )
-    members = {"onnxruntime/__init__.py": b"", "onnxruntime/capi/a.so": library}
+    members: Members = {"onnxruntime/__init__.py": b"", "onnxruntime/capi/a.so": library}
     wheel = make_wheel(tmp_path / "wheel", members, name="onnxruntime_rocm", version="1.22.2.post3", tag=TAG)
     write(wheel, tmp_path / "out")
     plain = in_store.build(
@@ -72,7 +73,7 @@ def test_what_depends_on_onnxruntime_finds_it(in_store: Nix, hip: Path, tmp_path
     assert unmet(asked, built) == []
     assert unmet(["onnxruntime>=1.23"], built) == ["onnxruntime>=1.23 not satisfied by version 1.22.2.post3"]
     (found,) = importlib.metadata.distributions(name="onnxruntime", path=[str(built / SITE)])
-    assert all(path.locate().exists() for path in found.files or ())
+    assert all(Path(str(path.locate())).exists() for path in found.files or ())
     assert in_store.references(built) == set(stores(in_store, "rocmPackages.clr"))
 
 
@@ -85,7 +86,11 @@ def torch(in_store: Nix, hip: Path, tmp_path: Path) -> Path:
     c10 = shared(tmp_path / "vendor" / "libc10.so", source, needed=[hip], flags=flags)
     source = "extern int c10(void); int at(void){return c10();}"
     library = shared(tmp_path / "vendor" / "libtorch.so", source, needed=[c10], flags=flags)
-    members = {"torch/__init__.py": b"", "torch/lib/libc10.so": c10, "torch/lib/libtorch.so": library}
+    members: Members = {
+        "torch/__init__.py": b"",
+        "torch/lib/libc10.so": c10,
+        "torch/lib/libtorch.so": library,
+    }
     wheel = make_wheel(tmp_path / "wheel", members, name="torch", version="2.9.1+rocm7.2", tag=TAG)
     write(wheel, tmp_path / "torch")
     return tmp_path / "torch"
@@ -99,7 +104,7 @@ def test_torchvision_finds_the_libraries_of_torch(in_store: Nix, torch: Path, tm
         needed=[tmp_path / "vendor" / "libtorch.so", tmp_path / "vendor" / "libc10.so"],
         flags=["-Wl,--enable-new-dtags,-rpath,/mnt/build/torch/lib"],
     )
-    members = {"torchvision/__init__.py": b"import torch\n", "torchvision/_C.so": library}
+    members: Members = {"torchvision/__init__.py": b"import torch\n", "torchvision/_C.so": library}
     requires = ("torch==2.9.1", "numpy")
     wheel = make_wheel(
         tmp_path / "wheel", members, name="torchvision", version="0.24.1+rocm7.2", tag=TAG, requires=requires
@@ -119,7 +124,7 @@ def test_bitsandbytes_takes_the_relinked_torch(in_store: Nix, hip: Path, torch: 
     library = shared(
         tmp_path / "b.so", "extern int hip_init(void); int g(void){return hip_init();}", needed=[hip]
     )
-    members = {"bitsandbytes/__init__.py": b"", "bitsandbytes/libbitsandbytes_rocm72.so": library}
+    members: Members = {"bitsandbytes/__init__.py": b"", "bitsandbytes/libbitsandbytes_rocm72.so": library}
     wheel = make_wheel(
         tmp_path / "wheel", members, name="bitsandbytes", version="0.50.2", tag=TAG, requires=("torch<3",)
     )
