@@ -312,6 +312,14 @@ class TestTwice:
         assert item.level == level
         assert ("is a copy that auditwheel put into the wheel" in item.message) is (level == "warning")
 
+    def test_two_copies_that_auditwheel_renamed_stay_an_error(self, scene: Scene) -> None:
+        scene.provide("lib/libcurl.so.4", [], define("curl"))
+        copies = [f"libzstd-{digits}.so.1" for digits in ("5df4f4df", "0badcafe")]
+        for copy, name in zip(copies, ("one", "two"), strict=True):
+            scene.member(f"demo.libs/{copy}", source=define(name))
+        scene.member(MEMBER, copies, call("one", "two"), ["-Wl,-rpath,$ORIGIN/../demo.libs"])
+        assert found(scene.decide(), "RLK130").level == "error"
+
     def test_one_by_dlopen_is_a_warning(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.6", source=define("six"))
         scene.provide("lib/libhip.so.7", source=define("seven"))
