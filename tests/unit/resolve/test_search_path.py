@@ -44,7 +44,13 @@ def entries_of(
         layout=LAYOUT,
         target=TARGET,
         provider_directories=("/opt/rocm/lib", "/opt/rocm/lib/x86_64-linux-gnu", f"{SITE}/_rocm"),
-        member_directories=(f"{SITE}/pkg/capi", f"{SITE}/pkg/lib", f"{SITE}/pkg.libs", "/env/bin"),
+        member_directories=(
+            f"{SITE}/pkg/capi",
+            f"{SITE}/pkg/lib",
+            f"{SITE}/pkg.libs",
+            f"{SITE}/_solib_pkg",
+            "/env/bin",
+        ),
         serving=serving,
         profile=profile,
     )
@@ -64,6 +70,10 @@ def entries_of(
         ("$ORIGIN/a.so.runfiles/rocm/lib", "vendor"),  # Bazel's build tree, below the wheel's package
         ("$ORIGIN/../_solib_local/_U_S_Srocm", "vendor"),
         ("$ORIGIN/../../torch/_solib_local/x", "sibling"),  # of another package
+        (
+            "$ORIGIN/../../_solib_pkg/plugin",
+            "sibling",
+        ),  # of a package that is called so, and that another wheel may fill
         ("$ORIGIN/../plugin", "sibling"),  # another wheel may have that in a common namespace
         ("$ORIGIN/../my_solib_local", "sibling"),
         ("$ORIGIN/../../nvidia_rocm_sdk_core/lib", "sibling-dropped"),
