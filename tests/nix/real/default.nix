@@ -54,6 +54,7 @@ let
     cp -L ${tools.home}/bin/python${version} $out/bin/
     ln -s python${version} $out/bin/python3
     cp -L ${tools.home}/lib/libpython${version}.so* $out/lib/
+    cp -r ${tools.home}/include $out/
     tar -C ${tools.home}/lib --exclude=site-packages --exclude=test --exclude=tests --exclude='config-*' \
       --exclude=__pycache__ --exclude='_tkinter*' -cf - python${version} | tar -C $out/lib -xf -
     mkdir $out/${python.sitePackages}
@@ -83,6 +84,8 @@ let
     // {
       inherit stdenv;
       inherit (base.${name})
+        isPy3k
+        libPrefix
         pythonAtLeast
         pythonOlder
         pythonVersion
@@ -134,17 +137,33 @@ let
       stdenvNoCC = generic;
       buildPackages = pkgs;
       namePrefix = "${name}-";
-      toPythonModule = drv: drv // { pythonModule = python; };
-      wrapPython = trivial.makeSetupHook { name = "wrap-python"; } (
-        builtins.toFile "hook.sh" "wrapPythonPrograms() { :; }"
-      );
+      makeWrapper = trivial.makeSetupHook {
+        name = "make-wrapper";
+        substitutions.shell = "/bin/bash";
+      } (set + "/build-support/setup-hooks/make-wrapper.sh");
+      wrapPython = scope.callPackage (set + "/python/wrap-python.nix") { };
       ensureNewerSourcesForZipFilesHook = empty "newer-sources";
       nix-update-script = _: null;
       unzip = empty "unzip";
       pythonCatchConflictsHook = empty "catch-conflicts";
-      buildPythonPackage = lib.makeOverridable (
-        scope.callPackage (set + "/python/mk-python-derivation.nix") { }
-      );
+      # For what hooks are made of.
+      bootstrap = {
+        inherit (scope) build packaging installer;
+      };
+      inherit
+        (import (set + "/python/python-packages-base.nix") {
+          inherit
+            lib
+            pkgs
+            stdenv
+            python
+            ;
+        } scope)
+        buildPythonPackage
+        buildPythonApplication
+        requiredPythonModules
+        toPythonModule
+        ;
     }
     // packages scope;
 in
