@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from relink.additions import saved_additions
 from relink.contents import Contents
 from relink.elf.patchelf import result_of
 from relink.errors import TargetError, UsageError
@@ -21,7 +22,6 @@ from relink.plans.model import Plan
 from relink.progress import Clock
 from relink.reading import read_wheel
 from relink.report.model import Report
-from relink.resolve.stubs import with_stubs
 
 __all__ = ["apply"]
 
@@ -73,6 +73,15 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 name: result_of(image, edits[name]) if name in edits else image
                 for name, image in read.images.items()
             }
-        context, tables = with_stubs(replace(context, images=images), read.tables, plan.stubs)
-        prepared = PreparedPlan(plan, context, Tables(Files(target.sysroot), tables), None)
+            additions = saved_additions(read, replace(context, images=images), read.tables, plan)
+        grafted = {graft.path: graft.file.edit for graft in plan.grafts if graft.path not in plan.kept}
+        context = replace(
+            additions.context,
+            images={
+                name: result_of(image, grafted[name]) if name in grafted else image
+                for name, image in additions.context.images.items()
+            },
+        )
+        tables = Tables(Files(target.sysroot), additions.tables)
+        prepared = PreparedPlan(plan, context, tables, None, additions)
         return carry_out(read, prepared, options, clock)

@@ -34,6 +34,7 @@ __all__ = [
     "Contents",
     "LoadedMember",
     "joined_gaps",
+    "slices_of",
 ]
 
 Chunk: TypeAlias = bytes | memoryview
@@ -227,9 +228,9 @@ class Contents:
         loaded = self.loaded.get(name)
         chunks: Iterator[Chunk]
         if loaded and loaded.whole:
-            chunks = _slices(loaded.view)
+            chunks = slices_of(loaded.view)
         elif self.archive.member(name).size <= self._largest // SHARE:
-            chunks = _slices(self.archive.read_into(name))
+            chunks = slices_of(self.archive.read_into(name))
         else:
             chunks = self._ahead(self.archive.chunks(name))
         entry = self.listed.get(name) if check else None
@@ -254,7 +255,7 @@ class Contents:
         check_digest(self.archive, entry, digest.digest())
 
 
-def _slices(view: memoryview) -> Iterator[memoryview]:
+def slices_of(view: memoryview) -> Iterator[memoryview]:
     """Yield a view piece by piece; the memory of a piece is released once the next piece is asked for."""
     memory = view.obj
     for start in range(0, len(view), _SLICE):

@@ -7,8 +7,9 @@ patchelf gets a file without its gaps, which is small. The gaps' content is stre
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from relink.checks.gpu_findings import changed_code
@@ -29,7 +30,7 @@ from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.record import verify_member
 
-__all__ = ["EditedFile", "UneditedFile", "edit_files"]
+__all__ = ["EditedFile", "UneditedFile", "edit_files", "edit_one", "pieces_of"]
 
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 
@@ -84,26 +85,62 @@ def edit_files(
     for number, file in enumerate(files):
         name = file.path
         place = directory / f"{number}.elf"
-        try:
-            edited, found = _edited(contents, file, images[name], place, layout, trust, sandbox)
-        except EditError as error:
-            edited, found = None, [_failed(name, error)]
+        whole = partial(contents.archive.read_into, name)
+        edited, found = edit_one(
+            file,
+            images[name],
+            place,
+            contents.loaded.get(name),
+            whole,
+            codes.get(name),
+            layout=layout,
+            trust=trust,
+            sandbox=sandbox,
+        )
         if edited is None:
             yield UneditedFile(name, tuple(found))
             continue
-        if before := codes.get(name):
-            after = read_device_code(BufferSource(edited.view), name)
-            found += changed_code(name, same_device_code(before, after))
         pieces = _counted(_pieces(contents, name, edited, check=check), on_progress)
         replacement = Replacement(pieces, len(edited.view), _reusable(contents, name, edited))
         yield EditedFile(name, edited, replacement, tuple(found))
 
 
-def _edited(
-    contents: Contents,
+def edit_one(
     file: FilePlan,
     image: Image,
     path: Path,
+    loaded: LoadedMember | None,
+    whole: Callable[[], memoryview],
+    code: DeviceCode | None,
+    *,
+    layout: Layout,
+    trust: Sequence[str] = (),
+    sandbox: Sandbox | None = None,
+) -> tuple[Edited | None, list[Finding]]:
+    """Edit one file, and compare its device code; without a result where it cannot be edited, or must not be read.
+
+    :param path: for what patchelf works on.
+    :param loaded: the file with its gaps, where it has some.
+    :param whole: gives its whole content.
+    :param code: the device code in it.
+    :raises PatchelfError: there is no patchelf that can be used.
+    """
+    try:
+        edited, found = _edited(file, image, path, loaded, whole, layout, trust, sandbox)
+    except EditError as error:
+        return None, [_failed(file.path, error)]
+    if edited is not None and code is not None:
+        after = read_device_code(BufferSource(edited.view), file.path)
+        found += changed_code(file.path, same_device_code(code, after))
+    return edited, found
+
+
+def _edited(
+    file: FilePlan,
+    image: Image,
+    path: Path,
+    loaded: LoadedMember | None,
+    whole: Callable[[], memoryview],
     layout: Layout,
     trust: Sequence[str],
     sandbox: Sandbox | None,
@@ -113,7 +150,6 @@ def _edited(
     :raises EditError: patchelf fails, or its result does not hold up.
     """
     reason = "none of its large sections can be left out"
-    loaded = contents.loaded.get(file.path)
     if loaded is not None:
         found = [*screen_member(loaded.view, file.path, image, layout, trust)]
         if has_errors(found):
@@ -124,7 +160,7 @@ def _edited(
             ), found
         except EditError as error:
             reason = "; ".join([error.message, *error.issues])
-    content = contents.archive.read_into(file.path)
+    content = whole()
     try:
         # Also of a file that was scanned above: patchelf reads its gaps now.
         found = [*screen_member(content, file.path, image, layout, trust)]
@@ -169,16 +205,18 @@ def _counted(pieces: Iterable[memoryview], on_progress: OnProgress) -> Iterator[
 
 
 def _pieces(contents: Contents, name: str, edited: Edited, *, check: bool) -> Iterator[memoryview]:
-    """Yield the edited file: its gaps from the original content, the rest from memory."""
+    """Yield the edited file; a file without gaps is compared with RECORD before."""
+    if not edited.gaps and check and (entry := contents.listed.get(name)) and entry.digest is not None:
+        verify_member(contents.archive, entry)
+    yield from pieces_of(edited, contents.original(name, check=check) if edited.gaps else ())
+
+
+def pieces_of(edited: Edited, original: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Yield the edited file: its gaps from the original content, which is read once, the rest from memory."""
     with memoryview(edited.view) as view:
-        if not edited.gaps:
-            if check and (entry := contents.listed.get(name)) and entry.digest is not None:
-                verify_member(contents.archive, entry)
-            yield view
-            return
         position = 0
-        rest = list(ranges_between(edited.gaps, len(view)))
-        for chunk in contents.original(name, check=check):
+        rest = list(ranges_between(edited.gaps, len(view))) if edited.gaps else []
+        for chunk in original if edited.gaps else ():
             start, end = position, position + len(chunk)
             while position < end:
                 part = rest[0]

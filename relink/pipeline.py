@@ -6,6 +6,7 @@ Target and providers, read the wheel, plan; a dry run or a refusal ends here; ed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from relink.checks.tags import tag_findings
@@ -13,19 +14,25 @@ from relink.contents import Contents
 from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.findings.model import Finding, has_errors, select
-from relink.gpu.wanted import seen_gpus, wanted_gpus
-from relink.loader.target import find_target
+from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
+from relink.grafting import graft_files, licence_members
+from relink.loader.target import Target, find_target
 from relink.nix.roots import register_roots
 from relink.options import Options, trusted
 from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
+from relink.plans.model import Graft
 from relink.progress import Clock, Count, OnBytes
 from relink.provenance import added_members, removed_members
+from relink.providers.prefix import Provider
 from relink.reading import Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
 from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.staging import Staging
 from relink.verification import Verification, verify
+from relink.wayout import find_way_out, with_sound_options
+from relink.wheel.changes import Addition
+from relink.wheel.naming import renamed_directory
 from relink.wheel.writer import output_path
 
 __all__ = ["carry_out", "make_plan", "run"]
@@ -46,7 +53,7 @@ def run(
 
 
 def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PreparedPlan]:
-    """Find target and providers, read the wheel, and make the plan."""
+    """Find target and providers, read the wheel, and make the plan; after a refusal look for the options that lead out of it."""
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
         gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
@@ -54,11 +61,28 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
         providers = open_providers(options, target)
     with clock.stage("read"):
         wheel = read_wheel(contents, target, clock.on_bytes)
+
+    def plan_again(more: Options) -> PreparedPlan:
+        other = find_target(python=more.python, interpreter=more.interpreter, sysroot=more.sysroot)
+        places = providers if other == target else open_providers(more, other)
+        return _planned(wheel, other, places, more, gpus)
+
     with clock.stage("plan"):
-        archive = contents.archive
-        tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options))
-        wheel = replace(wheel, findings=(*wheel.findings, *tags))
-        return wheel, plan_wheel(wheel, target, providers, options, gpus)
+        planned = _planned(wheel, target, providers, options, gpus)
+        if options.fix:
+            planned, options = with_sound_options(planned, options, plan_again)
+        if not (planned.plan.ok or options.force):
+            planned = replace(planned, way_out=find_way_out(planned, options, plan_again))
+        return wheel, planned
+
+
+def _planned(
+    wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options, gpus: Sequence[Wanted]
+) -> PreparedPlan:
+    archive = wheel.archive
+    tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options))
+    wheel = replace(wheel, findings=(*wheel.findings, *tags))
+    return plan_wheel(wheel, target, providers, options, gpus)
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
@@ -67,10 +91,12 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     sandbox = None if plan.empty else find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
-    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in plan.changed), clock.on_bytes)
-    with Staging(contents, planned.output, options, count.add) as staging:
+    copied = [graft for graft in plan.added if isinstance(graft, Graft)]
+    new = [sizes[file.path] for file in plan.changed] + [2 * graft.size for graft in copied]
+    count = Count(sum(sizes.values()) + sum(new), clock.on_bytes)
+    with ExitStack() as stack, Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
-            edits, failures = _edit(wheel, planned, staging, options, sandbox) if sandbox else ({}, [])
+            edits, failures = _edit(wheel, planned, staging, options, sandbox, stack) if sandbox else ({}, [])
         if failures:  # there is no content to write, whatever the user ignores or forces
             return _report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
@@ -78,11 +104,20 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
                 staging.copy()
             else:
                 added = added_members(plan, contents.archive, planned.output)
+                dist_info = renamed_directory(contents.archive.dist_info, planned.output)
+                added |= licence_members(plan, dist_info, planned.context)
+                added |= {graft.path: _addition(edits[graft.path]) for graft in copied}
                 staging.write(added, removed_members(plan, contents.archive), ((), plan.metadata))
         with clock.stage("verify"):
-            findings = [found for file in plan.changed for found in edits[file.path].findings]
+            findings = [found for edited in edits.values() for found in edited.findings]
             edited_files = {name: file.edited for name, file in edits.items()}
-            findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
+            drafts = {draft.path: draft for draft in planned.additions.grafts}
+            findings += reread_files(
+                (*plan.files, *(graft.file for graft in copied)),
+                {**wheel.images, **{path: draft.image for path, draft in drafts.items()}},
+                {**wheel.tables, **{path: draft.table for path, draft in drafts.items()}},
+                edited_files,
+            )
             findings += sandbox_findings(sandbox)
             verified = None
             if options.verify and sandbox is not None:
@@ -100,10 +135,22 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     return _report(planned, options, clock, output, findings, verified=verified)
 
 
+def _addition(file: EditedFile) -> Addition:
+    return Addition(file.replacement.content, file.replacement.size, mode=0o755)
+
+
 def _edit(
-    wheel: Wheel, planned: PreparedPlan, staging: Staging, options: Options, sandbox: Sandbox
+    wheel: Wheel,
+    planned: PreparedPlan,
+    staging: Staging,
+    options: Options,
+    sandbox: Sandbox,
+    stack: ExitStack,
 ) -> tuple[dict[str, EditedFile], list[Finding]]:
-    """Edit the members that change, the largest first, and pass them to the output; report those that cannot be edited."""
+    """Edit the members that change, the largest first, and pass them to the output; then the grafts. Report failures.
+
+    :param stack: keeps the files open that are copied.
+    """
     members = wheel.archive.members
     edits: dict[str, EditedFile] = {}
     failures: list[Finding] = []
@@ -124,6 +171,21 @@ def _edit(
         else:
             staging.add(edited.name, edited.replacement)
             edits[edited.name] = edited
+    for graft in graft_files(
+        planned.additions.grafts,
+        planned.plan.grafts,
+        planned.context,
+        planned.additions.codes,
+        staging.directory,
+        stack,
+        trust=trusted(options),
+        on_progress=staging.on_progress,
+        sandbox=sandbox,
+    ):
+        if isinstance(graft, UneditedFile):
+            failures += graft.findings
+        else:
+            edits[graft.name] = graft
     return edits, failures
 
 
@@ -138,6 +200,7 @@ def _verified(
     names = {name: output_path(archive, planned.output, name) for name in context.images}
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
+    grafts = [item.path for item in planned.plan.added if isinstance(item, Graft)]
     gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
     gaps |= {name: file.edited.gaps for name, file in edits.items()}
 
@@ -155,7 +218,7 @@ def _verified(
     return verify(
         planned.plan.output,
         content,
-        [names[file.path] for file in planned.plan.changed],
+        [names[path] for path in (*(file.path for file in planned.plan.changed), *grafts)],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
         {names[name]: found for name, found in gaps.items()},
         planned.tables,
@@ -197,4 +260,6 @@ def _report(
         stubs=plan.stubs,
         relies_on=plan.relies_on,
         relocatable=plan.relocatable,
+        grafts=plan.grafts,
+        way_out=planned.way_out,
     )

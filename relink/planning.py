@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from relink.additions import Additions, plan_additions
 from relink.checks.gpu import dlopened_libraries, plan_gpus
 from relink.checks.relocation import (
     packages_beside,
@@ -42,12 +43,11 @@ from relink.reading import Wheel, required_versions
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
-from relink.resolve.stubs import plan_stubs, with_stubs
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import install_command, where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
 from relink.rocm.installation import RocmRelease, release_of
-from relink.rocm.names import is_own, whose
+from relink.rocm.names import is_own, is_runtime, whose
 from relink.rocm.places import choose_place, prefix_of_libraries
 from relink.sibling_packages import find_siblings
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
@@ -58,6 +58,7 @@ __all__ = [
     "context_of",
     "open_providers",
     "plan_wheel",
+    "provider_facts",
     "target_facts",
 ]
 
@@ -74,6 +75,7 @@ ROCM_VENDOR = Vendor(
     optional_library,
     is_own,
     is_rocm_directory,
+    is_runtime,
 )
 """What is known of ROCm, for the packages that name no vendor."""
 
@@ -85,12 +87,16 @@ class PreparedPlan:
     :ivar context: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
+    :ivar way_out: the words of options with which there would be no error; tried. Empty where none are known.
+    :ivar additions: the stubs and grafts, with what is known of the files that are copied.
     """
 
     plan: Plan
     context: ResolveContext
     tables: Tables
     isa: Mapping[str, Any] | None
+    additions: Additions
+    way_out: tuple[str, ...] = ()
 
     @property
     def output(self) -> WheelName:
@@ -174,30 +180,34 @@ def plan_wheel(
     archive = wheel.archive
     name = archive.name
     base = context_of(wheel, target, providers, options)
-    stubs = plan_stubs(base, wheel.tables, options.stub, archive.path.name.partition("-")[0])
-    draft = decide(*with_stubs(base, wheel.tables, stubs.stubs))
-    context = draft.context
-    written = {stub.path for stub in stubs.stubs}
-    files = tuple(file for file in draft.files if file.path not in written)
     releases = [release_of(provider, target.sysroot) for provider in providers]
-    findings = [*wheel.findings, *stubs.findings, *draft.findings]
-    moves = relocation(files, providers, context.layout.links, target.interpreter)
-    findings += _site_findings(providers, files, target, context, options)
+    facts = provider_facts(providers, releases)
+    additions = plan_additions(wheel, base, facts, options)
+    draft = decide(additions.context, additions.tables)
+    context = draft.context
+    files = tuple(file for file in draft.files if file.path not in additions.paths)
+    grafts = additions.plans(draft.files)
+    findings = [*wheel.findings, *additions.findings, *draft.findings]
+    every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
+    moves = relocation(every, providers, context.layout.links, target.interpreter)
+    findings += _site_findings(providers, every, target, context, options)
     output = name
-    if any(file.changed for file in files):
+    if additions.changes or any(file.changed for file in files):
         local, more = _local_version(providers, releases, options)
         findings += more
         machine = target.header.machine
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
-            platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
+            platform = platform_of(
+                name.platform, required_versions(additions.tables.values()), every, machine
+            )
         output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
         findings += relocation_findings(moves, output.filename)
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     gpu = plan_gpus(
-        with_archives(wheel.codes, archive, context.layout.path_of),
-        files,
+        {**with_archives(wheel.codes, archive, context.layout.path_of), **additions.codes},
+        every,
         providers,
         gpus,
         sysroot=target.sysroot,
@@ -217,25 +227,35 @@ def plan_wheel(
         ),
         output=output.filename,
         target=target_facts(target),
-        providers=tuple(
-            ProviderFacts(
-                provider.kind,
-                provider.path,
-                release.release if release else None,
-                release.evidence if release else None,
-                provider.found_by,
-            )
-            for provider, release in zip(providers, releases, strict=True)
-        ),
+        providers=facts,
         files=files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
-        stubs=stubs.stubs,
         relies_on=moves.relies_on if output != name else (),
         relocatable=moves.relocatable and output != name,
         metadata=metadata_lines(moves.relies_on, required=options.requires) if output != name else (),
+        stubs=additions.stubs,
+        grafts=grafts,
+        kept=additions.kept,
+        dropped=additions.dropped,
     )
-    return PreparedPlan(plan, context, draft.tables, gpu.block)
+    return PreparedPlan(plan, context, draft.tables, gpu.block, additions)
+
+
+def provider_facts(
+    providers: Sequence[Provider], releases: Sequence[RocmRelease | None]
+) -> tuple[ProviderFacts, ...]:
+    """Return what a plan says of its providers."""
+    return tuple(
+        ProviderFacts(
+            provider.kind,
+            provider.path,
+            release.release if release else None,
+            release.evidence if release else None,
+            provider.found_by,
+        )
+        for provider, release in zip(providers, releases, strict=True)
+    )
 
 
 def is_python_named(options: Options) -> bool:

@@ -1,4 +1,4 @@
-"""The members that relink adds to an output: the plan, the bill of materials (SBOM), and the store paths that it names.
+"""The members that relink adds to an output: the plan, the bill of materials (SBOM), stubs, and the store paths that it names.
 
 It also reads the plan of a wheel that was relinked before.
 """
@@ -45,14 +45,17 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
     if paths := store_paths(plan):
         # Not compressed: Nix finds references by searching the bytes of a file.
         added[STORE_MEMBER] = Addition("".join(f"{path}\n" for path in paths).encode(), stored=True)
-    stubs = {stub.path: Addition(stub.content(), mode=0o755) for stub in plan.stubs}
+    stubs = {
+        stub.path: Addition(stub.content(), mode=0o755) for stub in plan.stubs if stub.path not in plan.kept
+    }
     return stubs | {f"{dist_info}/{member}": addition for member, addition in added.items()}
 
 
 def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
-    """Return what of an earlier run is left out: the list of store paths that the output does not name any more."""
+    """Return what of an earlier run is left out: stubs and grafts, and the list of store paths that the output does not name."""
     name = f"{archive.dist_info}/{STORE_MEMBER}"
-    return frozenset({name}) if name in archive.members and not store_paths(plan) else frozenset()
+    idle = {name} if name in archive.members and not store_paths(plan) else set()
+    return frozenset({*idle, *plan.dropped})
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:

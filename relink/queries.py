@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relink.additions import plan_additions
 from relink.bounded_json import JSON_LIMIT
 from relink.elf.strings import library_names
 from relink.errors import UsageError
@@ -27,8 +28,8 @@ from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
 from relink.options import Options, trusted
-from relink.planning import context_of, open_providers, plan_wheel, target_facts
-from relink.plans.model import Plan, TargetFacts
+from relink.planning import context_of, open_providers, plan_wheel, provider_facts, target_facts
+from relink.plans.model import Graft, Plan, TargetFacts
 from relink.profiles import Profile
 from relink.provenance import read_plan
 from relink.providers.nix_store import loader_in, store_path
@@ -42,6 +43,7 @@ from relink.resolve.proof import system_path
 from relink.resolve.siblings import assumed_finding, sibling_of
 from relink.resolve.strategy import ResolveContext
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
+from relink.rocm.installation import release_of
 from relink.sandbox import find_sandbox, sandbox_findings
 from relink.sandbox.environment import DEMO, named_environment
 from relink.starting_profile import starting_profile
@@ -100,7 +102,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             sandbox=sandbox,
             trust=trusted(options),
         )
-        missing = [*_missing(result, context, plan), *_idle_stubs(result, context, plan)]
+        missing = [*_missing(result, context, plan), *_idle(result, context, plan)]
         hinted = with_hints(
             (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), context.profile
         )
@@ -161,17 +163,20 @@ def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -
         )
 
 
-def _idle_stubs(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
-    """Stubs whose library is there now: the loader takes it instead, or would if the stub were gone."""
+def _idle(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
+    """Stubs and grafts whose library is there now: the loader takes it instead, or would if they were gone."""
     members = [member for member in result.maps if not context.images[member].is_executable]
-    for stub in plan.stubs if plan is not None else ():
-        own = context.layout.shown(context.layout.path_of(stub.path))
+    for item in plan.additions if plan is not None else ():
+        kind = "graft" if isinstance(item, Graft) else "stub"
+        own = context.layout.shown(context.layout.path_of(item.path))
         objects = (entry for one in result.maps.values() for entry in one.objects)
-        found = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
+        found = {posixpath.normpath(path) for name, path in objects if name == item.soname}
         if real := sorted(found - {own}):
-            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
-        elif members and (path := system_path(context, members[0], stub.soname)):
-            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
+            yield finding(
+                "RLK127", item.soname, f"the loader takes {real[0]}; the {kind} in the wheel is idle"
+            )
+        elif members and (path := system_path(context, members[0], item.soname)):
+            yield finding("RLK127", item.soname, f"{path} is there now, and the {kind} in the wheel is taken")
 
 
 def saved_report(path: Path) -> tuple[Report, bool]:
@@ -226,7 +231,10 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
         providers = open_providers(options, target)
         wheel = open_wheel(path, stack, target, options.limits)
-        draft = decide(context_of(wheel, target, providers, options), wheel.tables)
+        base = context_of(wheel, target, providers, options)
+        releases = [release_of(provider, target.sysroot) for provider in providers]
+        additions = plan_additions(wheel, base, provider_facts(providers, releases), options)
+        draft = decide(additions.context, additions.tables)
     context = draft.context
     closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
     missing = {edge.soname for closure in closures.values() for edge in closure.missing}

@@ -38,8 +38,11 @@ _NOT_FROM_A_FILE = frozenset(
     {
         "allow-isa-gap",
         "assume-symbols",
+        "fix",
         "force",
         "gc-root",
+        "graft",
+        "graft-from",
         "ignore",
         "interpreter",
         "limit",

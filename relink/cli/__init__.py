@@ -5,12 +5,23 @@ A command imports what it alone needs: `relink isa` of one file is as fast as re
 
 # In the order of `relink --help`.
 # isort: off
-from relink.cli import relinking, installing, looking, reporting, packaging, profile, helping, configuring
+from relink.cli import (
+    relinking,
+    fetching,
+    installing,
+    looking,
+    reporting,
+    packaging,
+    profile,
+    helping,
+    configuring,
+)
 from relink.cli.application import app, main
 
 __all__ = [
     "app",
     "configuring",
+    "fetching",
     "helping",
     "installing",
     "looking",

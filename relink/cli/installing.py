@@ -1,4 +1,4 @@
-"""`relink fetch`, `relink install` and `relink repair`: wheels from a package index, and into an environment."""
+"""`relink install` and `relink repair`: wheels into an environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.guessing import is_requirement
+from relink.cli.fetching import fetched, platform_for, tell_fetched
 from relink.cli.options import (
     LINK,
     OUTPUT,
@@ -20,8 +20,9 @@ from relink.cli.options import (
     AssumeSymbols,
     Closures,
     Gpus,
+    GraftFrom,
+    Grafts,
     Ignore,
-    Interpreter,
     Json,
     NoImportTest,
     NoPreload,
@@ -29,18 +30,17 @@ from relink.cli.options import (
     Prefixes,
     Preload,
     ProfileName,
-    Python,
     Quiet,
     SandboxMode,
     SandboxOption,
     Select,
+    Stubs,
     Substitute,
     TargetPython,
     Verbose,
 )
 
 if TYPE_CHECKING:
-    from relink.install.fetching import FetchedWheel, Platform
     from relink.install.installing import InstallResult
     from relink.options import Options
 
@@ -66,50 +66,6 @@ Kept = Annotated[
 
 
 @app.command()
-def fetch(
-    requirements: Annotated[
-        list[str], typer.Argument(metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION'.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Where the wheels go.", rich_help_panel=OUTPUT),
-    ] = Path(),
-    python: Python = None,
-    interpreter: Interpreter = None,
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
-    """Fetch wheels for the target's Python, by pip and with its configuration, and change nothing in them.
-
-    Wheels only, without what they depend on. They stay in a cache: ~/.cache/relink/wheels, 20 GiB at most.
-    Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
-    """
-    from relink.cli.terminal import print_json, show
-    from relink.errors import UsageError
-    from relink.install.copying import copy_file
-    from relink.install.requirements import parse_requirement
-    from relink.options import Options
-
-    wanted = [parse_requirement(text) for text in requirements]
-    platform = _platform(Options(python=python, interpreter=interpreter))
-    documents = []
-    for item in wanted:
-        found = _fetched(item.text, platform, offline=offline, exact=False)
-        place = output / found.path.name
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-            copy_file(found.path, place)
-        except OSError as error:
-            raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
-        facts = {"sha256": found.sha256, "size": found.size, "from_cache": found.offline}
-        documents.append({"requirement": item.text, "path": str(place), **facts})
-        if not as_json:
-            show(f"{place}  {_described(found, platform)}")
-    if as_json:
-        print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
-
-
-@app.command()
 def install(
     requirements: Annotated[
         list[str],
@@ -125,6 +81,9 @@ def install(
     substitute: Substitute = [],
     assume_symbols: AssumeSymbols = [],
     preload: Preload = [],
+    stub: Stubs = [],
+    graft_from: GraftFrom = [],
+    graft: Grafts = [],
     no_preload: NoPreload = False,
     profile: ProfileName = None,
     gpu: Gpus = [],
@@ -146,37 +105,38 @@ def install(
     from relink.install.environment import find_environment
     from relink.install.installing import install_wheel
     from relink.install.requirements import parse_requirement
-    from relink.options import Options
 
     environment = find_environment(python, os.environ)
-    options = Options(
-        prefixes=tuple(prefix),
-        nix_closures=tuple(nix_closure),
-        output_directory=output,
-        python=environment.python,
-        allow_missing=tuple(allow_missing),
-        substitute=tuple(substitute),
-        assume_symbols=tuple(assume_symbols),
-        preload=tuple(preload),
+    options = _options(
+        environment.python,
+        output,
         preload_known=not no_preload,
         profile=profile,
-        gpus=tuple(gpu),
-        sandbox=sandbox.value,
-        select=tuple(select),
-        ignore=tuple(ignore),
-        command=("relink", *sys.argv[1:]),
+        sandbox=sandbox,
+        prefixes=prefix,
+        nix_closures=nix_closure,
+        allow_missing=allow_missing,
+        substitute=substitute,
+        assume_symbols=assume_symbols,
+        preload=preload,
+        stub=stub,
+        graft_from=graft_from,
+        graft=graft,
+        gpus=gpu,
+        select=select,
+        ignore=ignore,
     )
     given = [text for text in requirements if os.path.lexists(text)]
     wanted = {text: parse_requirement(text) for text in requirements if text not in given}
-    platform = _platform(options)
+    platform = platform_for(options)
     outcomes: list[InstallResult] = []
     for text in requirements:
         extras = ""
         if text in wanted:
-            found = _fetched(wanted[text].text, platform, offline=offline, exact=False)
+            found = fetched(wanted[text].text, platform, offline=offline, exact=False)
             wheel, extras = found.path, wanted[text].extras
             if not quiet and not as_json:
-                _tell(found, platform)
+                tell_fetched(found, platform)
         else:
             wheel = Path(text)
         done = install_wheel(
@@ -209,6 +169,9 @@ def repair(
     substitute: Substitute = [],
     assume_symbols: AssumeSymbols = [],
     preload: Preload = [],
+    stub: Stubs = [],
+    graft_from: GraftFrom = [],
+    graft: Grafts = [],
     no_preload: NoPreload = False,
     profile: ProfileName = None,
     gpu: Gpus = [],
@@ -228,28 +191,29 @@ def repair(
     """
     from relink.install import repairing
     from relink.install.environment import find_environment
-    from relink.options import Options
 
     environment = find_environment(python, os.environ)
     if undo:
         done = repairing.undo(name, environment, wheel=wheel, offline=offline)
     else:
-        options = Options(
-            prefixes=tuple(prefix),
-            nix_closures=tuple(nix_closure),
-            output_directory=output,
-            python=environment.python,
-            allow_missing=tuple(allow_missing),
-            substitute=tuple(substitute),
-            assume_symbols=tuple(assume_symbols),
-            preload=tuple(preload),
+        options = _options(
+            environment.python,
+            output,
             preload_known=not no_preload,
             profile=profile,
-            gpus=tuple(gpu),
-            sandbox=sandbox.value,
-            select=tuple(select),
-            ignore=tuple(ignore),
-            command=("relink", *sys.argv[1:]),
+            sandbox=sandbox,
+            prefixes=prefix,
+            nix_closures=nix_closure,
+            allow_missing=allow_missing,
+            substitute=substitute,
+            assume_symbols=assume_symbols,
+            preload=preload,
+            stub=stub,
+            graft_from=graft_from,
+            graft=graft,
+            gpus=gpu,
+            select=select,
+            ignore=ignore,
         )
         done = repairing.repair(
             name, environment, options, wheel=wheel, offline=offline, import_test=not no_import_test
@@ -262,51 +226,27 @@ def repair(
         raise typer.Exit(1)
 
 
-def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, quiet: bool) -> list[Path]:
-    """Return `wheels` with a fetched wheel in the place of each requirement that names a version.
+def _options(
+    python: str,
+    output: Path,
+    *,
+    preload_known: bool,
+    profile: str | None,
+    sandbox: SandboxMode,
+    **lists: list[str],
+) -> Options:
+    """The options of a run that installs; `lists` by the names that :class:`~relink.options.Options` gives them."""
+    from relink.options import Options
 
-    :raises RelinkError: one cannot be fetched.
-    """
-    platform = _platform(options)
-    paths = []
-    for wheel in wheels:
-        if is_requirement(str(wheel)):
-            found = _fetched(str(wheel), platform, offline=offline, exact=True)
-            paths.append(found.path)
-            if not quiet:
-                _tell(found, platform)
-        else:
-            paths.append(wheel)
-    return paths
-
-
-def _platform(options: Options) -> Platform:
-    """What wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
-    from relink.install.fetching import platform_of
-    from relink.loader.python import ask_python
-    from relink.loader.target import find_target
-
-    target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
-    own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
-    return platform_of(target, own)
-
-
-def _fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> FetchedWheel:
-    from relink.install.fetching import fetch as fetch_wheel
-    from relink.install.requirements import parse_requirement
-
-    return fetch_wheel(parse_requirement(text, exact=exact), platform, offline=offline)
-
-
-def _described(found: FetchedWheel, platform: Platform) -> str:
-    source = "from the cache" if found.offline else "fetched"
-    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {source} for {platform.shown}"
-
-
-def _tell(found: FetchedWheel, platform: Platform) -> None:
-    from relink.cli.terminal import show
-
-    show(f"{found.path.name}  {_described(found, platform)}")
+    return Options(
+        output_directory=output,
+        python=python,
+        preload_known=preload_known,
+        profile=profile,
+        sandbox=sandbox.value,
+        command=("relink", *sys.argv[1:]),
+        **{name: tuple(items) for name, items in lists.items()},  # type: ignore[arg-type]
+    )
 
 
 def _print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:

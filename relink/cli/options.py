@@ -21,7 +21,11 @@ __all__ = [
     "AssumeSymbols",
     "Closures",
     "Compress",
+    "Fix",
+    "GcRoot",
     "Gpus",
+    "GraftFrom",
+    "Grafts",
     "Ignore",
     "Interpreter",
     "Json",
@@ -37,6 +41,7 @@ __all__ = [
     "SandboxMode",
     "SandboxOption",
     "Select",
+    "Stubs",
     "Substitute",
     "Sysroot",
     "TargetPython",
@@ -155,6 +160,40 @@ Stubs = Annotated[
         metavar="SONAME",
         help="Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
         rich_help_panel=KNOWN,
+    ),
+]
+GraftFrom = Annotated[
+    list[str],
+    typer.Option(
+        "--graft-from",
+        metavar="DIR",
+        help="A second ROCm: libraries that no --prefix has are copied from it into the wheel; repeatable.",
+        rich_help_panel=LINK,
+    ),
+]
+Grafts = Annotated[
+    list[str],
+    typer.Option(
+        "--graft",
+        metavar="SONAME",
+        help="Of --graft-from copy this library, and what it needs, and no other; repeatable.",
+        rich_help_panel=LINK,
+    ),
+]
+Fix = Annotated[
+    bool,
+    typer.Option(
+        "--fix",
+        help="Add the options that findings name and that are sound by proof alone: NEEDED entries that change no binding.",
+        rich_help_panel=WORK,
+    ),
+]
+GcRoot = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Put garbage collector roots of the Nix store paths used here.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 NoPreload = Annotated[

@@ -22,6 +22,7 @@ from relink.cli.options import (
     ProfileName,
     Python,
     Select,
+    Stubs,
     Substitute,
     Verbose,
 )
@@ -58,6 +59,7 @@ def nix(
     assume_symbols: AssumeSymbols = [],
     profile: ProfileName = None,
     preload: Preload = [],
+    stub: Stubs = [],
     no_preload: NoPreload = False,
     gpu: Gpus = [],
     no_vendor: Annotated[
@@ -97,6 +99,7 @@ def nix(
         assume_symbols=tuple(assume_symbols),
         profile=profile,
         preload=tuple(preload),
+        stub=tuple(stub),
         preload_known=not no_preload,
         gpus=tuple(gpu),
         select=tuple(select),

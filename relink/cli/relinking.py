@@ -23,7 +23,11 @@ from relink.cli.options import (
     AssumeSymbols,
     Closures,
     Compress,
+    Fix,
+    GcRoot,
     Gpus,
+    GraftFrom,
+    Grafts,
     Ignore,
     Interpreter,
     Json,
@@ -64,6 +68,8 @@ def run(
     ],
     prefix: Prefixes = [],
     nix_closure: Closures = [],
+    graft_from: GraftFrom = [],
+    graft: Grafts = [],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.", rich_help_panel=OUTPUT),
@@ -127,17 +133,11 @@ def run(
             rich_help_panel=WORK,
         ),
     ] = None,
+    fix: Fix = False,
     force: Annotated[
         bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)
     ] = False,
-    gc_root: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Put garbage collector roots of the Nix store paths used here.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    gc_root: GcRoot = None,
     limit: LimitOptions = [],
     offline: Offline = False,
     sandbox: SandboxOption = SandboxMode.auto,
@@ -190,6 +190,8 @@ def run(
         assume_symbols=tuple(assume_symbols),
         preload=tuple(preload),
         stub=tuple(stub),
+        graft_from=tuple(graft_from),
+        graft=tuple(graft),
         preload_known=not no_preload,
         trust=tuple(trust),
         profile=profile,
@@ -200,6 +202,7 @@ def run(
         requires=requires,
         verify=not no_verify,
         force=force,
+        fix=fix,
         gpus=tuple(gpu),
         allow_isa_gap=allow_isa_gap,
         dry_run=dry_run,
@@ -216,7 +219,7 @@ def run(
     from relink.report.text import several_text
 
     if any(is_requirement(str(wheel)) for wheel in wheels):
-        from relink.cli.installing import with_fetched
+        from relink.cli.fetching import with_fetched
 
         wheels = with_fetched(wheels, options, offline=offline, quiet=quiet or not text)
     pages = [page_for(html, wheels, wheel) for wheel in wheels]

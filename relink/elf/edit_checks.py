@@ -45,7 +45,7 @@ _WRAPPER = struct.Struct(
     "<IIQQ"
 )  # clang's __CudaFatBinary wrapper: magic, version, pointer to the bundle, reserved
 _WRAPPER_MAGIC = 0x48495046  # "HIPF"
-_R_X86_64_RELATIVE = 8
+_R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
 
 def check_edit(
@@ -265,7 +265,7 @@ def _check_fatbin_pointers(
 
 
 def _fatbin_pointers(buffer: Buffer, image: Image) -> dict[int, int]:
-    """Address of each wrapper's pointer → address of its bundle. The value is a relocation's addend: LLD leaves 0 in place."""
+    """Address of each wrapper's pointer → address of its bundle. The value is a relocation's: LLD leaves 0 in place."""
     sections = {section.name: section for section in read_sections(buffer, image.path)}
     segment = sections.get(".hipFatBinSegment")
     if segment is None or image.header.elf_class != 64 or not image.header.little_endian:
@@ -280,6 +280,11 @@ def _fatbin_pointers(buffer: Buffer, image: Image) -> dict[int, int]:
     if relocations is not None:
         table = buffer[relocations.offset : relocations.offset + relocations.file_size // 24 * 24]
         for address, info, addend in struct.iter_unpack("<QQq", table):
-            if info & 0xFFFFFFFF == _R_X86_64_RELATIVE and address in slots:
+            if address not in slots:
+                continue
+            if info & 0xFFFFFFFF == _R_X86_64_RELATIVE:
                 slots[address] = addend
+            elif info & 0xFFFFFFFF == _R_X86_64_64 and (table_of := sections.get(".dynsym")) is not None:
+                at = table_of.offset + 24 * (info >> 32)
+                slots[address] = int.from_bytes(buffer[at + 8 : at + 16], "little") + addend  # st_value
     return slots

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, PT_DYNAMIC, SHT_NOBITS
+from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, DT_SYMTAB, PT_DYNAMIC, SHT_NOBITS
 from relink.elf.image import Segment, file_offset
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource
@@ -30,7 +30,7 @@ __all__ = [
 _MAX_SECTIONS = 200_000
 _MAX_SEGMENTS = 4096
 _RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24
-_R_X86_64_RELATIVE = 8
+_R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,20 @@ def strings_at(source: ByteSource, elf: HostElf, tag: int) -> tuple[str, ...]:
     return tuple(text.decode("utf-8", "replace") for text in texts)
 
 
-def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dict[int, int], frozenset[int]]:
+def pointers(
+    source: ByteSource, elf: HostElf, low: int, high: int
+) -> tuple[dict[int, int], frozenset[int], frozenset[int]]:
     """Return what the loader will store into 8-byte slots at addresses in [low, high).
 
-    First the RELATIVE addends of DT_RELA, by slot address; then the slots that DT_RELR relocates in place.
+    First the addends of DT_RELA by slot address, RELATIVE ones and those to a symbol that the file defines; then the slots that
+    DT_RELR relocates in place; then those of the first that name a symbol: of a unit compiled with -fgpu-rdc, of which many share
+    one bundle.
     The tables are read in pieces, whatever size they claim.
     """
     values = dict(dynamic(source, elf))
     addends: dict[int, int] = {}
+    named: set[int] = set()
+    symbols = elf.offset_of(values[DT_SYMTAB]) if DT_SYMTAB in values else None
     place = elf.offset_of(values[DT_RELA]) if DT_RELA in values else None
     if place is not None:
         end = min(place + values.get(DT_RELASZ, 0), source.size)
@@ -156,8 +162,16 @@ def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dic
             slots = words[0::3]
             if count and max(slots) >= low and min(slots) < high:
                 for i, slot in enumerate(slots):
-                    if low <= slot < high and words[3 * i + 1] & 0xFFFFFFFF == _R_X86_64_RELATIVE:
-                        addends[slot] = words[3 * i + 2]
+                    if not low <= slot < high:
+                        continue
+                    kind, addend = words[3 * i + 1] & 0xFFFFFFFF, words[3 * i + 2]
+                    if kind == _R_X86_64_RELATIVE:
+                        addends[slot] = addend
+                    elif kind == _R_X86_64_64 and symbols is not None:
+                        value = _defined(source, symbols, words[3 * i + 1] >> 32)
+                        if value is not None:
+                            addends[slot] = value + addend & (1 << 64) - 1
+                            named.add(slot)
     in_place: set[int] = set()
     place = elf.offset_of(values[DT_RELR]) if DT_RELR in values else None
     if place is not None:
@@ -178,7 +192,15 @@ def pointers(source: ByteSource, elf: HostElf, low: int, high: int) -> tuple[dic
                             if word >> (i + 1) & 1 and low <= (slot := base + 8 * i) < high
                         )
                     base += 63 * 8
-    return addends, frozenset(in_place)
+    return addends, frozenset(in_place), frozenset(named)
+
+
+def _defined(source: ByteSource, symbols: int, number: int) -> int | None:
+    """Return the address of a symbol of the file's own, or None: st_shndx and st_value of an Elf64_Sym of 24 bytes."""
+    raw = bytes(source.read_at(symbols + 24 * number, 24)) if symbols + 24 * number < source.size else b""
+    if len(raw) < 24 or raw[6:8] == b"\0\0":
+        return None
+    return int.from_bytes(raw[8:16], "little")
 
 
 def version_definitions(source: ByteSource, elf: HostElf) -> tuple[str, ...]:

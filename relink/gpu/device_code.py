@@ -173,7 +173,7 @@ def _wrappers(
         count = _MAX_WRAPPERS
     size = _WRAPPER.size
     raw = bytes(source.read_at(offset, count * size))
-    addends, in_place = pointers(source, elf, address, address + count * size)
+    addends, in_place, named = pointers(source, elf, address, address + count * size)
     known: set[int] = set()
     numbers: list[int] = []
     for index, (magic, version, value, reserved) in enumerate(
@@ -199,7 +199,7 @@ def _wrappers(
             budget.problem(
                 f"wrapper {index} of .hipFatBinSegment points to 0x{pointer:x}, outside of the file"
             )
-        elif place in known:
+        elif place in known and not named:
             budget.problem(
                 f"wrapper {index} of .hipFatBinSegment points to 0x{pointer:x}, as another one does"
             )

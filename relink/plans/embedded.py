@@ -60,6 +60,7 @@ def embedded(plan: Plan) -> Plan:
         plan,
         providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
         files=tuple(_file(file, shown) for file in plan.files),
+        grafts=tuple(replace(graft, file=_file(graft.file, shown)) for graft in plan.grafts),
         findings=tuple(
             replace(
                 found,

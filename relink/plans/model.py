@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import struct
 import types
 import typing
 from collections.abc import Mapping
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from relink.bounded_json import parse_json
-from relink.elf.stub import StubFunction, build_stub
 from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
+from relink.plans.additions import Graft, Stub
 from relink.plans.files import (
     Action,
     FilePlan,
@@ -30,6 +29,7 @@ from relink.plans.reliance import Reliance
 __all__ = [
     "Action",
     "FilePlan",
+    "Graft",
     "InterpreterChange",
     "Load",
     "NeededDecision",
@@ -48,6 +48,15 @@ __all__ = [
 ]
 
 PLAN_SCHEMA = "relink.plan/1"
+_LEFT_OUT = {
+    "stubs",
+    "grafts",
+    "kept",
+    "dropped",
+    "relies_on",
+    "relocatable",
+    "metadata",
+}  # where there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,39 +136,15 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
-class Stub:
-    """A library that relink writes, whose functions refuse (:mod:`relink.elf.stub`).
-
-    :ivar path: its member in the output.
-    :ivar versions: the version nodes that it defines.
-    :ivar why: why there is a stub in place of the library.
-    """
-
-    path: str
-    soname: str
-    why: str
-    functions: tuple[StubFunction, ...] = ()
-    versions: tuple[str, ...] = ()
-
-    def content(self) -> bytes:
-        """Return the library's bytes: the same for the same plan.
-
-        :raises UsageError: there can be no such library: the plan is not one that relink made.
-        """
-        try:
-            return build_stub(self.soname, self.functions, self.versions)
-        except (ValueError, struct.error) as error:  # names that no file can have, or too many
-            raise UsageError(f"{self.path}: the plan has a stub that cannot be written") from error
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
     :ivar output: the file name of the result; the input's own where nothing changes.
     :ivar loads: who asks for whom in the closures of all files, each edge once.
     :ivar basis: what it was made from; None in a plan that a wheel contains.
-    :ivar stubs: libraries that are written into the output.
+    :ivar stubs: libraries that are written into the output; `grafts`: those that are copied into it.
+    :ivar kept: the members of `stubs` and `grafts` that the input has already, as they will be.
+    :ivar dropped: members that an earlier run added and that the output does not have.
     :ivar relies_on: other packages that members find in the same site-packages.
     :ivar relocatable: whether the result works wherever these are installed beside it.
     :ivar metadata: the fields that are added to METADATA.
@@ -177,6 +162,9 @@ class Plan:
     relies_on: tuple[Reliance, ...] = ()
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
+    grafts: tuple[Graft, ...] = ()
+    kept: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -190,8 +178,20 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether no file changes."""
-        return not self.changed
+        """Whether nothing changes."""
+        return not (self.changed or self.added or self.dropped)
+
+    @property
+    def added(self) -> tuple[Stub | Graft, ...]:
+        """The stubs and grafts that the input does not have yet."""
+        return tuple(item for item in self.additions if item.path not in self.kept)
+
+    @property
+    def additions(self) -> tuple[Stub | Graft, ...]:
+        """All stubs and grafts."""
+        items: list[Stub | Graft] = [*self.stubs]
+        items += self.grafts
+        return tuple(items)
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.
@@ -216,10 +216,7 @@ class Plan:
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON data; the inverse of :func:`from_json`."""
     data = {"schema": PLAN_SCHEMA, **plain(plan)}
-    for key in ("stubs", "relies_on", "relocatable", "metadata"):
-        if not data[key]:
-            del data[key]
-    return data
+    return {key: value for key, value in data.items() if value or key not in _LEFT_OUT}
 
 
 def plain(value: Any) -> Any:

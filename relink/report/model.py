@@ -11,6 +11,7 @@ from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
 from relink.plans.model import (
     FilePlan,
+    Graft,
     Load,
     Plan,
     ProviderFacts,
@@ -43,7 +44,8 @@ class Report:
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar loads: the edges of the dependency graph.
-    :ivar stubs: libraries that were written into the output.
+    :ivar stubs: libraries that were written into the output, `grafts` those that were copied into it.
+    :ivar way_out: after a refusal the words of options with which the same command succeeds: tried. Empty where none are known.
     :ivar relies_on: other packages that members find in the same site-packages; `relocatable`: it works wherever they are.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
@@ -64,6 +66,8 @@ class Report:
     stubs: tuple[Stub, ...] = ()
     relies_on: tuple[Reliance, ...] = ()
     relocatable: bool = False
+    grafts: tuple[Graft, ...] = ()
+    way_out: tuple[str, ...] = ()
 
     @property
     def path(self) -> str | None:
@@ -98,12 +102,13 @@ def report_of(
         stubs=plan.stubs,
         relies_on=plan.relies_on,
         relocatable=plan.relocatable,
+        grafts=plan.grafts,
     )
 
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
-    stubs = {"stubs": plain(report.stubs)} if report.stubs else {}
+    added = {"stubs": plain(report.stubs), "grafts": plain(report.grafts), "way_out": list(report.way_out)}
     return {
         "schema": report.schema,
         "relink": report.relink,
@@ -118,7 +123,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "findings": plain(report.findings),
         "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
-        **stubs,
+        **{key: items for key, items in added.items() if items},
         **({"relies_on": plain(report.relies_on)} if report.relies_on else {}),
         **({"relocatable": True} if report.relocatable else {}),
     }

@@ -98,7 +98,7 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
         return Verdict(level, text)
     missing = any(cause.code == "RLK101" for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
-    step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _step(errors)
+    step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _next(errors)
     return Verdict("error", f"Does not load: {_why(errors)}.", step)
 
 
@@ -160,10 +160,10 @@ def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     why = _why(errors)
     if report.output is not None:
         text = f"Written to {report.output.path} in spite of: {why}."
-        return Verdict("error", text, _step(errors), _commands(report, errors))
+        return Verdict("error", text, _step(report, errors), _commands(report, errors))
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
     text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
-    return Verdict("error", text, _step(errors), _commands(report, errors))
+    return Verdict("error", text, _step(report, errors), _commands(report, errors))
 
 
 def _why(errors: Sequence[Cause]) -> str:
@@ -195,7 +195,18 @@ def _is_glibc(cause: Cause) -> bool:
     return any(f" of {name};" in found.message for found in cause.findings for name in GLIBC_SONAMES)
 
 
-def _step(errors: Sequence[Cause]) -> str:
+def _step(report: Report, errors: Sequence[Cause]) -> str:
+    """The packages to install, or the command that was seen to succeed; else what one of the errors asks for."""
+    if not report.way_out or _wrong_python(errors):
+        return _next(errors)
+    (command,) = _again([*report.command, *report.way_out]) or (f"again with {shlex.join(report.way_out)}",)
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    if missing and len(missing) == len(errors) and all(cause.step for cause in missing):
+        return f"{'; '.join(_packages(missing))}, then the same command; or, without them: {command}"
+    return command
+
+
+def _next(errors: Sequence[Cause]) -> str:
     """Options that are known to help, else the packages to install, else what to look up."""
     wrong = _wrong_python(errors)
     if wrong is not None and not wrong.step:
@@ -241,6 +252,10 @@ def _packages(missing: Sequence[Cause]) -> list[str]:
 
 def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
     """What of :func:`_step` can be typed as it is."""
+    if report.way_out and not _wrong_python(errors):
+        missing = [cause for cause in errors if cause.code == "RLK101" and cause.step]
+        installs = (command for command in _packages(missing) if _INSTALLS.fullmatch(command))
+        return (*installs, *_again([*report.command, *report.way_out]))
     if options := _options(errors):
         try:
             words = [word for option in options for word in shlex.split(option)]
@@ -251,7 +266,7 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
         return ()
     missing = [cause for cause in errors if cause.code == "RLK101"]
     if not missing:
-        return (_step(errors),)
+        return (_next(errors),)
     # Once more only where nothing is left that has to be found first.
     again = _again(report.command) if all(cause.step for cause in missing) else ()
     return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relink.elf.image import Image
 from relink.resolve.issues import ResolutionIssue
-from relink.resolve.search_path import STUB_DIRECTORY
+from relink.resolve.search_path import kind_of_addition
 
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
@@ -50,9 +50,9 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
     places = []
     for issue in issues:
         soname = issue.edge.soname
-        if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.stubs:
+        if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
             named = (name for name in members_named(context.images, soname) if name != member)
-            found = [name for name in named if posixpath.basename(posixpath.dirname(name)) != STUB_DIRECTORY]
+            found = [name for name in named if kind_of_addition(posixpath.dirname(name)) is None]
             if len(found) == 1 and context.provider_path(soname) is None:
                 places.append(posixpath.dirname(layout.path_of(found[0])))
     relative = (posixpath.relpath(place, posixpath.dirname(path)) for place in places)

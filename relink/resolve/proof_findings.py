@@ -19,7 +19,7 @@ from relink.resolve.duplicate_findings import duplicate_findings
 from relink.resolve.proof import Prover, is_member, preloaded_paths
 from relink.resolve.siblings import sibling_findings
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
-from relink.resolve.suppliers import find_suppliers, is_of_python
+from relink.resolve.suppliers import find_suppliers, is_of_python, step_of
 from relink.resolve.version_gaps import VersionGaps
 from relink.text import join_truncated, pluralize
 
@@ -97,7 +97,8 @@ def _unbound_imports(
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
-        yield finding("RLK302", path, text, suppliers.remedy(imports), cause=cause)
+        step = step_of(suppliers, imports) if cause is None else None
+        yield finding("RLK302", path, text, suppliers.remedy(imports), cause=cause, step=step)
 
 
 def _changed_bindings(

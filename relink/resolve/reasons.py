@@ -86,7 +86,7 @@ def _carried(context: ResolveContext, member: str, outcome: Outcome) -> Iterator
     path, before = context.layout.path_of(member), (outcome.original.search_path or "").split(":")
     for edge in outcome.closure.edges:
         target = None if edge.target is None else outcome.closure.objects[edge.target]
-        if target is None or target.identity[0] != "member" or edge.soname in context.stubs:
+        if target is None or target.identity[0] != "member" or edge.soname in context.added:
             continue
         how = edge.found_by
         if how is not None and how.owner == path and how.entry not in (None, *before):

@@ -23,7 +23,7 @@ from relink.providers.prefix import Provider, find_library
 from relink.resolve.issues import ResolutionIssue, check_edges, own_libc
 from relink.resolve.layout import Layout
 from relink.resolve.members import carried_entries
-from relink.resolve.search_path import SearchPathEntry, classify, stub_entries
+from relink.resolve.search_path import SearchPathEntry, added_entries, classify
 from relink.resolve.siblings import Sibling, sibling_paths
 from relink.resolve.substitution import SubstitutionDecision
 from relink.resolve.vendor import NO_VENDOR, Vendor
@@ -43,7 +43,7 @@ class ResolveContext:
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
-    :ivar stubs: soname → the member that is a stub of it.
+    :ivar added: soname → the member that is a graft or a stub of it.
     :ivar siblings: other packages that are imported before.
     """
 
@@ -61,7 +61,7 @@ class ResolveContext:
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR
-    stubs: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
 
     def provider_path(self, soname: str) -> str | None:
@@ -235,19 +235,21 @@ class _Base:
             self.tried[edit] = _attempt(self.context, self.member, self.image, strategy, edit)
         return replace(self.tried[edit], strategy=strategy)
 
-    def with_path(self, directories: Sequence[str], kind: str) -> ElfEdit:
-        """Return the edit with a search path of the entries that are kept and `directories`, if that is another path than it has.
+    def with_path(self, wanted: Sequence[str], kind: str) -> ElfEdit:
+        """Return the edit with a search path of the entries that are kept and those that serve `wanted`, if it is another.
 
-        The wheel's own members come first, then the providers, then other packages, and stubs last.
+        The wheel's own members come first, then the providers, other packages, grafts, and stubs last.
         """
+        context = self.context
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
         own = [entry.text for entry in entries if entry.kind == "wheel"]
         own += carried_entries(self.context, self.member, self.nothing.issues)
-        others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
+        others = [entry.text for entry in entries if entry.kind not in ("wheel", "graft", "stub")]
+        grafts = [entry.text for entry in entries if entry.kind == "graft"]
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
-        stubs += stub_entries(self.context.layout, self.context.stubs, self.member, self.needed)
-        found = [self.context.layout.origin_entry(directory, self.member) for directory in directories]
-        text = ":".join(dict.fromkeys([*own, *found, *others, *stubs]))
+        added = added_entries(context.layout, context.added, self.member, wanted)
+        found = [context.layout.origin_entry(place, self.member) for place in self.directories(wanted)]
+        text = ":".join(dict.fromkeys([*own, *found, *others, *grafts, *added, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit
         return replace(self.edit, search_path=text, search_kind=kind if text else None)
@@ -271,13 +273,13 @@ class _Base:
 
 def _runpath(base: _Base, _last: Outcome) -> Outcome:
     """A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object)."""
-    return base.attempt("runpath", base.with_path(base.directories(base.needed), "runpath"))
+    return base.attempt("runpath", base.with_path(base.needed, "runpath"))
 
 
 def _rpath(base: _Base, last: Outcome) -> Outcome:
     """A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count."""
     wanted = [edge.soname for edge in last.closure.edges]
-    return base.attempt("rpath", base.with_path(base.directories(wanted), "rpath"))
+    return base.attempt("rpath", base.with_path(wanted, "rpath"))
 
 
 def _flatten(base: _Base, _last: Outcome) -> Outcome:
@@ -286,14 +288,13 @@ def _flatten(base: _Base, _last: Outcome) -> Outcome:
     added = list(base.edit.add)
     while True:
         needed = [*base.needed, *added]
-        edit = replace(base.with_path(base.directories(needed), "runpath"), add=tuple(added))
+        edit = replace(base.with_path(needed, "runpath"), add=tuple(added))
         outcome = base.attempt("flatten", edit)
         unserved = (
-            issue.edge.soname for issue in outcome.issues if issue.kind in ("missing", "incoherent", "libc")
+            one.edge.soname for one in outcome.issues if one.kind in ("missing", "incoherent", "libc")
         )
-        more = dict.fromkeys(
-            soname for soname in unserved if context.provider_path(soname) and soname not in needed
-        )
+        had = (item for item in unserved if item in context.added or context.provider_path(item))
+        more = dict.fromkeys(soname for soname in had if soname not in needed)
         if not more:
             return outcome
         added += more  # every round adds some of a provider's finite libraries

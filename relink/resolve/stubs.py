@@ -18,13 +18,11 @@ from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
-from relink.errors import UsageError
 from relink.findings.model import Finding, finding
 from relink.loader.binding import bind
 from relink.loader.tables import Tables
-from relink.plans.model import Stub
+from relink.plans.additions import STUB_DIRECTORY, Stub, check_places, is_plain
 from relink.profiles import OptionalLibrary
-from relink.resolve.search_path import STUB_DIRECTORY
 from relink.resolve.strategy import ResolveContext, find_strategy
 from relink.text import join_truncated, pluralize
 
@@ -32,7 +30,6 @@ __all__ = ["AUTO", "StubPlans", "plan_stubs", "with_stubs"]
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +50,20 @@ class _Wanted:
 
 
 def plan_stubs(
-    context: ResolveContext, tables: Mapping[str, SymbolTable], wanted: Sequence[str], distribution: str
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    wanted: Sequence[str],
+    distribution: str,
+    again: Sequence[str] = (),
 ) -> StubPlans:
     """Plan the stubs that the user asks for.
 
     :param tables: the symbols of the members.
     :param wanted: sonames, or :data:`AUTO`.
     :param distribution: as the wheel's name has it; the stubs get a directory of that name.
+    :param again: sonames that an earlier run was asked for; they count as wanted where they are still missed.
     """
-    if not wanted:
+    if not (wanted or again):
         return StubPlans()
     by_soname: dict[str, _Wanted] = {}
     missed: dict[str, None] = {}
@@ -79,7 +81,7 @@ def plan_stubs(
             if issue.kind == "missing" and issue.edge.requester in own
         }
         missed |= dict.fromkeys(missing)
-        asked = [name for name in missing if _asked(context, wanted, name)]
+        asked = [name for name in missing if name in again or _asked(context, wanted, name)]
         if not asked:
             continue
         bindings = bind(outcome.closure, known.over(context.files, tables), only=own)
@@ -122,17 +124,14 @@ def with_stubs(
     """
     if not stubs:
         return context, tables
-    for stub in stubs:
-        directory, _, name = stub.path.rpartition(f".libs/{STUB_DIRECTORY}/")
-        if name != stub.soname or not (_PLAIN.fullmatch(name) and _PLAIN.fullmatch(directory)):
-            raise UsageError(f"{stub.path}: the plan has a stub there, and relink writes none there")
+    check_places(stubs)
     contents: dict[str, Buffer] = {stub.path: stub.content() for stub in stubs}
     directories = {context.layout.path_of(stub.path).rpartition("/")[0] for stub in stubs}
     images = {path: read_image(content, path) for path, content in contents.items()}
     context = replace(
         context,
         images={**context.images, **images},
-        stubs={stub.soname: stub.path for stub in stubs},
+        added={**context.added, **{stub.soname: stub.path for stub in stubs}},
         member_directories=context.member_directories | directories,
     )
     return context, {**tables, **{path: read_symbols(content) for path, content in contents.items()}}
@@ -153,7 +152,7 @@ def _is_its(context: ResolveContext, item: Import, soname: str, facts: OptionalL
 
 def _why_not(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> str | None:
     """Return why there can be no stub, or None."""
-    if not _PLAIN.fullmatch(soname):
+    if not is_plain(soname):
         return "cannot be stubbed: that is no plain file name"
     if _member(soname, distribution) in context.images:
         return "cannot be stubbed: the wheel has a member where the stub would be"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ from relink.resolve.strategy import ResolveContext
 from relink.system_errors import raise_trouble
 from relink.text import join_truncated
 
-__all__ = ["Suppliers", "find_suppliers", "is_of_python"]
+__all__ = ["Suppliers", "find_suppliers", "is_of_python", "step_of"]
 
 _OF_PYTHON = re.compile(r"_?Py")  # as relink.loader.binding takes them
 
@@ -62,6 +63,19 @@ class Suppliers:
                 f"if you know that the file was built for it, pass {which}; {assume}"
             )
         return None
+
+
+def step_of(suppliers: Suppliers, imports: Collection[Unbound]) -> str | None:
+    """Return the option that adds the one library that exports all of `imports`, or None where there is not exactly one."""
+    if not imports or all(is_of_python(item) for item in imports):
+        return None
+    if any(_has_all(exports, imports) for exports in suppliers.members.values()):
+        return None
+    libraries = [name for name, exports in suppliers.libraries.items() if _has_all(exports, imports)]
+    some = {name for name, exports in suppliers.libraries.items() if exports and name not in libraries}
+    if len(libraries) != 1 or any(soname_stem(name) == soname_stem(libraries[0]) for name in some):
+        return None
+    return f"--preload {shlex.quote(libraries[0])}"
 
 
 def is_of_python(item: Unbound) -> bool:

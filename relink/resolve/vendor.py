@@ -35,6 +35,7 @@ class Vendor:
     :ivar optional: soname → what a stub of the library needs to know, or None where it is not optional.
     :ivar is_own: soname → whether the library is one of the vendor's, of which a process must not have two.
     :ivar is_package: the name of a directory in site-packages → whether it is one that the vendor's libraries lie in.
+    :ivar is_runtime: soname → whether it is one that all of the vendor's libraries share, and that belongs to a driver.
     """
 
     table: str = "vendor"
@@ -52,6 +53,7 @@ class Vendor:
     optional: Callable[[str], OptionalLibrary | None] = lambda _soname: None
     is_own: Callable[[str], bool] = lambda _soname: False
     is_package: Callable[[str], bool] = lambda _name: False
+    is_runtime: Callable[[str], bool] = lambda _soname: False
 
 
 NO_VENDOR = Vendor()

@@ -13,7 +13,7 @@ from typing import Literal
 from relink.profiles import profile_directory, read_document
 from relink.providers.prefix import soname_stem
 
-__all__ = ["Owner", "is_own", "owner_of", "owners", "source_name", "whose"]
+__all__ = ["Owner", "is_own", "is_runtime", "owner_of", "owners", "source_name", "whose"]
 
 _NESTED = re.compile(r"_Z(?:T[VISTC]|G[VR])?N[rVKRO]*(?P<size>\d{1,4})")
 _PLAIN = re.compile(r"_Z(?:T[VISTC]|G[VR])?(?P<size>\d{1,4})")
@@ -111,3 +111,8 @@ def whose(soname: str, name: str) -> Literal["own", "shared", "foreign", "unknow
 def is_own(soname: str) -> bool:
     """Whether a library, whatever its version, is one of ROCm's."""
     return any(soname_stem(soname) in owner.libraries for owner in owners())
+
+
+def is_runtime(soname: str) -> bool:
+    """Whether a library, whatever its version, is the HIP or the HSA runtime: one process, one release, one driver."""
+    return soname_stem(soname) in ("libamdhip64.so", "libhsa-runtime64.so")

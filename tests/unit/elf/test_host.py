@@ -30,7 +30,7 @@ def slots(*words: int) -> list[int]:
     source = with_relr(*words)
     elf = parse_host_elf(source)
     assert elf is not None
-    _, found = pointers(source, elf, BASE, BASE + 0x2000)
+    _, found, _ = pointers(source, elf, BASE, BASE + 0x2000)
     return sorted((slot - BASE) // 8 for slot in found)
 
 

@@ -1,0 +1,115 @@
+"""`relink fetch`, and what fetches the wheels of other commands: from a package index, by pip."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from relink.cli.application import app
+from relink.cli.guessing import is_requirement
+from relink.cli.options import OUTPUT, Interpreter, Json, Offline, Python
+
+if TYPE_CHECKING:
+    from relink.install.fetching import FetchedWheel, Platform
+    from relink.options import Options
+
+
+@app.command()
+def fetch(
+    requirements: Annotated[
+        list[str], typer.Argument(metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION'.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where the wheels go.", rich_help_panel=OUTPUT),
+    ] = Path(),
+    python: Python = None,
+    interpreter: Interpreter = None,
+    offline: Offline = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch wheels for the target's Python, by pip and with its configuration, and change nothing in them.
+
+    Wheels only, without what they depend on. They stay in a cache: ~/.cache/relink/wheels, 20 GiB at most.
+    Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
+    """
+    from relink.cli.terminal import print_json, show
+    from relink.errors import UsageError
+    from relink.install.copying import copy_file
+    from relink.install.requirements import parse_requirement
+    from relink.options import Options
+
+    wanted = [parse_requirement(text) for text in requirements]
+    platform = platform_for(Options(python=python, interpreter=interpreter))
+    documents = []
+    for item in wanted:
+        found = fetched(item.text, platform, offline=offline, exact=False)
+        place = output / found.path.name
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            copy_file(found.path, place)
+        except OSError as error:
+            raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
+        facts = {"sha256": found.sha256, "size": found.size, "from_cache": found.offline}
+        documents.append({"requirement": item.text, "path": str(place), **facts})
+        if not as_json:
+            show(f"{place}  {_described(found, platform)}")
+    if as_json:
+        print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
+
+
+def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, quiet: bool) -> list[Path]:
+    """Return `wheels` with a fetched wheel in the place of each requirement that names a version.
+
+    :raises RelinkError: one cannot be fetched.
+    """
+    platform = platform_for(options)
+    paths = []
+    for wheel in wheels:
+        if is_requirement(str(wheel)):
+            found = fetched(str(wheel), platform, offline=offline, exact=True)
+            paths.append(found.path)
+            if not quiet:
+                tell_fetched(found, platform)
+        else:
+            paths.append(wheel)
+    return paths
+
+
+def platform_for(options: Options) -> Platform:
+    """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
+    from relink.install.fetching import platform_of
+    from relink.loader.python import ask_python
+    from relink.loader.target import find_target
+
+    target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+    own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
+    return platform_of(target, own)
+
+
+def fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> FetchedWheel:
+    """Fetch a wheel.
+
+    :param exact: the requirement has to name one version.
+    :raises RelinkError: it cannot be fetched.
+    """
+    from relink.install.fetching import fetch as fetch_wheel
+    from relink.install.requirements import parse_requirement
+
+    return fetch_wheel(parse_requirement(text, exact=exact), platform, offline=offline)
+
+
+def _described(found: FetchedWheel, platform: Platform) -> str:
+    source = "from the cache" if found.offline else "fetched"
+    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {source} for {platform.shown}"
+
+
+def tell_fetched(found: FetchedWheel, platform: Platform) -> None:
+    """Print which wheel was fetched."""
+    from relink.cli.terminal import show
+
+    show(f"{found.path.name}  {_described(found, platform)}")
