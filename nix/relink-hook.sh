@@ -20,3 +20,4 @@ relinkHook() {
 }
 
 postFixupHooks+=(relinkHook)
+appendToVar postPhases relinkSealedPhase

@@ -34,6 +34,7 @@ in
   dependencies ? [ ],
   nativeBuildInputs ? [ ],
   postFixup ? "",
+  postPhases ? [ ],
   passthru ? { },
   meta ? { },
   ...
@@ -115,6 +116,7 @@ buildPythonPackage (
     "extraLibraries"
     "rocm"
     "sameVersion"
+    "postPhases"
     "provides"
   ]
   // {
@@ -129,6 +131,9 @@ buildPythonPackage (
     dontStrip = true;
     dontPatchELF = true;
     dontAutoPatchelf = true;
+
+    # After the install check and everything else.
+    postPhases = [ "relinkSealedPhase" ] ++ postPhases;
 
     # After fixupOutputHooks, whose --shrink-rpath would drop directories that only dlopen uses.
     postFixup = ''
@@ -149,6 +154,8 @@ buildPythonPackage (
       // passthru
       // {
         relinkPlan = p;
+        # For a development shell: shellHook = package.relinkShadowCheck;
+        relinkShadowCheck = resolved.shadowCheck;
       };
 
     meta = {

@@ -55,6 +55,11 @@ relinkUnchanged() {
   [ -z "$changed" ]
 }
 
+# The last phase: whatever came behind fixup has left the files alone.
+relinkSealedPhase() {
+  relinkUnchanged
+}
+
 # BASE PATH ARGUMENT...
 relinkPatch() {
   local file

@@ -219,6 +219,26 @@ let
     call "relinkPatch" file (needed file)
     + call "relinkAdd" file file.add
     + call "relinkPatch" file (searchPath file ++ interpreter file);
+  # For a development shell: whether LD_LIBRARY_PATH has other libraries than the plan.
+  entries = builtins.concatMap (
+    file: if file.search_path == null then [ ] else file.search_path.entries
+  ) p.files;
+  directories = lib.unique (builtins.filter (item: item.attribute != null) entries);
+  shadowCheck = ''
+    source ${./shadows.sh}
+    relinkShadows ${
+      lib.escapeShellArgs (
+        [ p.pname ]
+        ++ builtins.concatMap (
+          item:
+          builtins.concatMap (soname: [
+            soname
+            (entry item)
+          ]) p.libraries.${item.attribute}
+        ) directories
+      )
+    }
+  '';
   original =
     file:
     lib.optionalString (file.sha256 or null != null)
@@ -280,6 +300,6 @@ assert checked;
 {
   plan = p;
   anewWith = anewOf;
-  inherit shell;
+  inherit shell shadowCheck;
   libraries = map lookUp (builtins.attrNames p.libraries);
 }

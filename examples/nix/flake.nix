@@ -19,6 +19,8 @@
       packages.${system}.default = onnxruntime-rocm;
       devShells.${system}.default = pkgs.mkShell {
         packages = [ (pkgs.python312.withPackages (_: [ onnxruntime-rocm ])) ];
+        # Says so where LD_LIBRARY_PATH has other libraries than those that it was linked with.
+        shellHook = onnxruntime-rocm.relinkShadowCheck;
       };
     };
 }

@@ -26,7 +26,7 @@ _LICENSES = {
     "MPL-2.0": "lib.licenses.mpl20",
 }
 
-SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh")
+SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh", "shadows.sh")
 """The files of nix/ that a package needs."""
 
 

@@ -249,7 +249,16 @@ def test_neither_nix_nor_libraries_are_needed(
     said = "made from the table for ROCm 7; that the libraries export what it imports, and find each other, was not checked"
     assert f"RLK710 {vendor_wheel.name}: {said}" in output
     assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
-        *("demo.json", "isa.json", "isa.nix", "package.nix", "relink-wheel.nix", "relink.sh", "resolve.nix")
+        *(
+            "demo.json",
+            "isa.json",
+            "isa.nix",
+            "package.nix",
+            "relink-wheel.nix",
+            "relink.sh",
+            "resolve.nix",
+            "shadows.sh",
+        )
     ]
 
 

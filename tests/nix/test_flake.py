@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from relink.elf.patchelf import BELOW_VERSION, MINIMUM_VERSION
 from tests.nix.conftest import PYTHON, ROOT, STANDIN, Nix
-from tests.nix.test_build import check_built, package, write
+from tests.nix.test_build import check_built, package, stores, write
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 
@@ -125,7 +125,42 @@ def test_what_else_touches_the_files_is_told(in_store: Nix, vendor_wheel: Path, 
     )
     (tmp_path / "out" / "package.nix").write_text(later)
     said = fails(package(in_store, tmp_path / "out"))
-    assert f"relink: lib/python{PYTHON}/site-packages/demo/a.so was changed after relink's edits" in said
+    changed = f"relink: lib/python{PYTHON}/site-packages/demo/a.so was changed after relink's edits"
+    assert changed in said
+    # Behind the install check, too: a phase of one's own, or another hook's.
+    (tmp_path / "out" / "package.nix").write_text(later.replace("postFixup", "preDist"))
+    assert changed in fails(package(in_store, tmp_path / "out"))
+    assert changed in fails(hooked(in_store, vendor_wheel, f'{plan} preDist = "strip {file}";'))
+
+
+def test_a_shell_in_which_other_libraries_come_first(
+    in_store: Nix, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """LD_LIBRARY_PATH is searched before RUNPATH: a driver's directory with a HIP of its own takes the place of the plan's."""
+    write(vendor_wheel, tmp_path / "out")
+    text = f"({package(in_store, tmp_path / 'out')}).relinkShadowCheck"
+    check = in_store.build(f'{in_store.packages()}.writeText "check" {text}')
+    (clr,) = stores(in_store, "rocmPackages.clr")
+    driver, same = tmp_path / "opengl-driver", tmp_path / "same"
+    for directory in (driver, same):
+        directory.mkdir()
+    (driver / "libamdhip64.so.7").write_bytes(b"")
+    (same / "libamdhip64.so.7").symlink_to(f"{clr}/lib/libamdhip64.so.7")
+
+    def said(*directories: Path | str) -> str:
+        environment = {"LD_LIBRARY_PATH": ":".join(map(str, directories)), "PATH": "/usr/bin:/bin"}
+        run = subprocess.run(
+            ["bash", "-eu", check], env=environment, capture_output=True, text=True, check=True
+        )
+        return run.stderr
+
+    shadowed = (
+        f"relink: LD_LIBRARY_PATH has {driver}, whose libamdhip64.so.7 is loaded instead of {clr}/lib/libamdhip64.so.7, which "
+        "demo was linked with; leave that directory out of LD_LIBRARY_PATH\n"
+    )
+    assert said("/nowhere", driver) == shadowed
+    assert said(driver, same) == shadowed
+    assert said(same, driver) == said() == said("/nowhere") == ""
 
 
 def test_the_hook_without_a_plan(in_store: Nix, vendor_wheel: Path) -> None:

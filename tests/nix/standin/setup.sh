@@ -7,6 +7,10 @@ runHook() {
   if [ -n "${!1-}" ]; then eval "${!1}"; fi
   if [ "$1" = postFixup ]; then for hook in ${postFixupHooks[@]+"${postFixupHooks[@]}"}; do "$hook"; done; fi
 }
+appendToVar() {
+  local -n variable=$1
+  variable="${variable-} ${*:2}"
+}
 add() {
   PATH=$1/bin:$PATH
   local more
@@ -39,3 +43,4 @@ fi
 runHook postFixup
 if [ -n "${doCheck-}" ]; then eval "${installCheckPhase-}"; fi
 runHook preDist
+for phase in ${postPhases-}; do "$phase"; done
