@@ -182,6 +182,31 @@ def test_a_library_that_nixpkgs_lacks(
     assert str(in_store.build(rare)) in in_store.references(built)
 
 
+def test_a_store_path_that_nobody_knows(
+    in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """It is told with the derivation that built it and how to pass that; passed so, the package builds."""
+    lone = shared(tmp_path / "lone" / "librare.so.3", "int rare(void){return 1;}")
+    user = shared(tmp_path / "user.so", "extern int rare(void); int u(void){return rare();}", needed=[lone])
+    wheel = make_wheel(tmp_path / "wheel", {**vendor_files, "demo/user.so": user}, tag=TAG)
+    own = f"({in_store.packages()}.runCommand \"own-thing-gfx1030\" {{ }} ''mkdir -p $out/lib; cp {lone} $out/lib/; :'')"
+    path = in_store.build(own)
+    assert path.name.endswith("-own-thing-gfx1030-0")
+    known = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi")
+    options = [word for place in (*known, str(path)) for word in ("--prefix", place)]
+    output = " ".join(write(wheel, tmp_path / "out", *options).split())
+    said = "was built by own-thing-gfx1030-0.drv and has librare.so.3; the attribute is guessed from the path's name"
+    assert f"RLK711 {path}: {said}" in output
+    assert (
+        "If there is no pkgs.own-thing, pass the package: extraLibraries.own-thing = its derivation."
+        in output
+    )
+    run = in_store.eval(f"({package(in_store, tmp_path / 'out')}).drvPath", check=False)
+    assert "there is no pkgs.own-thing (ROCm 7.2.4), which is to have librare.so.3" in run.stderr
+    built = in_store.build(package(in_store, tmp_path / "out", f"{{ extraLibraries.own-thing = {own}; }}"))
+    assert str(path) in in_store.references(built)
+
+
 @pytest.mark.parametrize("pattern", ["librare", "librare.so.*"])
 def test_a_library_that_may_be_missing(
     in_store: Nix, vendor_files: Mapping[str, Path], tmp_path: Path, pattern: str
