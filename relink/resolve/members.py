@@ -32,11 +32,11 @@ def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
 
 
 def members_named(images: Mapping[str, Image], soname: str) -> list[str]:
-    """Return the shared libraries of the wheel whose file has that name, by which the loader searches."""
+    """Return the members whose file has that name, by which the loader searches, and that have no other soname."""
     return [
         name
         for name, image in images.items()
-        if posixpath.basename(name) == soname and not image.is_executable and image.soname in (soname, None)
+        if posixpath.basename(name) == soname and image.soname in (soname, None)
     ]
 
 

@@ -22,6 +22,19 @@ def test_the_python_of_the_tests() -> None:
     assert found.soabi == (sysconfig.get_config_var("SOABI") or "")
 
 
+@pytest.mark.parametrize("system", [False, True])
+def test_where_a_virtual_environment_has_its_packages(tmp_path: Path, system: bool) -> None:
+    base = os.path.realpath(sys.executable)
+    directory = tmp_path / f"lib/python3.{sys.version_info[1]}/site-packages"
+    directory.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(base)
+    text = f"home = {os.path.dirname(base)}\ninclude-system-site-packages = {str(system).lower()}\n"
+    (tmp_path / "pyvenv.cfg").write_text(text)
+    of_base = ask_python(base).site_packages if system else ()
+    assert ask_python(str(tmp_path / "bin" / "python")).site_packages == (str(directory), *of_base)
+
+
 def test_how_it_is_called() -> None:
     assert PythonFacts("/p", "cpython", (3, 12)).shown == "Python 3.12"
     assert PythonFacts("/p", "cpython", (3, 13), free_threaded=True).shown == "Python 3.13t"

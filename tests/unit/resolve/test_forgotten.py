@@ -9,6 +9,7 @@ import pytest
 
 from relink.elf.patchelf import ElfEdit
 from relink.resolve.decide import PlanDraft, decide
+from tests.support.cc import cc
 from tests.unit.resolve.scenes import Scene, call, codes, define
 
 MEMBER = "demo/a.so"
@@ -142,6 +143,22 @@ def test_weak_imports_ask_for_nothing(scene: Scene) -> None:
     )
     scene.member(MEMBER, [], source)
     assert edit_of(scene.decide()).add == ()
+
+
+def test_libm_is_not_taken_for_granted_of_a_python_that_has_none(scene: Scene) -> None:
+    """What a Python that is known maps is seen: one without libm leaves an import of it open, so libm is added."""
+    scene.provide("lib/libother.so.1")
+    scene.member(
+        MEMBER,
+        [],
+        "extern float fmaxf(float, float); float u(float x){return fmaxf(x, 2*x);}",
+        ["-fno-builtin"],
+    )
+    python = cc("int main(void){return 0;}", scene.root / "python")
+    context = scene.context()
+    draft = decide(replace(context, target=replace(context.target, python=str(python))), scene.tables)
+    assert "RLK303" not in codes(draft)
+    assert "RLK302" in codes(draft) or edit_of(draft).add == ("libm.so.6",)
 
 
 @pytest.mark.parametrize(("name", "is_open"), [("fmaxf", False), ("fmax_of_nobody", True)])

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
+from relink.elf.symbol_reader import read_symbols
 from relink.resolve.decide import PlanDraft
 from relink.resolve.members import reached
+from tests.support.cc import cc
 from tests.support.elf_builder import Library, build
 from tests.unit.resolve.scenes import Scene, call, codes, define
 
@@ -88,3 +90,24 @@ def test_a_file_of_that_name_that_is_another_library(scene: Scene) -> None:
     scene.member("demo/lib/libown.so.1", source=define("shared"), flags=["-Wl,-soname,libother.so.1"])
     draft = carrying(scene)
     assert [item.code for item in draft.findings if item.level == "error"] == ["RLK101"]
+
+
+def test_a_program_of_that_name_is_no_library(scene: Scene) -> None:
+    program = cc(
+        "int shared(void){return 1;} int main(void){return 0;}", scene.root / "libown.so.1", "-rdynamic"
+    )
+    data = program.read_bytes()
+    name = "demo/bin/libown.so.1"
+    scene.images[name], scene.tables[name] = read_image(data, name), read_symbols(data)
+    draft = carrying(scene)
+    assert "RLK123" not in codes(draft)
+    assert [item.code for item in draft.findings if item.level == "error"] == ["RLK101"]
+
+
+def test_what_a_library_of_the_prefix_lacks_is_not_taken_from_the_wheel(scene: Scene) -> None:
+    scene.provide("lib/libelse.so.1", ["libown.so.1"], call("shared") + define("other"))
+    scene.member("demo/lib/libown.so.1", source=define("shared"))
+    scene.member("demo/sub/a.so", ["libelse.so.1"], call("other"), [f"-Wl,-rpath,{scene.prefix}/lib"])
+    draft = scene.decide()
+    assert [item.subject for item in draft.findings if item.code == "RLK101"] == ["libown.so.1"]
+    assert not any("$ORIGIN" in (file.edit.search_path or "") for file in draft.files)
