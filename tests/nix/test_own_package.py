@@ -77,10 +77,10 @@ def scope(directory: Path) -> str:
         f"src = {directory}/wheel-{OLD['wheel']}.tar.gz; nativeBuildInputs = [ scope.flit-core ]; "
         "dependencies = [ scope.packaging ]; }; "
     )
-    for name in ("auditwheel", "isal"):
-        needed = {"auditwheel": "scope.packaging scope.pyelftools"}.get(name, "")
+    for older in ("auditwheel", "isal"):
+        needed = {"auditwheel": "scope.packaging scope.pyelftools"}.get(older, "")
         text += (
-            f'{name} = scope.buildPythonPackage {{ pname = "{name}"; version = "{OLD[name]}"; pyproject = true; '
+            f'{older} = scope.buildPythonPackage {{ pname = "{older}"; version = "{OLD[older]}"; pyproject = true; '
             'src = throw "the older release is not built"; patches = [ ./nowhere.patch ]; '
             'nativeBuildInputs = [ (throw "of the older release") ]; build-system = [ ]; doCheck = true; '
             f"env.PYTHON_ISAL_LINK_DYNAMIC = true; dependencies = [ {needed} ]; }}; "

@@ -246,6 +246,7 @@ let
     "auditwheel"
     "coloredlogs"
     "flatbuffers"
+    "flit-core"
     "hatchling"
     "isal"
     "numpy"
@@ -253,6 +254,8 @@ let
     "protobuf"
     "pyelftools"
     "rich"
+    "setuptools"
+    "setuptools-scm"
     "sympy"
     "torch"
     "typer"
@@ -286,7 +289,9 @@ let
         // builtins.listToAttrs (
           map (name: {
             inherit name;
-            value = named name;
+            value = named name // {
+              overridePythonAttrs = more: named name // more;
+            };
           }) names
         )
         // {

@@ -10,6 +10,7 @@ let
       else
         default;
     cleanSource = path: path;
+    versionAtLeast = version: least: builtins.compareVersions version least >= 0;
     concatMapStrings = f: list: builtins.concatStringsSep "" (map f list);
     concatMapStringsSep =
       separator: f: list:
