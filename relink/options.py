@@ -43,6 +43,7 @@ class Options:
     :ivar fix: add the options that findings name and that are sound by proof alone.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
+    :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -82,6 +83,7 @@ class Options:
     trust: Sequence[str] = ()
     requires: bool = False
     fix: bool = False
+    environment: str | None = None
 
 
 def trusted(options: Options) -> Sequence[str]:

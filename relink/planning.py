@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.additions import Additions, plan_additions
+from relink.beside import packages_beside, with_beside
 from relink.checks.gpu import dlopened_libraries, plan_gpus
 from relink.checks.relocation import (
-    packages_beside,
     platform_of,
     relocation,
     relocation_findings,
@@ -140,12 +140,18 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def context_of(
-    wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options
+    wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options, site: str | None = None
 ) -> ResolveContext:
-    """Return what decisions about a wheel are made from."""
+    """Return what decisions about a wheel are made from.
+
+    :param site: a site-packages whose packages the wheel finds beside it.
+    """
     name = wheel.archive.name
     layout = Layout(python=_python_version(name))
-    layout = replace(layout, links=packages_beside(providers, target, named=is_python_named(options)))
+    beside = packages_beside(providers, target, named=is_python_named(options))
+    if site is not None:
+        beside |= with_beside(layout, site, wheel.images, wheel.archive.members, target)
+    layout = replace(layout, links=beside)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = Files(target.sysroot, links=links)
     return ResolveContext(
@@ -233,7 +239,9 @@ def plan_wheel(
         loads=draft.loads,
         relies_on=moves.relies_on if output != name else (),
         relocatable=moves.relocatable and output != name,
-        metadata=metadata_lines(moves.relies_on, required=options.requires) if output != name else (),
+        metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM)
+        if output != name
+        else (),
         stubs=additions.stubs,
         grafts=grafts,
         kept=additions.kept,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.additions import plan_additions
+from relink.beside import environment_site, own_site, python_in, reliance_findings
 from relink.bounded_json import JSON_LIMIT
 from relink.elf.strings import library_names
 from relink.errors import UsageError
@@ -33,7 +34,7 @@ from relink.plans.model import Graft, Plan, TargetFacts
 from relink.profiles import Profile
 from relink.provenance import read_plan
 from relink.providers.nix_store import loader_in, store_path
-from relink.reading import open_wheel
+from relink.reading import Wheel, open_wheel
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import Report
 from relink.report.saved import planned_report, read_saved
@@ -83,15 +84,15 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
     with ExitStack() as stack:
         archive = stack.enter_context(WheelArchive(path))
         plan = read_plan(archive)
-        named = options.python or options.interpreter or options.sysroot
+        python = options.python or python_in(options.environment)
+        named = python or options.interpreter or options.sysroot
         if plan is not None and not named:
             target = _own_target(plan)
         else:
-            target = find_target(
-                python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
-            )
+            target = find_target(python=python, interpreter=options.interpreter, sysroot=options.sysroot)
         wheel = open_wheel(path, stack, target)
-        context = context_of(wheel, target, (), options)
+        site = _site_of(wheel, plan, target, options)
+        context = context_of(wheel, target, (), options, site)
         gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(
             archive.path.name,
@@ -103,11 +104,20 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             trust=trusted(options),
         )
         missing = [*_missing(result, context, plan), *_idle(result, context, plan)]
+        if plan is not None and site is not None:
+            missing += reliance_findings(plan, result.maps, site, target)
         hinted = with_hints(
             (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), context.profile
         )
         findings = select(tuple(hinted), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
+
+
+def _site_of(wheel: Wheel, plan: Plan | None, target: Target, options: Options) -> str | None:
+    """The site-packages that is looked at: the one that is named, or that of the target's Python if the wheel relies on it."""
+    if options.environment is not None:
+        return environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
+    return own_site(target) if plan is not None and plan.relies_on else None
 
 
 def _own_target(plan: Plan) -> Target:

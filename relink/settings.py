@@ -51,7 +51,18 @@ _NOT_FROM_A_FILE = frozenset(
         "no-verify-record",
         "offline",
     }
-    | {"output", "python", "report", "sandbox", "statement", "stub", "substitute", "sysroot", "trust"}
+    | {
+        "output",
+        "python",
+        "report",
+        "requires",
+        "sandbox",
+        "statement",
+        "stub",
+        "substitute",
+        "sysroot",
+        "trust",
+    }
 )
 
 

@@ -5,14 +5,12 @@ Takes file plans and providers. Gives :class:`Relocation`, and RLK530 to RLK535 
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.elf.image import machine_name
 from relink.findings.model import Finding, finding
-from relink.loader.target import Target
 from relink.plans.files import FilePlan
 from relink.plans.reliance import Reliance
 from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
@@ -22,7 +20,6 @@ from relink.text import join_truncated
 
 __all__ = [
     "Relocation",
-    "packages_beside",
     "platform_of",
     "relocation",
     "relocation_findings",
@@ -129,13 +126,11 @@ def site_findings(
         for soname in sonames
         if soname in provider.libraries
     )
-    if taken is not None and uses and family_of(taken) is None and not site.devices:
-        gpu = next(iter(gpus), "GPU").partition(":")[0]
-        command = f"pip install rocm-sdk-device-{gpu}=={taken.version}" if gpus else None
+    # With a GPU named, the coverage of its code says more exactly what is missing.
+    if taken is not None and uses and not gpus and family_of(taken) is None and not site.devices:
         text = f"{taken.name} {taken.version} has no code for a GPU by itself, and no rocm-sdk-device-… is installed"
-        yield finding(
-            "RLK533", site.path, text, f"Install rocm-sdk-device-{gpu}=={taken.version}.", step=command
-        )
+        remedy = f"Install the package for the GPU, such as rocm-sdk-device-gfx1100=={taken.version}."
+        yield finding("RLK533", site.path, text, remedy)
     if not beside:
         text = "the wheel will not be installed there, so search paths name the directory and not $ORIGIN"
         yield finding("RLK534", site.path, text)
@@ -152,23 +147,3 @@ def relocation_findings(found: Relocation, subject: str) -> Iterator[Finding]:
     if found.relies_on and found.absolute:
         parts = [f"{name} ({path})" for name, path in found.absolute.items()]
         yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")
-
-
-def packages_beside(providers: Iterable[Provider], target: Target, *, named: bool) -> dict[str, str]:
-    """Return where the packages really are that a wheel will have beside it: the path in site-packages → the directory.
-
-    An installer puts a wheel into the first site-packages of the Python; what lies in another one (that of the system, of a
-    user, of a .pth file) is no neighbour.
-
-    :param named: the user named the Python that will load the result; otherwise the site-packages that was named is believed.
-    """
-    facts = target.python_facts
-    own = facts.site_packages[:1] if facts is not None and named else ()
-    return {
-        package.directory: f"{provider.path}/{package.directory}"
-        for provider in providers
-        if provider.kind == SITE_PACKAGES
-        and (not own or os.path.realpath(own[0]) == os.path.realpath(provider.path))
-        for package in provider.packages
-        if package.directory
-    }

@@ -27,6 +27,7 @@ __all__ = [
     "GraftFrom",
     "Grafts",
     "Ignore",
+    "InEnvironment",
     "Interpreter",
     "Json",
     "LimitOptions",
@@ -116,6 +117,15 @@ Gpus = Annotated[
         help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         rich_help_panel=GPUS,
         autocompletion=gpu_names,
+    ),
+]
+InEnvironment = Annotated[
+    str | None,
+    typer.Option(
+        "--in",
+        metavar="VENV",
+        help="As installed in this environment: what it has beside the wheel is found.",
+        rich_help_panel=RUN,
     ),
 ]
 Requires = Annotated[

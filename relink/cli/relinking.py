@@ -29,6 +29,7 @@ from relink.cli.options import (
     GraftFrom,
     Grafts,
     Ignore,
+    InEnvironment,
     Interpreter,
     Json,
     LimitOptions,
@@ -283,6 +284,7 @@ def _collected(failures: list[RelinkError]) -> Iterator[None]:
 @app.command()
 def verify(
     wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel, relinked or not.")],
+    environment: InEnvironment = None,
     python: Python = None,
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
@@ -319,6 +321,7 @@ def verify(
     chosen = chosen_format(output_format, as_json)
     text = chosen is OutputFormat.text
     options = Options(
+        environment=environment,
         python=python,
         interpreter=interpreter,
         sysroot=sysroot,

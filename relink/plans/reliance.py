@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-__all__ = ["EXTRA", "Reliance", "metadata_lines", "series"]
-
-EXTRA = "rocm"
-"""The extra that brings what a result relies on."""
+__all__ = ["Reliance", "metadata_lines", "series"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +49,14 @@ def requirement(reliance: Reliance) -> str:
     return f"{reliance.name}=={version.major}.{version.minor}.*"
 
 
-def metadata_lines(relies_on: Iterable[Reliance], *, required: bool) -> tuple[str, ...]:
+def metadata_lines(relies_on: Iterable[Reliance], extra: str | None) -> tuple[str, ...]:
     """Return the fields of METADATA that say what a result relies on: as an extra, or required.
 
-    :param required: installing the wheel installs these packages, too. Otherwise nobody gets a package of that name unasked.
+    :param extra: what brings the packages; None: installing the wheel installs them, too.
     """
     wanted = [requirement(item) for item in relies_on]
     if not wanted:
         return ()
-    if required:
+    if extra is None:
         return tuple(f"Requires-Dist: {item}" for item in wanted)
-    return (f"Provides-Extra: {EXTRA}", *(f'Requires-Dist: {item}; extra == "{EXTRA}"' for item in wanted))
+    return (f"Provides-Extra: {extra}", *(f'Requires-Dist: {item}; extra == "{extra}"' for item in wanted))

@@ -22,13 +22,23 @@ from relink.providers.prefix import MOST_ENTRIES, InstalledPackage, Provider, re
 from relink.system_errors import raise_trouble
 from relink.wheel.metadata import read_metadata
 
-__all__ = ["SITE_PACKAGES", "SitePackages", "find_site_packages", "is_rocm_directory", "open_site_packages"]
+__all__ = [
+    "SITE_PACKAGES",
+    "SitePackages",
+    "family_of",
+    "find_distribution",
+    "find_site_packages",
+    "is_rocm_directory",
+    "open_site_packages",
+    "owner_of",
+]
 
 SITE_PACKAGES = "site-packages"
 """The kind of these providers."""
 
 _CORE, _LIBRARIES = "rocm-sdk-core", "rocm-sdk-libraries"
 _INFO = re.compile(r"(rocm(?:[-_.]sdk[-_.][A-Za-z0-9_.]+)?)-([^-]+)\.dist-info", re.IGNORECASE)
+_ANY_INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
 _DIRECTORY = re.compile(r"_rocm_sdk_\w+", re.ASCII)
 _PYTHON = re.compile(r"python3(?:\.\d+t?)?")
 _RECORD_LIMIT = 64 << 20  # bytes; that of the libraries of one GPU has half a MiB
@@ -119,6 +129,25 @@ def open_site_packages(path: str, target: Target, gpus: Sequence[str] = ()) -> t
     return replace(provider, packages=tuple(chosen)), site
 
 
+def find_distribution(site: str, name: str, target: Target) -> InstalledPackage | None:
+    """Return a distribution that is installed in a site-packages, by its name however it is spelled, or None."""
+    wanted = _canonical(name)
+    return next(_distributions(site, target, wanted, _ANY_INFO), None)
+
+
+def owner_of(site: str, file: str, target: Target) -> InstalledPackage | None:
+    """Return the distribution in a site-packages whose RECORD lists a file, or None.
+
+    :param file: its path in site-packages.
+    """
+    for name in _names(site, target):
+        if _ANY_INFO.fullmatch(name):
+            rows = _record(site, name, target)
+            if any(row.startswith((f"{file},", f'"{file}",')) for row in rows):
+                return _readable(site, name, target)
+    return None
+
+
 def family_of(package: InstalledPackage) -> str | None:
     """Return the family of GPUs that a package of libraries is for, ``gfx110X-all``; None: the package is neutral."""
     return _canonical(package.name).removeprefix(_LIBRARIES).lstrip("-") or None
@@ -135,16 +164,23 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _distributions(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:
+def _distributions(
+    site: str, target: Target, only: str | None = None, pattern: re.Pattern[str] = _INFO
+) -> Iterator[InstalledPackage]:
     """Yield the distributions of ROCm in a site-packages, by name; those that cannot be read are left out."""
     for name in sorted(_names(site, target)):
-        match = _INFO.fullmatch(name)
-        if match and only in (None, _canonical(match[1])):
-            try:
-                yield _read(site, name, target)
-            except (OSError, RelinkError, UnicodeError) as error:
-                if isinstance(error, OSError):
-                    raise_trouble(error, posixpath.join(site, name))
+        match = pattern.fullmatch(name)
+        if match and only in (None, _canonical(match[1])) and (found := _readable(site, name, target)):
+            yield found
+
+
+def _readable(site: str, info: str, target: Target) -> InstalledPackage | None:
+    try:
+        return _read(site, info, target)
+    except (OSError, RelinkError, UnicodeError) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, posixpath.join(site, info))
+        return None
 
 
 def _read(site: str, info: str, target: Target) -> InstalledPackage:
@@ -154,17 +190,21 @@ def _read(site: str, info: str, target: Target) -> InstalledPackage:
     metadata = read_metadata(read_bytes(host("METADATA"), _METADATA_LIMIT))
     expected = f"_{_canonical(metadata.name).replace('-', '_')}"
     directory = ""
-    try:
-        rows = read_text(host("RECORD"), _RECORD_LIMIT, errors="replace").splitlines()
-    except OSError as error:
-        raise_trouble(error)
-        rows = []
-    for row in rows:
+    for row in _record(site, info, target):
         first = row.partition("/")[0]
         if first.lower().startswith(expected) and is_rocm_directory(first):
             directory = first  # what is behind the name is the nonce, empty for releases
             break
     return InstalledPackage(metadata.name, metadata.version, directory)
+
+
+def _record(site: str, info: str, target: Target) -> list[str]:
+    host = resolve_inside(target.sysroot, posixpath.join(site, info, "RECORD"))
+    try:
+        return read_text(host, _RECORD_LIMIT, errors="replace").splitlines()
+    except OSError as error:
+        raise_trouble(error)
+        return []
 
 
 def _names(directory: str, target: Target) -> list[str]:

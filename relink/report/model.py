@@ -121,11 +121,11 @@ def to_json(report: Report) -> dict[str, Any]:
         "loads": plain(report.loads),
         "isa": report.isa,
         "findings": plain(report.findings),
+        "relies_on": plain(report.relies_on),
+        "relocatable": report.relocatable,
         "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
         **{key: items for key, items in added.items() if items},
-        **({"relies_on": plain(report.relies_on)} if report.relies_on else {}),
-        **({"relocatable": True} if report.relocatable else {}),
     }
 
 

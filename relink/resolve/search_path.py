@@ -116,15 +116,17 @@ def _kind(
     directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
     if "ORIGIN" in text and directory in member_directories:
         return kind_of_addition(directory) or "wheel"
-    if layout.real(directory) in provider_directories:
+    if (real := layout.real(directory)) != directory and real in provider_directories:
         return "provider"
     if "ORIGIN" in text and _below(directory, layout.site_packages):
         nothing_there = kind_of_addition(directory) or kind_of_addition(origin) == "graft"
         if nothing_there or _of_the_build(directory, layout.site_packages, member_directories):
             return "vendor"
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
-        replaced = provider_directories and any(map(vendor.is_package, parts))
+        replaced = layout.links and any(map(vendor.is_package, parts))
         return "sibling-dropped" if replaced or profile.drops(text) else "sibling"
+    if directory in provider_directories:
+        return "provider"
     return "serving" if text in serving else "vendor"
 
 

@@ -156,9 +156,9 @@ def test_two_families(works: Works, prefix: Path, member: Path, tmp_path: Path) 
 def test_no_device_package(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path, Settings(gpus=()))
     wheel = works.wheel(tmp_path, {"demo/a.so": member})
-    options = Options(prefixes=(str(site),), output_directory=tmp_path, dry_run=True, gpus=("gfx1100",))
-    (found,) = [item for item in relink(wheel, options).findings if item.code == "RLK533"]
-    assert found.step == "pip install rocm-sdk-device-gfx1100==7.2.4"
+    report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path, dry_run=True))
+    (found,) = [item for item in report.findings if item.code == "RLK533"]
+    assert found.remedy == "Install the package for the GPU, such as rocm-sdk-device-gfx1100==7.2.4."
 
 
 def test_rocm_that_is_not_beside_the_wheel(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:
@@ -166,6 +166,6 @@ def test_rocm_that_is_not_beside_the_wheel(works: Works, prefix: Path, member: P
     wheel = works.wheel(tmp_path, {"demo/a.so": member})
     options = Options(prefixes=(str(site),), output_directory=tmp_path, dry_run=True, python=sys.executable)
     report = relink(wheel, options)
-    assert report.files[0].rpath.after == f"{site}/_rocm_sdk_libraries/lib"
+    assert str(report.files[0].rpath.after).split(":")[0] == f"{site}/_rocm_sdk_libraries/lib"
     assert not report.relocatable
     assert "RLK534" in codes(report)

@@ -11,12 +11,12 @@ CORE = Reliance("rocm-sdk-core", "7.2.4", ("_rocm_sdk_core/lib",))
 
 
 def test_an_extra_and_a_requirement() -> None:
-    assert metadata_lines([CORE], required=False) == (
+    assert metadata_lines([CORE], "rocm") == (
         "Provides-Extra: rocm",
         'Requires-Dist: rocm-sdk-core==7.2.*; extra == "rocm"',
     )
-    assert metadata_lines([CORE], required=True) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
-    assert metadata_lines([], required=True) == ()
+    assert metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
+    assert metadata_lines([], None) == ()
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_an_extra_and_a_requirement() -> None:
     ],
 )
 def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far: list[str]) -> None:
-    (line,) = metadata_lines([Reliance("rocm-sdk-core", made_with)], required=True)
+    (line,) = metadata_lines([Reliance("rocm-sdk-core", made_with)], None)
     wanted = Requirement(line.removeprefix("Requires-Dist: ")).specifier
     assert [wanted.contains(item) for item in fits] == [True] * len(fits)
     assert not any(wanted.contains(item) for item in too_far)
@@ -40,4 +40,4 @@ def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far:
 
 def test_a_version_that_is_none() -> None:
     assert series("unknown") == "unknown"
-    assert metadata_lines([Reliance("x", "unknown")], required=True) == ("Requires-Dist: x",)
+    assert metadata_lines([Reliance("x", "unknown")], None) == ("Requires-Dist: x",)

@@ -1,0 +1,146 @@
+"""The site-packages that a wheel is, or will be, installed into: which packages lie there beside its members.
+
+Takes a target, a wheel and providers. Gives the links of :class:`~relink.resolve.layout.Layout`, and RLK536 and RLK537 where an
+environment has not what a relinked wheel relies on.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from relink.elf.image import Image
+from relink.errors import UsageError
+from relink.findings.model import Finding, finding
+from relink.loader.dryrun import LoaderMap
+from relink.loader.files import resolve_inside
+from relink.loader.search import expand
+from relink.loader.target import Target
+from relink.plans.embedded import SITE
+from relink.plans.model import Plan
+from relink.plans.reliance import series
+from relink.providers.prefix import Provider
+from relink.providers.site_packages import SITE_PACKAGES, find_distribution
+from relink.resolve.layout import Layout
+
+__all__ = ["environment_site", "own_site", "packages_beside", "python_in", "reliance_findings", "with_beside"]
+
+
+def environment_site(directory: str, python: str) -> str:
+    """Return the site-packages of a virtual environment, or the directory itself if it is one.
+
+    :param python: the version in the directory's name, ``3.12``.
+    :raises UsageError: there is none.
+    """
+    names = [f"python{python}", "python3", *(f"python3.{minor}" for minor in range(8, 30))]
+    inside = [
+        posixpath.join(directory, lib, name, "site-packages") for lib in ("lib", "lib64") for name in names
+    ]
+    for place in (*inside, directory):
+        if os.path.isdir(place) and (
+            place in inside or posixpath.basename(posixpath.abspath(place)).endswith("-packages")
+        ):
+            return posixpath.abspath(place)
+    raise UsageError(f"{directory}: no site-packages in it; name a virtual environment or its site-packages")
+
+
+def python_in(environment: str | None) -> str | None:
+    """Return the Python of a virtual environment, or None where the directory has none."""
+    program = posixpath.join(environment or "", "bin", "python")
+    return program if environment is not None and os.access(program, os.X_OK) else None
+
+
+def packages_beside(providers: Iterable[Provider], target: Target, *, named: bool) -> dict[str, str]:
+    """Return where the packages really are that a wheel will have beside it: the path in site-packages → the directory.
+
+    An installer puts a wheel into the first site-packages of the Python; what lies in another one (that of the system, of a
+    user, of a .pth file) is no neighbour.
+
+    :param named: the user named the Python that will load the result; otherwise the site-packages that was named is believed.
+    """
+    own = own_site(target) if named else None
+    return {
+        package.directory: f"{provider.path}/{package.directory}"
+        for provider in providers
+        if provider.kind == SITE_PACKAGES
+        and (own is None or os.path.realpath(own) == os.path.realpath(provider.path))
+        for package in provider.packages
+        if package.directory
+    }
+
+
+def own_site(target: Target) -> str | None:
+    """Return the site-packages that an installer puts wheels into for the target's Python, where it is known."""
+    facts = target.python_facts
+    return next(iter(facts.site_packages), None) if facts is not None else None
+
+
+def with_beside(
+    layout: Layout, site: str, images: Mapping[str, Image], members: Collection[str], target: Target
+) -> dict[str, str]:
+    """Return the directories of a site-packages that search paths of members lead to, and that the wheel has not itself.
+
+    :param members: the names of all files of the wheel.
+    """
+    own = {posixpath.dirname(layout.path_of(member)) for member in members}
+    own |= {parent for directory in own for parent in _parents(directory)}
+    links: dict[str, str] = {}
+    for member, image in images.items():
+        origin = posixpath.dirname(layout.path_of(member))
+        for text in (image.search_path or "").split(":"):
+            expanded = expand(text, origin=origin, target=target) or ""
+            directory = posixpath.normpath(expanded)
+            if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
+                continue
+            entry = next(
+                (place for place in (*reversed([*_parents(directory)]), directory) if place not in own), None
+            )
+            if entry is None or not entry.startswith(f"{layout.site_packages}/"):
+                continue
+            relative = entry.removeprefix(f"{layout.site_packages}/")
+            real = f"{site}/{relative}"
+            if os.path.isdir(resolve_inside(target.sysroot, real)):
+                links[relative] = real
+    return links
+
+
+def _parents(directory: str) -> Iterator[str]:
+    while directory not in ("", "/"):
+        directory = posixpath.dirname(directory)
+        yield directory
+
+
+def reliance_findings(
+    plan: Plan, maps: Mapping[str, LoaderMap], site: str, target: Target
+) -> Iterator[Finding]:
+    """Yield what a relinked wheel relies on and an environment has not: a package, its version, or that a library comes from it.
+
+    :param maps: what the loader mapped for each member, in that environment.
+    """
+    for item in plan.relies_on:
+        found = find_distribution(site, item.name, target)
+        wanted = f"{item.name} {series(item.version)}"
+        if found is None:
+            text = f"the wheel relies on {wanted}, which is not installed there"
+            yield finding("RLK536", site, text, step=f"pip install '{item.name}=={series(item.version)}.*'")
+        elif series(found.version) != series(item.version):
+            text = f"the wheel relies on {wanted}, and {found.version} is installed"
+            yield finding("RLK536", site, text, step=f"pip install '{item.name}=={series(item.version)}.*'")
+    beside = {
+        soname: path.removeprefix(f"{SITE}/")
+        for file in plan.files
+        for soname, path in file.closure
+        if path.startswith(f"{SITE}/")
+    }
+    elsewhere: dict[str, str] = {}
+    for found_map in maps.values():
+        for name, path in found_map.objects:
+            normal = posixpath.normpath(path)
+            if name in beside and not normal.startswith(
+                (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
+            ):
+                elsewhere[name] = normal
+    for name, path in elsewhere.items():
+        text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"
+        yield finding("RLK537", name, text)
