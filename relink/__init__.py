@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         UsageError,
         WheelError,
     )
-    from relink.library import apply, diff, explain, inspect, plan, relink, verify
+    from relink.library import apply, diff, explain, inspect, plan, relink, relink_tree, undo_tree, verify
     from relink.options import Options
     from relink.plans.model import Plan
     from relink.report.model import Report
@@ -41,6 +41,8 @@ __all__ = [
     "inspect",
     "plan",
     "relink",
+    "relink_tree",
+    "undo_tree",
     "verify",
 ]
 
@@ -51,7 +53,10 @@ _HOMES = {
     "Options": "relink.options",
     "Plan": "relink.plans.model",
     "Report": "relink.report.model",
-    **dict.fromkeys(("apply", "diff", "explain", "inspect", "plan", "relink", "verify"), "relink.library"),
+    **dict.fromkeys(
+        ("apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "undo_tree", "verify"),
+        "relink.library",
+    ),
 }
 
 

@@ -71,6 +71,7 @@ class Contents:
 
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
+    :param archive: in the place of the wheel: a directory whose files are read like members.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
     :raises WheelError: it is not a wheel that can be trusted.
     """
@@ -78,8 +79,15 @@ class Contents:
     archive: WheelArchive
     loaded: dict[str, LoadedMember]
 
-    def __init__(self, path: Path, limits: WheelLimits | None = None, *, reuse: bool = False) -> None:
-        self.archive = WheelArchive(path, limits=limits)
+    def __init__(
+        self,
+        path: Path,
+        limits: WheelLimits | None = None,
+        *,
+        archive: WheelArchive | None = None,
+        reuse: bool = False,
+    ) -> None:
+        self.archive = archive or WheelArchive(path, limits=limits)
         self.loaded = {}
         self._reuse = reuse
         self._closing = threading.Event()

@@ -7,6 +7,7 @@ library is tried first.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
@@ -14,7 +15,7 @@ import re
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ __all__ = [
     "address_space_text",
     "extract",
     "laid_out",
+    "link_beside",
     "temporary_place",
     "why_not_laid_out",
 ]
@@ -110,7 +112,7 @@ def laid_out(context: ResolveContext) -> Iterator[Layout]:
     with working_directory(Path(temporary_place(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        layout = Layout(root, context.layout.python, links=context.layout.links)
+        layout = Layout(root, context.layout.python, context.layout.tree, links=context.layout.links)
         for entry, package in layout.links.items():
             link = Path(resolve_inside(sysroot, f"{layout.site_packages}/{entry}"))
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +142,16 @@ def extract(
                     file.seek(at)
             file.write(memoryview(chunk)[at - start :])  # no gap reaches the end of a file
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
+
+
+def link_beside(context: ResolveContext, layout: Layout, links: Mapping[str, str]) -> None:
+    """Make the symbolic links of a tree: relative ones, in directories that have a member, or that lead to such."""
+    for name, text in links.items():
+        path = Path(resolve_inside(context.target.sysroot, layout.path_of(name)))
+        if not text.startswith("/"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                path.symlink_to(text)
 
 
 def temporary_place(sysroot: str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relink.report.model import Report
     from relink.report.tree import DependencyTree
 
-__all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "verify"]
+__all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "undo_tree", "verify"]
 
 
 def relink(
@@ -52,6 +52,39 @@ def relink(
         from relink import pipeline
 
         return pipeline.run(contents, options, on_stage, on_bytes)
+
+
+def relink_tree(
+    directory: Path | str,
+    options: Options | None = None,
+    *,
+    managed: bool = False,
+    on_stage: Callable[[str], None] = lambda _: None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Report:
+    """Relink the ELF files of an unpacked tree, in place: read, plan, edit, verify, and exchange all files together.
+
+    Nothing changes on a dry run, nor where a finding is an error, unless `options.force`. The originals are kept beside the tree;
+    :func:`undo_tree` puts them back. Other parameters as for :func:`relink`.
+
+    :param managed: also where another program keeps the tree (conda, the system's package manager).
+    :raises RelinkError: the tree cannot be read or changed, or as for :func:`relink`.
+    """
+    from relink.trees.relinking import relink_tree as relink_files
+
+    return relink_files(
+        Path(directory), options or Options(), managed=managed, on_stage=on_stage, on_bytes=on_bytes
+    )
+
+
+def undo_tree(directory: Path | str) -> tuple[str, ...]:
+    """Put the files of a tree back that :func:`relink_tree` has exchanged; returns their names.
+
+    :raises UsageError: it has exchanged none, or one was changed since.
+    """
+    from relink.trees.relinking import put_back
+
+    return put_back(Path(directory))
 
 
 def plan(wheel: Path | str, options: Options | None = None) -> Plan:

@@ -140,18 +140,26 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def context_of(
-    wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options, site: str | None = None
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    *,
+    site: str | None = None,
+    layout: Layout | None = None,
 ) -> ResolveContext:
     """Return what decisions about a wheel are made from.
 
     :param site: a site-packages whose packages the wheel finds beside it.
+    :param layout: where its members are installed; by default where nothing is.
     """
     name = wheel.archive.name
-    layout = Layout(python=_python_version(name))
-    beside = packages_beside(providers, target, named=is_python_named(options))
-    if site is not None:
-        beside |= with_beside(layout, site, wheel.images, wheel.archive.members, target)
-    layout = replace(layout, links=beside)
+    if layout is None:
+        layout = Layout(python=_python_version(name))
+        beside = packages_beside(providers, target, named=is_python_named(options))
+        if site is not None:
+            beside |= with_beside(layout, site, wheel.images, wheel.archive.members, target)
+        layout = replace(layout, links=beside)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = Files(target.sysroot, links=links)
     return ResolveContext(
@@ -168,7 +176,7 @@ def context_of(
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
-        siblings=find_siblings(wheel, target, files),
+        siblings=() if layout.tree else find_siblings(wheel, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),
@@ -181,11 +189,15 @@ def plan_wheel(
     providers: Sequence[Provider],
     options: Options,
     gpus: Sequence[Wanted] = (),
+    layout: Layout | None = None,
 ) -> PreparedPlan:
-    """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing."""
+    """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing.
+
+    :param layout: as for :func:`context_of`.
+    """
     archive = wheel.archive
     name = archive.name
-    base = context_of(wheel, target, providers, options)
+    base = context_of(wheel, target, providers, options, layout=layout)
     releases = [release_of(provider, target.sysroot) for provider in providers]
     facts = provider_facts(providers, releases)
     additions = plan_additions(wheel, base, facts, options)

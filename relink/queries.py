@@ -92,7 +92,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             target = find_target(python=python, interpreter=options.interpreter, sysroot=options.sysroot)
         wheel = open_wheel(path, stack, target)
         site = _site_of(wheel, plan, target, options)
-        context = context_of(wheel, target, (), options, site)
+        context = context_of(wheel, target, (), options, site=site)
         gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(
             archive.path.name,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.contents import Contents
@@ -29,7 +29,7 @@ from relink.wheel.record import RecordIssue, RecordKind, check_record, signature
 from relink.wheel.schemes import past_the_schemes
 from relink.wheel.stale_record import as_stale, stale_lines
 
-__all__ = ["Wheel", "open_wheel", "read_wheel"]
+__all__ = ["Wheel", "open_wheel", "read_members", "read_wheel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,25 @@ def read_wheel(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
-    """Read the ELF members of a wheel, one at a time.
+    """Read the ELF members of a wheel, one at a time, and what describes the wheel.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
     :raises WheelError: it is not a wheel that can be trusted.
+    """
+    wheel = read_members(contents, target, on_bytes)
+    tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
+    return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
+
+
+def read_members(
+    contents: Contents,
+    target: Target | None = None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Wheel:
+    """Read the ELF members of a wheel or a tree, one at a time, and nothing else of it; parameters as for :func:`read_wheel`.
+
+    :raises WheelError: a member is not what the archive says.
     """
     archive = contents.archive
     images: dict[str, Image] = {}
@@ -126,7 +140,7 @@ def read_wheel(
         images,
         tables,
         codes,
-        (*findings, *_record_findings(contents), *_tag_findings(archive, images, tables)),
+        tuple(findings),
     )
 
 

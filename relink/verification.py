@@ -18,7 +18,14 @@ from relink.elf.symbols import SymbolTable
 from relink.errors import TargetError
 from relink.files import map_file
 from relink.findings.model import Finding, finding
-from relink.laid_out import ScratchDirectory, address_space_text, extract, laid_out, why_not_laid_out
+from relink.laid_out import (
+    ScratchDirectory,
+    address_space_text,
+    extract,
+    laid_out,
+    link_beside,
+    why_not_laid_out,
+)
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_runs, refusal
@@ -67,6 +74,7 @@ def verify(
     known: Tables | None = None,
     sandbox: Sandbox | None = None,
     trust: Sequence[str] = (),
+    links: Mapping[str, str] | None = None,
 ) -> Verification:
     """Lay the wheel's ELF members out as in site-packages and compare the loader's dry run with the simulation.
 
@@ -84,6 +92,7 @@ def verify(
     :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
     :param trust: globs of files that the loader gets although the static scan refuses them.
+    :param links: symbolic links beside the members, by name, with their texts.
     :raises MachineError: this machine has run out of something, so the answers would say nothing about the wheel.
     """
     findings: list[Finding] = []
@@ -95,6 +104,7 @@ def verify(
             layout = stack.enter_context(laid_out(context))
             for name in context.images:
                 extract(contents(name), context, layout, name, (gaps or {}).get(name, ()))
+            link_beside(context, layout, links or {})
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
             symbols = _symbols(context)

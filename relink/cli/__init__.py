@@ -9,6 +9,7 @@ from relink.cli import (
     relinking,
     fetching,
     installing,
+    repairing,
     looking,
     reporting,
     packaging,
@@ -29,5 +30,6 @@ __all__ = [
     "packaging",
     "profile",
     "relinking",
+    "repairing",
     "reporting",
 ]

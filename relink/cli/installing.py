@@ -1,4 +1,4 @@
-"""`relink install` and `relink repair`: wheels into an environment."""
+"""`relink install`: wheels into an environment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.fetching import fetched, platform_for, tell_fetched
 from relink.cli.options import (
-    LINK,
     OUTPUT,
-    RUN,
     AllowMissing,
     AssumeSymbols,
     Closures,
@@ -44,15 +42,6 @@ if TYPE_CHECKING:
     from relink.install.installing import InstallResult
     from relink.options import Options
 
-GivenWheel = Annotated[
-    Path | None,
-    typer.Option(
-        "--wheel",
-        metavar="FILE",
-        help="The vendor's wheel that it was installed from. Without it that is fetched.",
-        rich_help_panel=LINK,
-    ),
-]
 Kept = Annotated[
     Path,
     typer.Option(
@@ -107,7 +96,7 @@ def install(
     from relink.install.requirements import parse_requirement
 
     environment = find_environment(python, os.environ)
-    options = _options(
+    options = install_options(
         environment.python,
         output,
         preload_known=not no_preload,
@@ -144,90 +133,15 @@ def install(
         )
         outcomes.append(done)
         if not as_json:
-            _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
+            show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
     if as_json:
-        _print_outcomes(outcomes, str(environment.prefix))
+        print_outcomes(outcomes, str(environment.prefix))
     if not all(done.ok for done in outcomes):
         raise typer.Exit(1)
 
 
-@app.command()
-def repair(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An installed distribution.")],
-    undo: Annotated[
-        bool,
-        typer.Option(
-            "--undo", help="Install the vendor's wheel again, as it was before.", rich_help_panel=RUN
-        ),
-    ] = False,
-    wheel: GivenWheel = None,
-    prefix: Prefixes = [],
-    nix_closure: Closures = [],
-    output: Kept = Path(),
-    python: TargetPython = None,
-    allow_missing: AllowMissing = [],
-    substitute: Substitute = [],
-    assume_symbols: AssumeSymbols = [],
-    preload: Preload = [],
-    stub: Stubs = [],
-    graft_from: GraftFrom = [],
-    graft: Grafts = [],
-    no_preload: NoPreload = False,
-    profile: ProfileName = None,
-    gpu: Gpus = [],
-    offline: Offline = False,
-    no_import_test: NoImportTest = False,
-    sandbox: SandboxOption = SandboxMode.auto,
-    select: Select = [],
-    ignore: Ignore = [],
-    as_json: Json = False,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
-) -> None:
-    """Relink what is installed already: its very wheel is fetched, relinked and installed in its place, without dependencies.
-
-    That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
-    Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
-    """
-    from relink.install import repairing
-    from relink.install.environment import find_environment
-
-    environment = find_environment(python, os.environ)
-    if undo:
-        done = repairing.undo(name, environment, wheel=wheel, offline=offline)
-    else:
-        options = _options(
-            environment.python,
-            output,
-            preload_known=not no_preload,
-            profile=profile,
-            sandbox=sandbox,
-            prefixes=prefix,
-            nix_closures=nix_closure,
-            allow_missing=allow_missing,
-            substitute=substitute,
-            assume_symbols=assume_symbols,
-            preload=preload,
-            stub=stub,
-            graft_from=graft_from,
-            graft=graft,
-            gpus=gpu,
-            select=select,
-            ignore=ignore,
-        )
-        done = repairing.repair(
-            name, environment, options, wheel=wheel, offline=offline, import_test=not no_import_test
-        )
-    if as_json:
-        _print_outcomes([done], str(environment.prefix))
-    else:
-        _show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
-    if not done.ok:
-        raise typer.Exit(1)
-
-
-def _options(
-    python: str,
+def install_options(
+    python: str | None,
     output: Path,
     *,
     preload_known: bool,
@@ -249,7 +163,8 @@ def _options(
     )
 
 
-def _print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
+def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
+    """Print what was installed as JSON."""
     from relink.cli.terminal import print_json
     from relink.install.installing import to_json
 
@@ -257,7 +172,7 @@ def _print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})
 
 
-def _show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool) -> None:
+def show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool) -> None:
     """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
     from relink.cli.terminal import print_report, show
 

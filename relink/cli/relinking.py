@@ -64,7 +64,7 @@ def run(
         list[Path],
         typer.Argument(
             metavar="WHEEL…",
-            help="The vendor's wheels; NAME==VERSION is fetched from the package index by pip.",
+            help="The vendor's wheels; NAME==VERSION is fetched by pip; an unpacked directory is changed in place.",
         ),
     ],
     prefix: Prefixes = [],
@@ -172,7 +172,8 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink.library import relink
+    from relink.cli.repairing import undo_hint
+    from relink.library import relink, relink_tree
     from relink.options import Options, source_date_epoch
     from relink.wheel.limits import parse_limits
 
@@ -230,7 +231,8 @@ def run(
     for wheel, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet or not text) as (on_stage, on_bytes):
-                report = relink(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
+                act = relink_tree if wheel.is_dir() else relink
+                report = act(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue
@@ -239,7 +241,10 @@ def run(
             with _collected(failures):
                 if len(wheels) > 1 and len(reports) > 1 and not quiet:
                     show("")
-                print_report(report, verbose=verbose, quiet=quiet, dry_run=dry_run)
+                tree = wheel.is_dir()
+                print_report(report, verbose=verbose, quiet=quiet, dry_run=dry_run, installed=tree)
+                if tree and not quiet:
+                    show(undo_hint(report, wheel))
         if page is not None:
             with _collected(failures):
                 write_page(report, page)

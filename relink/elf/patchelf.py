@@ -214,14 +214,14 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
     """
     patchelf = find_patchelf()
     refuse_names(before, edit)
-    with edited_as_library(path, before):
-        for arguments in argument_lists(before, edit):
-            _run(patchelf, arguments, path, before.path, sandbox)
     try:
+        with edited_as_library(path, before):
+            for arguments in argument_lists(before, edit):
+                _run(patchelf, arguments, path, before.path, sandbox)
         place_headers(path, before)
     except OSError as error:
-        raise_trouble(error, before.path)
-        raise _wrong_result(before, [f"its headers cannot be moved ({error.strerror})"]) from error
+        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
 def _checked(

@@ -25,7 +25,7 @@ from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["repair", "undo"]
+__all__ = ["files_of", "repair", "undo"]
 
 
 def repair(
@@ -95,6 +95,17 @@ def undo(
             f"{installed.name} {facts.version} is installed again, but {error.filename} cannot be put back ({error.strerror})"
         ) from error
     return InstallResult(None, parse_wheel_name(original.name))
+
+
+def files_of(name: str, environment: TargetEnvironment) -> tuple[Path, frozenset[str]]:
+    """Return the site-packages of an installed distribution, and its files there by their names relative to that.
+
+    :raises UsageError: it is not installed, or another program keeps it.
+    """
+    installed = _installed(name, environment)
+    site = installed.dist_info.parent
+    inside = (path.relative_to(site) for path in installed.files if path.is_relative_to(site))
+    return site, frozenset(path.as_posix() for path in inside)
 
 
 def _installed(name: str, environment: TargetEnvironment) -> Installed:

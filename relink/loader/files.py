@@ -157,7 +157,7 @@ class Files:
             known = self._walk(directory)
             if known:
                 where = posixpath.join(known, name)
-                member = self._overlay.get(where)
+                member = self._overlay.get(where) or self._overlay.get(self._follow(where))
                 if member is not None:
                     return OpenedFile(path, ("member", member.path), member)
         found = self._seen.get(where)

@@ -25,24 +25,28 @@ class Layout:
 
     :ivar root: the environment's directory (``sys.prefix``).
     :ivar python: the version in its directory name, ``"3.12"``.
+    :ivar tree: members are files of a directory, `root`, and lie there by their own names.
     :ivar names: path → the one by which that file is shown, where several paths lead to it.
     :ivar links: what other packages have beside the wheel: the path in site-packages → the directory where it really is.
     """
 
     root: str = VIRTUAL_ROOT
     python: str = "3"
+    tree: bool = False
     names: Mapping[str, str] = field(default_factory=dict, compare=False)
     links: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def site_packages(self) -> str:
         """The directory that members go to."""
-        return f"{self.root}/lib/python{self.python}/site-packages"
+        return self.root if self.tree else f"{self.root}/lib/python{self.python}/site-packages"
 
     def path_of(self, member: str) -> str:
         """Return the absolute path at which `member` will be installed."""
         first, _, rest = member.partition("/")
-        if first.endswith(".data") and "-" in first and "/" in rest:  # {distribution}-{version}.data
+        if (
+            not self.tree and first.endswith(".data") and "-" in first and "/" in rest
+        ):  # {distribution}-{version}.data
             scheme, _, inner = rest.partition("/")
             match scheme:
                 case "purelib" | "platlib":
@@ -65,10 +69,13 @@ class Layout:
         return path
 
     def origin_entry(self, directory: str, member: str) -> str:
-        """Return the search path entry by which `member` finds a directory: by ``$ORIGIN`` where both are in site-packages.
+        """Return the search path entry by which `member` finds a directory: by ``$ORIGIN`` where both move together.
 
         :param directory: where it really is.
         """
+        if self.tree and f"{directory}/".startswith(f"{self.root}/"):
+            relative = posixpath.relpath(directory, posixpath.dirname(self.path_of(member)))
+            return f"$ORIGIN/{relative}".removesuffix("/.")
         for entry, linked in self.links.items():
             if directory == linked or directory.startswith(f"{linked}/"):
                 place = f"{self.site_packages}/{entry}{directory[len(linked) :]}"

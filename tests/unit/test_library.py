@@ -18,7 +18,17 @@ import relink
 from relink.errors import UsageError
 from tests.support.works import OUTPUT, Works
 
-FUNCTIONS = ("apply", "diff", "explain", "inspect", "plan", "relink", "verify")
+FUNCTIONS = (
+    "apply",
+    "diff",
+    "explain",
+    "inspect",
+    "plan",
+    "relink",
+    "relink_tree",
+    "undo_tree",
+    "verify",
+)
 
 
 def test_the_public_names() -> None:
@@ -35,7 +45,7 @@ def test_importing_relink_imports_nothing_else() -> None:
 
 
 def test_no_module_hides_a_function(works: Works, tmp_path: Path) -> None:
-    """With every submodule imported, all seven can still be called."""
+    """With every submodule imported, all of them can still be called."""
     for module in pkgutil.walk_packages(relink.__path__, "relink."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

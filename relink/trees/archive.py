@@ -1,0 +1,182 @@
+"""The ELF files of a directory, read as if they were the members of a wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import posixpath
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from packaging.version import Version
+
+from relink.elf.image import is_elf
+from relink.errors import RelinkError, UsageError, WheelError
+from relink.files import open_regular, read_start
+from relink.progress import OnProgress
+from relink.providers.prefix import Provider, soname_stem
+from relink.system_errors import raise_trouble
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import WheelLimits
+from relink.wheel.naming import WheelName
+from relink.wheel.zipformat import Member
+
+__all__ = ["TreeArchive"]
+
+_AT_ONCE = 1 << 20
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+class TreeArchive(WheelArchive):
+    """A directory in the place of a wheel: its regular ELF files are the members, by their paths relative to it.
+
+    :param path: the directory.
+    :param originals: files that are read in the place of members, by the member's name.
+    :param only: the names of the members, if not all files are.
+    :ivar links: the symbolic links to files and directories inside, by name; with their texts.
+    :raises UsageError: it cannot be listed, or has more files than `limits` allow.
+    """
+
+    links: Mapping[str, str]
+    originals: Mapping[str, Path]
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        originals: Mapping[str, Path] | None = None,
+        only: frozenset[str] | None = None,
+        limits: WheelLimits | None = None,
+    ) -> None:
+        self.path = path
+        self.dist_info, self.data_dir = "", None
+        self._sha256: str | None = None
+        self.originals = dict(originals or {})
+        members: dict[str, Member] = {}
+        links: dict[str, str] = {}
+        most = (limits or WheelLimits()).members
+        seen = 0
+        for name, status in _entries(path):
+            seen += 1
+            if seen > most:
+                raise UsageError(f"{path}: more than {most} files; --limit members=N allows more")
+            if only is not None and name not in only:
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                links[name] = os.readlink(path / name)
+            elif stat.S_ISREG(status.st_mode) and _is_elf(self._place(name)):
+                size = os.stat(self._place(name)).st_size
+                members[name] = Member(
+                    name, 0, 0, 0, size, size, 0, 0, status.st_mode, _LONG_AGO, 0, 3, is_directory=False
+                )
+        if not members:
+            raise UsageError(f"{path}: no ELF file is in it, so there is nothing to relink")
+        self.members = MappingProxyType(members)
+        self.links = MappingProxyType(links)
+        self.size = sum(member.size for member in members.values())
+        text = "".join(char if char.isalnum() and char.isascii() else "_" for char in path.resolve().name)
+        self.name = WheelName(text.strip("_") or "tree", Version("0"), "0", "", "py3", "none", "any")
+
+    def _place(self, name: str) -> Path:
+        return self.originals.get(name, self.path / name)
+
+    def provider(self, root: str) -> Provider:
+        """Return the tree itself as a place that libraries come from: what is in one of its directories serves another.
+
+        :param root: its absolute path, without symbolic links.
+        """
+        found: dict[str, list[str]] = {}
+        directories: dict[str, None] = {}
+        for name in sorted((*self.members, *self.links), key=lambda name: (name.count("/"), name)):
+            base = posixpath.basename(name)
+            place = posixpath.join(root, name)
+            if soname_stem(base) != base or base.endswith(".so"):
+                if name in self.links and not (self.path / name).is_file():
+                    continue
+                found.setdefault(base, []).append(place)
+                directories[posixpath.dirname(place)] = None
+        libraries = {base: tuple(paths) for base, paths in sorted(found.items())}
+        return Provider("tree", root, tuple(directories), MappingProxyType(libraries))
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield a file's content in chunks.
+
+        :raises WheelError: it cannot be read, or has another size by now.
+        """
+        left = self.member(name).size
+        try:
+            with os.fdopen(open_regular(self._place(name)), "rb", buffering=0) as file:
+                while data := file.read(_AT_ONCE):
+                    left -= len(data)
+                    yield data
+        except OSError as error:
+            raise_trouble(error, str(self.path / name))
+            raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
+        if left:
+            raise WheelError(f"{self.path / name} has changed while it was read")
+
+    def read_into(
+        self, name: str, on_progress: OnProgress = lambda _: None, *, split: bool = False
+    ) -> memoryview:
+        """Return a file's content in one writable buffer of its own, as for a wheel; `split` says nothing."""
+        del split
+        size = self.member(name).size
+        try:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError) as error:
+            raise RelinkError(
+                f"{self.path / name} has {size} bytes, more than there is memory for ({error}); free some"
+            ) from error
+        view, at = memoryview(memory), 0
+        for data in self.chunks(name):
+            if at + len(data) > size:
+                raise WheelError(f"{self.path / name} has changed while it was read")
+            view[at : at + len(data)] = data
+            at += len(data)
+            on_progress(len(data))
+        return view
+
+    def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
+        """Return a SHA-256 of the names and contents of all members, in hexadecimal."""
+        if self._sha256 is None:
+            digest = hashlib.sha256()
+            for name, member in sorted(self.members.items()):
+                digest.update(f"{len(os.fsencode(name))} {member.size} ".encode() + os.fsencode(name))
+                for data in self.chunks(name):
+                    on_progress(len(data))
+                    digest.update(data)
+            self._sha256 = digest.hexdigest()
+        return self._sha256
+
+
+def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what is below a directory, and is none, by relative name, in order; no symbolic link is followed."""
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(root / folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            raise_trouble(error, str(root / folder))
+            raise UsageError(f"{root / folder}: cannot be listed ({error.strerror})") from error
+        for entry in found:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+            else:
+                yield name, entry.stat(follow_symlinks=False)
+
+
+def _is_elf(path: Path) -> bool:
+    try:
+        return is_elf(read_start(path, 4))
+    except OSError as error:
+        raise_trouble(error, str(path))
+        return False

@@ -1,0 +1,259 @@
+"""`relink DIR`: the files of a tree are planned, edited and verified as a wheel's members are, and exchanged in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from relink.atomic import working_directory
+from relink.contents import Contents
+from relink.edit import EditedFile, UneditedFile, edit_files
+from relink.elf.image import Buffer
+from relink.errors import UsageError
+from relink.findings.model import Finding, has_errors, select
+from relink.gpu.wanted import seen_gpus, wanted_gpus
+from relink.laid_out import temporary_place
+from relink.loader.target import Target, find_target
+from relink.options import Options, trusted
+from relink.planning import PreparedPlan, open_providers, plan_wheel
+from relink.plans.model import Plan
+from relink.progress import Clock, OnBytes
+from relink.providers.prefix import Provider
+from relink.reading import Wheel, read_members
+from relink.report.model import OutputFacts, Report
+from relink.rereading import reread_files
+from relink.resolve.layout import Layout
+from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
+from relink.trees.archive import TreeArchive
+from relink.trees.exchange import commit, finish, stage, undo
+from relink.trees.journal import held, place_of, read_journal
+from relink.trees.managed import keeper_of
+from relink.trees.records import Hashes, new_records
+from relink.verification import Verification, verify
+
+__all__ = ["put_back", "relink_tree"]
+
+
+def relink_tree(
+    directory: Path,
+    options: Options,
+    *,
+    managed: bool = False,
+    only: frozenset[str] | None = None,
+    on_stage: Callable[[str], None] = lambda _: None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Report:
+    """Relink the ELF files of a tree in place; :func:`put_back` undoes it.
+
+    What was relinked in place before is done anew, from its originals.
+
+    :param managed: also a tree that another program keeps.
+    :param only: names of files, relative to `directory`, if it is not for all of them.
+    :raises UsageError: it is no directory with ELF files, another program keeps it, or it cannot be written.
+    :raises RelinkError: as for :func:`relink.library.relink`.
+    """
+    _refuse(directory, options, managed=managed)
+    clock = Clock(on_stage, on_bytes)
+    with ExitStack() as stack:
+        if not options.dry_run:
+            stack.enter_context(held(directory))
+            finish(directory)
+        place, known = place_of(directory), read_journal(directory).originals
+        originals = {path: place / kept for path, kept in known.items()}
+        archive = TreeArchive(directory, originals=originals, only=only, limits=options.limits)
+        contents = stack.enter_context(Contents(directory, archive=archive))
+        with clock.stage("target"):
+            gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
+            target = find_target(
+                python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
+            )
+            root = os.path.realpath(directory)
+            providers = (archive.provider(root), *_providers(options, target))
+        with clock.stage("read"):
+            wheel = read_members(contents, target, clock.on_bytes)
+        with clock.stage("plan"):
+            named = replace(options, keep_version=True)  # a tree has no version
+            planned = plan_wheel(wheel, target, providers, named, gpus, Layout(root, tree=True))
+            planned = replace(planned, plan=_of_tree(planned, directory, archive))
+        if options.dry_run or not (planned.plan.ok or options.force):
+            return _report(planned, options, clock)
+        return _carried_out(wheel, planned, archive, options, clock, only)
+
+
+def put_back(directory: Path, only: frozenset[str] | None = None) -> tuple[str, ...]:
+    """Undo :func:`relink_tree`: every file that it has exchanged is the very one that was there before.
+
+    :param only: as for :func:`relink_tree`.
+    :return: their names; none where a run that was stopped had exchanged nothing, or had put all back already.
+    :raises UsageError: nothing was exchanged there, or a file was changed since.
+    """
+    with held(directory):
+        if finish(directory) and not read_journal(directory).files:
+            return ()
+        return undo(directory, only)
+
+
+def _refuse(directory: Path, options: Options, *, managed: bool) -> None:
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
+    if options.stub or options.graft or options.graft_from:
+        raise UsageError("--stub and --graft add libraries to a wheel only; relink the wheel, and unpack it")
+    keeper = keeper_of(directory)
+    if keeper and not managed and not options.dry_run:
+        raise UsageError(
+            f"{directory}: this tree is kept by {keeper}. Relink a copy; `relink repair DIR --in-place --managed` changes it"
+        )
+
+
+def _providers(options: Options, target: Target) -> tuple[Provider, ...]:
+    """Those that were named; else the one ROCm of this machine, if there is one: a tree may have all that it needs."""
+    if options.prefixes or options.nix_closures:
+        return open_providers(options, target)
+    try:
+        return open_providers(options, target)
+    except UsageError:
+        return ()
+
+
+def _of_tree(planned: PreparedPlan, directory: Path, archive: TreeArchive) -> Plan:
+    plan = planned.plan
+    facts = replace(plan.wheel, path=str(directory), name=archive.name.distribution, version="", tags=())
+    return replace(plan, wheel=facts, output=str(directory))
+
+
+def _carried_out(
+    wheel: Wheel,
+    planned: PreparedPlan,
+    archive: TreeArchive,
+    options: Options,
+    clock: Clock,
+    only: frozenset[str] | None,
+) -> Report:
+    """Edit, write beside, verify, exchange."""
+    directory, plan = archive.path, planned.plan
+    sandbox = find_sandbox(options.sandbox)
+    with working_directory(Path(temporary_place("/"))) as scratch:
+        with clock.stage("edit"):
+            edits, failures = _edited(wheel, planned, scratch, options, sandbox)
+        if failures:
+            return _report(planned, options, clock, failures)
+        with clock.stage("write"):
+            hashes = Hashes()
+            new: dict[str, Iterable[Buffer]] = {
+                name: hashes.of(name, cast("Iterable[Buffer]", edited.replacement.content))
+                for name, edited in edits.items()
+            }
+            new |= new_records(directory, archive.originals, edits.keys(), hashes)
+            mine = (path for path in archive.originals if only is None or path in only)
+            journal = stage(directory, new, [path for path in mine if path not in new])
+        try:
+            with clock.stage("verify"):
+                findings = [found for edited in edits.values() for found in edited.findings]
+                edited_files = {name: edited.edited for name, edited in edits.items()}
+                findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
+                findings += sandbox_findings(sandbox)
+                verified = None
+                if options.verify:
+                    result = _verified(wheel, planned, edits, archive, options, sandbox)
+                    findings += result.findings
+                    wrong = {found.subject for found in result.findings if found.level == "error"}
+                    verified = sum(member not in wrong for member in result.maps)
+        except BaseException:
+            finish(directory)
+            raise
+        refused = has_errors(select(findings, (), options.ignore)) and not options.force
+        if refused:
+            finish(directory)
+            return _report(planned, options, clock, findings)
+        with clock.stage("publish"):
+            commit(directory, journal)
+        return _report(
+            planned, options, clock, findings, verified, written=bool(journal.files or journal.pending)
+        )
+
+
+def _edited(
+    wheel: Wheel, planned: PreparedPlan, scratch: Path, options: Options, sandbox: Sandbox
+) -> tuple[dict[str, EditedFile], list[Finding]]:
+    edits: dict[str, EditedFile] = {}
+    failures: list[Finding] = []
+    for edited in edit_files(
+        wheel.contents,
+        planned.plan.changed,
+        wheel.images,
+        wheel.codes,
+        scratch,
+        layout=planned.context.layout,
+        trust=trusted(options),
+        check=False,
+        sandbox=sandbox,
+    ):
+        if isinstance(edited, UneditedFile):
+            failures += edited.findings
+        else:
+            edits[edited.name] = edited
+    return edits, failures
+
+
+def _verified(
+    wheel: Wheel,
+    planned: PreparedPlan,
+    edits: Mapping[str, EditedFile],
+    archive: TreeArchive,
+    options: Options,
+    sandbox: Sandbox,
+) -> Verification:
+    gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
+    gaps |= {name: edited.edited.gaps for name, edited in edits.items()}
+
+    def content(name: str) -> Iterator[Buffer]:
+        if name not in edits:
+            yield from archive.chunks(name)
+            return
+        with memoryview(edits[name].edited.view) as view:
+            yield view
+
+    members = [file.path for file in planned.plan.changed]
+    return verify(
+        str(archive.path),
+        content,
+        members,
+        planned.context,
+        gaps,
+        planned.tables,
+        sandbox,
+        trusted(options),
+        archive.links,
+    )
+
+
+def _report(
+    planned: PreparedPlan,
+    options: Options,
+    clock: Clock,
+    findings: Sequence[Finding] = (),
+    verified: int | None = None,
+    *,
+    written: bool = False,
+) -> Report:
+    plan = planned.plan
+    known = {found.code for found in plan.findings if found.level == "error"}
+    more = tuple(dict.fromkeys(found for found in findings if found.code not in known))
+    chosen = [found for found in select(more, options.select, options.ignore) if found in more]
+    return Report(
+        tuple(options.command),
+        plan.wheel,
+        OutputFacts(plan.output, plan.wheel.sha256) if written else None,
+        plan.target,
+        plan.providers,
+        plan.files,
+        (*plan.findings, *chosen),
+        isa=planned.isa,
+        timings=clock.timings,
+        loads=plan.loads,
+        verified=verified,
+    )

@@ -1,0 +1,127 @@
+"""relink DIR and relink repair --in-place, as commands and as functions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import relink
+from relink.errors import UsageError
+from relink.options import Options
+from relink.trees.journal import place_of
+from tests.support.cc import shared
+from tests.support.works import Works
+from tests.unit.trees.build import snapshot
+
+
+def test_a_dry_run_and_an_error_change_nothing(tree: Path) -> None:
+    before = snapshot(tree)
+    assert relink.relink_tree(tree, Options(dry_run=True)).ok
+    assert snapshot(tree) == before
+    (tree / "core/lib/libhip.so.7").unlink()
+    (tree / "core/lib/libhip.so.7.2").unlink()
+    left = snapshot(tree)
+    report = relink.relink_tree(tree)
+    assert not report.ok
+    assert report.output is None
+    assert snapshot(tree) == left
+    assert not place_of(tree).exists()
+
+
+def test_a_second_run_changes_nothing_and_another_prefix_begins_with_the_originals(
+    works: Works, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "lib").mkdir(parents=True)
+    shutil.copy(works.library, tree / "lib/a.so")
+    os.link(tree / "lib/a.so", tmp_path / "cache")
+    first, other = tmp_path / "rocm", tmp_path / "other/rocm-7"
+    for prefix in (first, other):
+        shutil.copytree(works.prefix, prefix)
+    relink.relink_tree(tree, Options(prefixes=[str(other)]))
+    direct = (tree / "lib/a.so").read_bytes()
+    relink.undo_tree(tree)
+    relink.relink_tree(tree, Options(prefixes=[str(first)]))
+    there = snapshot(tree)
+    assert relink.relink_tree(tree, Options(prefixes=[str(first)])).ok
+    assert snapshot(tree) == there
+    relink.relink_tree(tree, Options(prefixes=[str(other)]))
+    assert (tree / "lib/a.so").read_bytes() == direct
+    relink.undo_tree(tree)
+    assert (tree / "lib/a.so").read_bytes() == works.library.read_bytes()
+    assert (tmp_path / "cache").stat().st_ino == (tree / "lib/a.so").stat().st_ino
+
+
+@pytest.mark.slow(reason="starts pip")
+def test_what_pip_has_put_into_a_directory(works: Works, tmp_path: Path) -> None:
+    tree = tmp_path / "target"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "-q",
+        "--disable-pip-version-check",
+        "install",
+        "--no-index",
+        "--no-deps",
+    ]
+    subprocess.run([*pip, "--no-compile", "--target", tree, works.small(tmp_path / "in")], check=True)
+    before = snapshot(tree)
+    assert relink.relink_tree(tree, Options(prefixes=[str(works.prefix)])).ok
+    (record,) = tree.glob("*.dist-info/RECORD")
+    (row,) = [line for line in record.read_text().splitlines() if line.startswith("demo/a.so,")]
+    data = (tree / "demo/a.so").read_bytes()
+    assert row.split(",")[2] == str(len(data))
+    assert relink.relink_tree(tree, Options(prefixes=[str(works.prefix)])).ok
+    relink.undo_tree(tree)
+    assert snapshot(tree) == before
+
+
+def test_wrong_usage(tree: Path) -> None:
+    with pytest.raises(UsageError, match="no such directory"):
+        relink.relink_tree(tree / "README")
+    with pytest.raises(UsageError, match="--stub"):
+        relink.relink_tree(tree, Options(stub=["librccl.so.1"]))
+    with pytest.raises(UsageError, match="nothing to undo"):
+        relink.undo_tree(tree)
+
+
+def test_what_the_loader_refuses_is_taken_back(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check after the new files were written: nothing of them is left, and the tree is as it was."""
+    before = snapshot(tree)
+    monkeypatch.setattr(
+        "relink.verification.read_symbols", lambda _: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        relink.relink_tree(tree)
+    assert snapshot(tree) == before
+    assert not place_of(tree).exists()
+
+
+def test_a_link_to_a_file_that_changes_is_the_same_file(tmp_path: Path) -> None:
+    """libmid is found by its link, and needs a search path itself: what is simulated is the file as it will be."""
+    tree = tmp_path / "tree"
+    deep = shared(tree / "deep/libdeep.so.1", "int deep(void){return 1;}")
+    mid = shared(
+        tree / "lib/libmid.so.1", "extern int deep(void); int mid(void){return deep();}", needed=[deep]
+    )
+    shared(tree / "mod/m.so", "extern int mid(void); int g(void){return mid();}", needed=[mid])
+    mid.rename(tree / "lib/libmid.so.1.0")
+    mid.symlink_to("libmid.so.1.0")
+    report = relink.relink_tree(tree)
+    assert report.ok, [found.message for found in report.findings]
+    paths = {file.path: file.rpath.after for file in report.files}
+    assert paths == {
+        "lib/libmid.so.1.0": "$ORIGIN/../deep",
+        "mod/m.so": "$ORIGIN/../lib",
+        "deep/libdeep.so.1": None,
+    }
+    program = f"import ctypes; assert ctypes.CDLL({str(tree / 'mod/m.so')!r}).g() == 1"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert hashlib.sha256((tree / "lib/libmid.so.1").read_bytes()).digest()
