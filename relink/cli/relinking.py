@@ -172,8 +172,7 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink.cli.repairing import undo_hint
-    from relink.library import relink, relink_tree
+    from relink.cli.repairing import print_path, relink_path
     from relink.options import Options, source_date_epoch
     from relink.wheel.limits import parse_limits
 
@@ -217,7 +216,7 @@ def run(
         sandbox=sandbox.value,
         command=("relink", *sys.argv[1:]),
     )
-    from relink.cli.terminal import print_report, progress, say, show
+    from relink.cli.terminal import progress, say, show
     from relink.report.text import several_text
 
     if any(is_requirement(str(wheel)) for wheel in wheels):
@@ -231,8 +230,7 @@ def run(
     for wheel, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet or not text) as (on_stage, on_bytes):
-                act = relink_tree if wheel.is_dir() else relink
-                report = act(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
+                report = relink_path(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue
@@ -241,10 +239,7 @@ def run(
             with _collected(failures):
                 if len(wheels) > 1 and len(reports) > 1 and not quiet:
                     show("")
-                tree = wheel.is_dir()
-                print_report(report, verbose=verbose, quiet=quiet, dry_run=dry_run, installed=tree)
-                if tree and not quiet:
-                    show(undo_hint(report, wheel))
+                print_path(report, wheel, verbose=verbose, quiet=quiet, dry_run=dry_run)
         if page is not None:
             with _collected(failures):
                 write_page(report, page)

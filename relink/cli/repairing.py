@@ -41,7 +41,10 @@ from relink.errors import UsageError
 from relink.text import join_truncated
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relink.options import Options
+    from relink.progress import OnBytes
     from relink.report.model import Report
 
 GivenWheel = Annotated[
@@ -180,7 +183,7 @@ def _in_place(
     managed: bool,
     shown: tuple[bool, bool, bool],
 ) -> None:
-    from relink.cli.terminal import print_json, print_report, show
+    from relink.cli.terminal import print_json, show
     from relink.report.model import to_json
     from relink.trees.relinking import put_back, relink_tree
 
@@ -196,15 +199,27 @@ def _in_place(
     if as_json:
         print_json(to_json(report))
     else:
-        print_report(report, verbose=verbose, quiet=quiet, installed=True)
-        if not quiet:
-            show(undo_hint(report, tree))
+        print_path(report, tree, verbose=verbose, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def undo_hint(report: Report, tree: Path) -> str:
-    """Say what became of a tree, and what puts it back."""
-    if report.output is None:
-        return f"{tree} was not changed."
-    return f"{tree} was changed in place; `relink repair {shlex.quote(str(tree))} --in-place --undo` puts its files back."
+def relink_path(
+    path: Path, options: Options, *, on_stage: Callable[[str], None], on_bytes: OnBytes
+) -> Report:
+    """Relink a wheel, or an unpacked tree in place."""
+    from relink import library
+
+    act = library.relink_tree if path.is_dir() else library.relink
+    return act(path, options, on_stage=on_stage, on_bytes=on_bytes)
+
+
+def print_path(report: Report, path: Path, *, verbose: bool, quiet: bool, dry_run: bool = False) -> None:
+    """Print the report on a wheel, or on a tree with what puts it back."""
+    from relink.cli.terminal import print_report, show
+
+    tree = path.is_dir()
+    print_report(report, verbose=verbose, quiet=quiet, dry_run=dry_run, installed=tree)
+    if tree and not quiet:
+        undoing = f"`relink repair {shlex.quote(str(path))} --in-place --undo` puts its files back"
+        show(f"{path} was {f'changed in place; {undoing}' if report.output else 'not changed'}.")
