@@ -105,6 +105,8 @@ def plan_stubs(
         if soname != AUTO and soname not in missed
     ]
     for soname, library in by_soname.items():
+        if soname not in wanted and not (library.imports or library.versions or library.copied):
+            continue  # nothing of it is used, so its NEEDED may be dropped, and nobody asked for this stub
         why = _why_not(context, soname, library, distribution)
         if why:
             findings.append(finding("RLK126", soname, why))

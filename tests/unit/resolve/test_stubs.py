@@ -139,6 +139,14 @@ def test_a_name_that_leads_elsewhere(scene: Scene) -> None:
     assert "no plain file name" in refused(scene, AUTO, vendor=vendor)
 
 
+def test_auto_passes_over_what_nothing_is_imported_from(scene: Scene) -> None:
+    """The NEEDED of such a library is dropped; by name, that there can be no stub is an error."""
+    missing(scene, call("other"), define("unused"))
+    assert planned(scene, AUTO) == StubPlans()
+    assert "no import is known to be of this library" in refused(scene)
+    assert scene.decide().files[0].edit.remove == (SONAME,)
+
+
 def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
     missing(scene, call("many_init"))
     scene.member(f"demo.libs/relink-stubs/{SONAME}")
