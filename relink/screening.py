@@ -17,17 +17,12 @@ from relink.files import NOT_REGULAR, map_file
 from relink.findings.model import Finding, finding
 from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject
-from relink.loader.loading import trace
 from relink.loader.scan import Refusal, scan
-from relink.loader.search import Environment
 from relink.resolve.issues import matches_library
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
 
-__all__ = ["Scenario", "Screened", "screen", "screen_member"]
-
-Scenario = tuple[str, Sequence[str]]
-"""One dry run: a program and what is preloaded (LD_PRELOAD), as paths of the target."""
+__all__ = ["Screened", "screen", "screen_member"]
 
 _CALLS_NO_RESOLVER = (2, 15)  # glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode"
 
@@ -112,14 +107,16 @@ def screen_member(
             )
 
 
-def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Sequence[str] = ()) -> Screened:
+def screen(
+    context: ResolveContext, closures: Mapping[str, Closure | None], trust: Sequence[str] = ()
+) -> Screened:
     """Scan all members and everything else in the closures; remove refused members from the loader's view.
 
     All members are scanned, also those that no other one needs, since all are where the loader searches; refused ones are
     deleted from there. There is no dry run of a member with a refused file in its closure.
 
     :param context: the members are on the disk as `layout` says.
-    :param scenarios: by member its dry run.
+    :param closures: by member what its dry run maps; None where the program cannot be loaded, which verification reports.
     :param trust: globs of files that are accepted although they are refused: by soname, soname without version, or path.
     :raises TargetError: the target's loader calls IFUNC resolvers in a dry run.
     """
@@ -133,8 +130,8 @@ def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Se
         files.scan(("member", image.path), places[image.path], image.soname)
     safe: list[str] = []
     members_with: dict[tuple[object, ...], list[str]] = {}
-    for member, scenario in scenarios.items():
-        refused = [*_refused(context, files, scenario)]
+    for member, closure in closures.items():
+        refused = [] if closure is None else [*_refused(context, files, closure)]
         trusted = [identity for identity in refused if files.is_trusted(identity, trust)]
         if len(trusted) == len(refused):
             safe.append(member)
@@ -166,13 +163,8 @@ def screen(context: ResolveContext, scenarios: Mapping[str, Scenario], trust: Se
     return Screened(tuple(safe), tuple(findings))
 
 
-def _refused(context: ResolveContext, files: _Files, scenario: Scenario) -> Iterator[tuple[object, ...]]:
+def _refused(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
     """Yield the files that must not be mapped, of all that the loader would map."""
-    program, preloads = scenario
-    try:
-        closure = trace(Environment(context.target, context.files), program, [*preloads])
-    except TargetError:
-        return  # the program cannot be loaded, which verification reports
     for item in closure.objects:
         if item.identity[0] != "loader":
             identity = _identity(context, item)

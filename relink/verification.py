@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from relink.asking import answers, mapped_by, scenario_of, simulated_run
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
 from relink.elf.symbol_reader import read_symbols
@@ -28,13 +29,11 @@ from relink.laid_out import (
 )
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
-from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_runs, refusal
+from relink.loader.dryrun import LoaderMap, LoaderRefusal, refusal
 from relink.loader.files import Files
-from relink.loader.loading import RootRefusedError, trace
-from relink.loader.search import Environment, token_in, why_not_searched
-from relink.resolve.issues import own_libc
+from relink.loader.loading import RootRefusedError
+from relink.loader.search import token_in
 from relink.resolve.layout import Layout
-from relink.resolve.siblings import sibling_paths
 from relink.resolve.strategy import ResolveContext
 from relink.sandbox import Sandbox
 from relink.screening import screen
@@ -57,12 +56,6 @@ class Verification:
 
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
-
-
-def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
-    """Return what the loader should print for a closure: the scope without the program and the loader."""
-    objects = [closure.objects[index] for index in closure.scope]
-    return tuple((item.name, item.path) for item in objects[1:] if item.identity[0] != "loader")
 
 
 def verify(
@@ -111,16 +104,17 @@ def verify(
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
             findings += _never_opened(context, members)
             never = {found.subject for found in findings}
-            scenarios = {member: _scenario(context, member) for member in members if member not in never}
-            screened = screen(context, scenarios, trust)
+            scenarios = {member: scenario_of(context, member) for member in members if member not in never}
+            simulated = {member: simulated_run(context, scenario) for member, scenario in scenarios.items()}
+            screened = screen(context, {name: _closure(found) for name, found in simulated.items()}, trust)
             findings += screened.findings
-            asked = [scenarios[member] for member in screened.members]
-            answers = stack.enter_context(dry_runs(context.target, asked, sandbox))
+            scenarios = {member: scenarios[member] for member in screened.members}
+            said = stack.enter_context(answers(context, scenarios, simulated, tables, sandbox))
             scratch = ScratchDirectory(context, sandbox)
-            for member, scenario in zip(screened.members, asked, strict=True):
-                expected = _expected(context, scenario)
+            for member in screened.members:
+                expected = _expected(context, simulated[member])
                 bindings = bind(expected, tables) if isinstance(expected, Closure) else None
-                answer = next(answers)
+                answer = next(said)
                 maps[member] = _without_scratch_path(answer, layout)
                 findings += _compared(context, member, expected, bindings, answer, scratch)
     except (TargetError, OSError) as error:
@@ -130,19 +124,22 @@ def verify(
     return Verification(maps, tuple(dict.fromkeys(findings)))
 
 
-def _expected(context: ResolveContext, scenario: tuple[str, list[str]]) -> Closure | RootRefusedError:
-    """Simulate a dry run: the closure, or the error that the loader does not load the member.
+def _closure(simulated: Closure | TargetError) -> Closure | None:
+    return simulated if isinstance(simulated, Closure) else None
+
+
+def _expected(context: ResolveContext, simulated: Closure | TargetError) -> Closure | RootRefusedError:
+    """Return the closure, or the error that the loader does not load the member.
 
     :raises TargetError: the loader does not load another file than a member.
     """
-    program, preloads = scenario
-    try:
-        return trace(Environment(context.target, context.files), program, preloads)
-    except RootRefusedError as error:
-        found = context.files.open(error.path)
+    if isinstance(simulated, TargetError):
+        if not isinstance(simulated, RootRefusedError):
+            raise simulated
+        found = context.files.open(simulated.path)
         if found.identity is None or found.identity[0] != "member":
-            raise
-        return error
+            raise simulated
+    return simulated
 
 
 def _compared(
@@ -188,17 +185,6 @@ def _load_error(context: ResolveContext, member: str, refused: LoaderRefusal) ->
     return f"the loader does not load {refused.path}, which it needs: {refused.reason}{size}"
 
 
-def _scenario(context: ResolveContext, member: str) -> tuple[str, list[str]]:
-    """Return program and preloads of the dry run that shows what loading `member` maps."""
-    path = context.layout.path_of(member)
-    if context.images[member].is_executable:
-        return path, []
-    if context.target.python is not None and _can_be_preloaded(path):
-        return context.target.python, [*filter(_can_be_preloaded, sibling_paths(context.siblings)), path]
-    libc = own_libc(context)
-    return path, [libc] if libc and _can_be_preloaded(libc) else []
-
-
 def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[Finding]:
     """Members that no dlopen(3) gets, so that no import does: the temporary directory would hide it."""
     installed = Layout(python=context.layout.python)
@@ -206,11 +192,6 @@ def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[F
         if not context.images[member].is_executable and (token := token_in(installed.path_of(member))):
             message = f"the loader does not load it: its path has {token}, which dlopen replaces"
             yield finding("RLK116", member, message)
-
-
-def _can_be_preloaded(path: str) -> bool:
-    """LD_PRELOAD is a list with spaces and colons between the paths, and $LIB is replaced in it; nothing is quoted (ld.so(8))."""
-    return " " not in path and why_not_searched(path) is None
 
 
 def _without_scratch_path(answer: LoaderMap, layout: Layout) -> LoaderMap:
@@ -226,9 +207,7 @@ def _compare_objects(
     context: ResolveContext, member: str, closure: Closure, answer: LoaderMap
 ) -> Iterator[Finding]:
     """Compare the objects that the loader maps, in their order, and the libraries that it does not find."""
-    # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
-    expected = predicted(closure) if closure.objects[0].image.needed else ()
-    expected_missing = tuple(edge.soname for edge in closure.missing)
+    expected, expected_missing = mapped_by(closure)
     if closure.fatal is not None and answer.died:
         return
     same = (expected, expected_missing) == (answer.objects, answer.missing)

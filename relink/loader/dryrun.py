@@ -39,7 +39,7 @@ _REFUSED = re.compile(
     rf"|{_DIED}(?P<path>.+?): (?P<reason>.+)$"
 )
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
-_PARALLEL_RUNS = 2  # dry runs that are under way at one time
+_LEAST_RUNS = 2  # dry runs that are under way at one time, on any machine
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine, by what the kernel calls it
 
 
@@ -98,19 +98,25 @@ def dry_run(
 
 @contextmanager
 def dry_runs(
-    target: Target, programs: Iterable[tuple[str, Iterable[str]]], sandbox: Sandbox | None = None
+    target: Target,
+    programs: Iterable[tuple[str, Iterable[str]]],
+    sandbox: Sandbox | None = None,
+    *,
+    symbols: bool = True,
 ) -> Iterator[Iterator[LoaderMap]]:
     """Run the loader for programs, each with what is preloaded; yields the results in order, which raise as :func:`dry_run` does.
 
     A loader that crashes, ends strangely or does not end is a result for that program, and the others run all the same.
 
-    Loaders run while the caller works on earlier results, and are killed at the end of the block.
+    Loaders run side by side, while the caller works on earlier results, and are killed at the end of the block.
+
+    :param symbols: have the loader look up every symbol, too. That takes nearly all of its time.
     """
     left, box = iter(programs), sandbox or find_sandbox()
     running: deque[subprocess.Popen[str]] = deque()
 
     def ask() -> None:
-        running.extend(start_loader(target, box, *program) for program in islice(left, 1))
+        running.extend(start_loader(target, box, *one, symbols=symbols) for one in islice(left, 1))
 
     def answers() -> Iterator[LoaderMap]:
         while running:
@@ -120,7 +126,7 @@ def dry_runs(
             yield found
 
     try:
-        for _ in range(_PARALLEL_RUNS):
+        for _ in range(_most_runs()):
             ask()
         yield answers()
     finally:
@@ -128,15 +134,25 @@ def dry_runs(
             stop(process)
 
 
+def _most_runs() -> int:
+    """Return how many loaders run at one time: one a processor, and no more than have room if each takes what it may."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = memory // Limits(seconds=DRY_RUN_TIMEOUT).data
+    return max(_LEAST_RUNS, min(len(os.sched_getaffinity(0)), room))
+
+
 def start_loader(
-    target: Target, sandbox: Sandbox, program: str, preloads: Iterable[str]
+    target: Target, sandbox: Sandbox, program: str, preloads: Iterable[str], *, symbols: bool = True
 ) -> subprocess.Popen[str]:
     """Start the loader for a dry run of one program; :func:`read_answer` reads what it prints.
 
+    :param symbols: as for :func:`dry_runs`.
     :raises TargetError: it cannot be started.
     :raises MachineError: for lack of memory, open files or processes.
     """
-    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes", "LC_ALL": "C"}
+    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LC_ALL": "C"}
+    if symbols:
+        asked |= {"LD_WARN": "yes", "LD_BIND_NOW": "yes"}
     preload = ":".join(preloads)
     if preload:
         asked["LD_PRELOAD"] = preload

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from relink import library, verification
+from relink import asking, library
 from relink.errors import RelinkError
 from relink.loader import dryrun
 from relink.loader.dryrun import LoaderMap
@@ -126,7 +126,11 @@ def recorded(
 
     @contextmanager
     def dry_runs(
-        target: Target, programs: Iterable[tuple[str, Iterable[str]]], sandbox: Sandbox | None = None
+        target: Target,
+        programs: Iterable[tuple[str, Iterable[str]]],
+        sandbox: Sandbox | None = None,
+        *,
+        symbols: bool = True,
     ) -> Iterator[Iterator[LoaderMap]]:
         asked = [(program, [*preloads]) for program, preloads in programs]
 
@@ -141,15 +145,15 @@ def recorded(
                     answers[name].append(("outside", ask_raw(target, program, preloads)))
                 yield reply
 
-        with original(target, asked, sandbox) as replies:
+        with original(target, asked, sandbox, symbols=symbols) as replies:
             yield noted(replies)
 
-    verification.dry_runs = dry_runs  # type: ignore[attr-defined]
+    asking.dry_runs = dry_runs  # type: ignore[attr-defined]
     dryrun.DRY_RUN_TIMEOUT = SECONDS
     try:
         yield
     finally:
-        verification.dry_runs = original  # type: ignore[attr-defined]
+        asking.dry_runs = original  # type: ignore[attr-defined]
         dryrun.DRY_RUN_TIMEOUT = limit
 
 

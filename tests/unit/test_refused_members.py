@@ -136,7 +136,7 @@ def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest
     started = dryrun.start_loader
     calls: list[str] = []
 
-    def slow(*arguments: object) -> subprocess.Popen[str]:
+    def slow(*arguments: object, **options: object) -> subprocess.Popen[str]:
         calls.append(str(arguments[2]))
         if len(calls) == 1:
             return subprocess.Popen(
@@ -146,7 +146,7 @@ def test_one_that_does_not_end(works: Works, tmp_path: Path, monkeypatch: pytest
                 text=True,
                 start_new_session=True,
             )
-        return started(*arguments)  # type: ignore[arg-type]
+        return started(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(dryrun, "start_loader", slow)
     monkeypatch.setattr(dryrun, "DRY_RUN_TIMEOUT", 0.5)

@@ -168,14 +168,18 @@ def test_a_refused_member_lies_where_no_loader_finds_it(
     seen: list[str] = []
 
     def noted(
-        target: Target, programs: Sequence[tuple[str, Sequence[str]]], sandbox: Sandbox | None
+        target: Target,
+        programs: Sequence[tuple[str, Sequence[str]]],
+        sandbox: Sandbox | None,
+        *,
+        symbols: bool,
     ) -> AbstractContextManager[Iterator[LoaderMap]]:
         paths = [path for program, preloads in programs for path in (program, *preloads)]
         (directory,) = {os.path.dirname(path) for path in paths if path.endswith("/demo/plain.so")}
         seen.extend(os.listdir(directory))
-        return dry_runs(target, programs, sandbox)
+        return dry_runs(target, programs, sandbox, symbols=symbols)
 
-    monkeypatch.setattr("relink.verification.dry_runs", noted)
+    monkeypatch.setattr("relink.asking.dry_runs", noted)
     members: dict[str, bytes | Path] = {"demo/jumping.so": hostile(tmp_path), "demo/plain.so": works.plain}
     verify_wheel(works.wheel(tmp_path, members), Options())
     assert seen == ["plain.so"]

@@ -287,7 +287,7 @@ def test_a_death_that_does_not_come(relinked: Path, monkeypatch: pytest.MonkeyPa
     def dying(environment: Environment, program: str, preloads: Sequence[str]) -> Closure:
         return replace(trace(environment, program, preloads), fatal="/x/libhip.so.7: invalid ELF header")
 
-    monkeypatch.setattr("relink.verification.trace", dying)
+    monkeypatch.setattr("relink.asking.trace", dying)
     found = _verified(relinked, pretend={}).findings
     assert {item.code for item in found} == {"RLK601"}
     assert "/x/libhip.so.7: invalid ELF header" in found[0].message
@@ -359,7 +359,10 @@ def loader(monkeypatch: pytest.MonkeyPatch, unconfined: None) -> Callable[[str],
     del unconfined
 
     def make(script: str) -> Target:
-        def started(_: Target, _sandbox: object, program: str, _preloads: object) -> subprocess.Popen[str]:
+        def started(
+            _: Target, _sandbox: object, program: str, _preloads: object, *, symbols: bool
+        ) -> subprocess.Popen[str]:
+            assert symbols
             command = ["sh", "-c", script, "ld.so", program]
             return subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
