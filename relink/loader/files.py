@@ -13,7 +13,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from relink.elf.image import Image, read_image
 from relink.errors import ElfError
@@ -89,6 +89,30 @@ def resolve_inside(root: str, path: str) -> str:
     return posixpath.join(root, *done)
 
 
+@dataclass(slots=True)
+class _Places:
+    """Where the files of an overlay lie: the same for every overlay with these paths, whatever is in the files.
+
+    :ivar places: of each path without symbolic links; `directories` are all above them, and above the links.
+    :ivar walked: by directory its canonical path; `below` the directories in one. Both fill up as they are asked for.
+    """
+
+    paths: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    directories: frozenset[str] = frozenset()
+    walked: dict[str, str] = field(default_factory=dict)
+    below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
+
+
+def _with_parents(path: str) -> set[str]:
+    """Return a directory and those above it, but for the root."""
+    found: set[str] = set()
+    while path not in found and path != "/":
+        found.add(path)
+        path = posixpath.dirname(path)
+    return found
+
+
 class Files:
     """The file system as the target sees it. Look-ups are cached, so a closure is cheap to compute again.
 
@@ -107,29 +131,26 @@ class Files:
         self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
         self._links: dict[str, str] = {}
-        self._walked: dict[str, str] = {}
-        self._below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        self._link_directories: frozenset[str] = frozenset()
         self._overlay: dict[str, Image] = {}
-        self._overlay_directories: set[str] = set()
-        self._link_directories: set[str] = set()
         for path, directory in (links or {}).items():
             self._links[path] = self.canonical(directory)
-            self._note_directories(posixpath.dirname(path), self._link_directories)
-        self._overlay_directories |= self._link_directories
-        self._lay(overlay or {})
+            self._link_directories |= _with_parents(posixpath.dirname(path))
+        self._places = _Places(directories=self._link_directories)
+        self._last = self._places  # of the overlay that was asked for last
+        if overlay:
+            self._lay(self._find_places((*overlay,)), overlay)
 
-    def _lay(self, overlay: Mapping[str, Image]) -> None:
-        for path, image in overlay.items():
-            known = self.canonical(posixpath.dirname(posixpath.normpath(path)))
-            self._overlay[posixpath.join(known, posixpath.basename(path))] = image
-            self._note_directories(known, self._overlay_directories)
+    def _find_places(self, paths: tuple[str, ...]) -> _Places:
+        known = [self.canonical(posixpath.dirname(posixpath.normpath(path))) for path in paths]
+        names = map(posixpath.basename, paths)
+        places = tuple(posixpath.join(directory, name) for directory, name in zip(known, names, strict=True))
+        above = (_with_parents(directory) for directory in {*known})
+        return _Places(paths, places, self._link_directories.union(*above))
 
-    @staticmethod
-    def _note_directories(path: str, directories: set[str]) -> None:
-        """Add a directory that is not on disk and those above it."""
-        while path not in directories and path != "/":
-            directories.add(path)
-            path = posixpath.dirname(path)
+    def _lay(self, places: _Places, overlay: Mapping[str, Image]) -> None:
+        self._places = places
+        self._overlay = dict(zip(places.places, overlay.values(), strict=True))
 
     def with_overlay(self, overlay: Mapping[str, Image]) -> Files:
         """Return the same disk with another overlay; what was read from the disk stays cached."""
@@ -138,8 +159,10 @@ class Files:
         other._directories = self._directories
         other._links = self._links
         other._link_directories = self._link_directories
-        other._overlay_directories |= self._link_directories
-        other._lay(overlay)
+        paths = (*overlay,)
+        if self._last.paths != paths:
+            self._last = self._find_places(paths)
+        other._lay(self._last, overlay)
         return other
 
     def host(self, path: str) -> str:
@@ -173,11 +196,11 @@ class Files:
 
     def directories_in(self, path: str, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
-        found = self._below.get((path, names))
+        found = self._places.below.get((path, names))
         if found is None:
             there = self.is_directory(path)
             found = tuple(name for name in names if there and self.is_directory(posixpath.join(path, name)))
-            self._below[path, names] = found
+            self._places.below[path, names] = found
         return found
 
     def canonical(self, path: str) -> str:
@@ -195,7 +218,7 @@ class Files:
 
     def _walk(self, directory: str) -> str:
         """Canonical `directory`, or an empty string where a component of it is no directory: then ``..`` after it fails, too."""
-        found = self._walked.get(directory)
+        found = self._places.walked.get(directory)
         if found is None:
             found = "/"
             for part in directory.split("/"):
@@ -203,10 +226,10 @@ class Files:
                     found = posixpath.dirname(found)
                 elif part not in ("", "."):
                     found = self._follow(posixpath.join(found, part))
-                    if found not in self._overlay_directories and not self._is_disk_directory(found):
+                    if found not in self._places.directories and not self._is_disk_directory(found):
                         found = ""
                         break
-            self._walked[directory] = found
+            self._places.walked[directory] = found
         return found
 
     def _follow(self, path: str) -> str:

@@ -78,7 +78,7 @@ class SymbolIndex:
         self._listed: dict[int, SymbolTable] = {}
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._shared = SharedExports(self.owners)
-        self._lookups: dict[int, tuple[int, Lookups]] = {}
+        self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}  # with the names of the imports
         self._candidates: dict[tuple[tuple[int, ...], bool], Candidates] = {}
         self._matching: dict[tuple[str, str | None, bool], _Matching] = {}
         self.irregular: set[str] = set()
@@ -106,19 +106,18 @@ class SymbolIndex:
 
         What was found before is valid until a table is listed that defines a name that this one looks up.
         """
-        count, found = self._lookups.get(id(table), (0, None))
-        if found is None or not self._unaffected(table, count):
-            found = self._find_lookups(table)
-        self._lookups[id(table)] = len(self._listed), found
+        known = self._lookups.get(id(table))
+        names = known[2] if known else frozenset(item.name for item in table.imports)
+        still = known is not None and self._unaffected(table, names, known[0])
+        found = known[1] if known is not None and still else self._find_lookups(table)
+        self._lookups[id(table)] = len(self._listed), found, names
         return found
 
-    def _unaffected(self, table: SymbolTable, count: int) -> bool:
-        """Whether no table that was listed after the first `count` defines a name that `table` looks up."""
-        later = [*islice(self._listed.values(), count, None)]
-        names = {item.name for item in table.imports} if later else set()
+    def _unaffected(self, table: SymbolTable, names: frozenset[str], count: int) -> bool:
+        """Whether no table that was listed after the first `count` defines a name that `table` looks up; `names`: its imports."""
         return all(
             other.exports.keys().isdisjoint(names) and other.exports.keys().isdisjoint(table.exports.keys())
-            for other in later
+            for other in islice(self._listed.values(), count, None)
         )
 
     def _find_lookups(self, table: SymbolTable) -> Lookups:

@@ -140,3 +140,18 @@ def test_another_overlay_keeps_what_was_read(root: Path) -> None:
     before = files.open("/usr/lib/liba.so")
     assert files.with_overlay({"/x/liby.so": member("liby.so")}).open("/usr/lib/liba.so") == before
     assert not files.open("/x/liby.so").exists
+
+
+def test_an_overlay_of_the_same_paths_has_its_own_files() -> None:
+    """What is known of directories is shared by overlays with the same paths only."""
+    files = Files()
+    one = files.with_overlay({"/relink.invalid/x/liba.so": member("one")})
+    two = files.with_overlay({"/relink.invalid/x/liba.so": member("two")})
+    other = files.with_overlay({"/relink.invalid/y/liba.so": member("three")})
+    for found, path in ((one, "one"), (two, "two")):
+        opened = found.open("/relink.invalid/x/../x/liba.so")
+        assert opened.identity == ("member", path)
+        assert not found.is_directory("/relink.invalid/y")
+    assert other.open("/relink.invalid/y/liba.so").identity == ("member", "three")
+    assert other.is_directory("/relink.invalid/y")
+    assert not other.is_directory("/relink.invalid/x")
