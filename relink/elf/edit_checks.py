@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
+from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -203,7 +205,7 @@ def _check_sections(
             yield f"section {section.name} changed its size from {section.size} to {now.size} bytes"
         elif section.name == ".dynsym":
             # it carries section indices, which are renumbered
-            if _symbols(original, section, before) != _symbols(edited, now, after):
+            if not _same_symbols(original, section, before, edited, now, after):
                 yield "the dynamic symbol table changed"
         elif section.name == ".gnu.version" and any(one.unversioned for one in edit.versions):
             pass  # check_version_edits compares it with the plan
@@ -231,15 +233,41 @@ def _overlaps(gap: range, at: int, size: int) -> bool:
     return at < gap.stop and gap.start < at + size
 
 
-def _symbols(buffer: Buffer, table: Section, image: Image) -> bytes:
-    """Return a digest of the dynamic symbols by name, without their section index, which an edit may renumber."""
-    digest = hashlib.sha256()
+def _same_symbols(
+    original: Buffer, old: Section, before: Image, edited: Buffer, new: Section, after: Image
+) -> bool:
+    """Whether two dynamic symbol tables say the same."""
+    (names, rows), (new_names, new_rows) = _symbols(original, old, before), _symbols(edited, new, after)
+    # patchelf appends its strings, so that what was inside of the old table is the same.
+    if rows == new_rows and new_names.startswith(names) and _names_end(names, rows, before):
+        return True
+    return _digest(names, rows, before) == _digest(new_names, new_rows, after)
+
+
+def _names_end(names: bytes, rows: bytes, image: Image) -> bool:
+    """Whether every name of a symbol table ends inside of its strings."""
+    words = array("I")
+    words.frombytes(rows[: len(rows) // words.itemsize * words.itemsize])
+    if image.header.little_endian != (sys.byteorder == "little"):
+        words.byteswap()
+    return names.endswith(b"\0") and max(words[:: 6 if image.header.elf_class == 64 else 4], default=0) < len(
+        names
+    )
+
+
+def _symbols(buffer: Buffer, table: Section, image: Image) -> tuple[bytes, bytes]:
+    """Return the strings and the dynamic symbol table of a file."""
     found = next((found for found in read_sections(buffer, image.path) if found.name == ".dynstr"), None)
     names = b"" if found is None else bytes(buffer[found.offset : found.offset + found.file_size])
+    return names, bytes(buffer[table.offset : table.offset + table.file_size])
+
+
+def _digest(names: bytes, rows: bytes, image: Image) -> bytes:
+    """Return a digest of the dynamic symbols by name, without their section index, which an edit may renumber."""
+    digest = hashlib.sha256()
     wide = image.header.elf_class == 64
     row = struct.Struct(("<" if image.header.little_endian else ">") + ("IBBHQQ" if wide else "IIIBBH"))
-    raw = bytes(buffer[table.offset : table.offset + table.file_size - table.file_size % row.size])
-    for fields in row.iter_unpack(raw):
+    for fields in row.iter_unpack(rows[: len(rows) - len(rows) % row.size]):
         name, info, other, index, value, size = fields if wide else (fields[0], *fields[3:], *fields[1:3])
         kind = index if index in (0, 0xFFF1) else 1
         address = 0 if info & 15 == 3 else value  # STT_SECTION: its section may be at another address

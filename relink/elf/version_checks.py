@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from relink.elf.arguments import ElfEdit
 from relink.elf.constants import DT_SYMTAB, DT_VERSYM
 from relink.elf.dynamic import Buffer, Memory
-from relink.elf.symbol_columns import symbol_columns
+from relink.elf.symbol_columns import symbol_count
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.symbols import SymbolTable
 from relink.elf.version_edits import (
@@ -65,7 +65,7 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
         return
     yield from _records(original, edited, before, after, edit)
     try:
-        freed = freed_symbols(original, edit.versions)
+        freed = freed_symbols(original, edit.versions) if edit.versions else {}
     except ElfError as error:
         yield f"the version records cannot be edited: {error.message}"
         return
@@ -122,7 +122,7 @@ def _versyms(buffer: Buffer) -> bytes:
         address = memory.dynamic.get(DT_VERSYM)
         if not address or not memory.dynamic.get(DT_SYMTAB):
             return b""
-        return memory.read(address, 2 * len(symbol_columns(memory)[0]))
+        return memory.read(address, 2 * symbol_count(memory))
 
 
 def _endian(buffer: Buffer) -> str:

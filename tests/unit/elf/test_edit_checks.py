@@ -358,6 +358,13 @@ def test_a_symbol_of_another_name_kind_or_value(file: Edited, field: int) -> Non
     assert file.issues() == ["the dynamic symbol table changed"]
 
 
+def test_a_name_of_a_symbol_that_changed_in_the_strings(file: Edited) -> None:
+    table, strings = file.section(".dynsym"), file.section(".dynstr")
+    (name,) = struct.unpack_from("<I", file.data, table.offset + table.file_size - 24)
+    file.flip(strings.offset + name)
+    assert "the dynamic symbol table changed" in file.issues()
+
+
 def test_section_numbers_in_symbols_may_change(file: Edited) -> None:
     table = file.section(".dynsym")
     struct.pack_into("<H", file.data, table.offset + table.file_size - 24 + 6, 3)
