@@ -17,7 +17,7 @@ from tests.unit.nix.packages import PACKAGES, PLAIN
 
 OURS = sorted(
     path.relative_to(ROOT).as_posix()
-    for place in ("*.nix", "nix/*.nix", "examples/*/*.nix", "tests/nix/*/*.nix")
+    for place in ("*.nix", "nix/*.nix", "examples/*/*.nix", "tests/nix/**/*.nix")
     for path in ROOT.glob(place)
 )
 WRITTEN: dict[str, Sequence[Package]] = {

@@ -119,5 +119,5 @@ def test_it_is_built_with_newer_releases(in_store: Nix, derived: Path, tmp_path:
     closure = nix.run("nix-store", "-qR", built).stdout
     for requirement in NEWER:
         name, _, version = requirement.partition("==")
-        assert f"-python312-{name}-{version}" in closure
+        assert f"-python3.12-{name}-{version}\n" in closure
         assert f"{name}-{OLD[name]}" not in closure

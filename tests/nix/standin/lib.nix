@@ -10,6 +10,9 @@ let
       else
         default;
     cleanSource = path: path;
+    composeManyExtensions =
+      overlays: final: prev:
+      builtins.foldl' (done: overlay: done // overlay final (prev // done)) { } overlays;
     versionAtLeast = version: least: builtins.compareVersions version least >= 0;
     concatMapStrings = f: list: builtins.concatStringsSep "" (map f list);
     concatMapStringsSep =
