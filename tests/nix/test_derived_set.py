@@ -106,7 +106,8 @@ def test_every_wheel_evaluates(in_store: Nix, derived: Path, tmp_path: Path, nam
         item.partition(".")[2]: {} for item in attributes if item.startswith("rocmPackages.")
     }
     python = plan["python"] or "3.12"
-    nix = in_store.with_tools(rocm=rocm, python=python, jaxlib=plan["version"])
+    release = f"{plan['rocm'] or 7}.2.4"
+    nix = in_store.with_tools(rocm=rocm, python=python, jaxlib=plan["version"], rocmVersion=release)
     extra = "".join(
         f"{item.partition('.')[2]} = set.standin.gcc; "
         for item in attributes
@@ -114,7 +115,16 @@ def test_every_wheel_evaluates(in_store: Nix, derived: Path, tmp_path: Path, nam
     )
     written = (tmp_path / "package.nix").read_text()
     # What the set has no package of, as a package that is there.
-    lone = ("jax-rocm7-pjrt", "jaxlib", "torch", "flatbuffers", "protobuf", "sympy", "coloredlogs")
+    lone = (
+        "jax-rocm7-pjrt",
+        "jaxlib",
+        "fastrlock",
+        "torch",
+        "flatbuffers",
+        "protobuf",
+        "sympy",
+        "coloredlogs",
+    )
     wanted = [item for item in lone if f"  {item},\n" in written]
     others = "".join(
         f'{item} = {{ pname = "{item}"; type = "derivation"; name = "{item}"; version = "{plan["version"]}"; '

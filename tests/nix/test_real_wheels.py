@@ -30,6 +30,7 @@ VISIBLE = {
     "bitsandbytes-0.50.2": "bitsandbytes==0.50.2",
     "jax_rocm7_pjrt-0.12.0": None,
     "jax_rocm7_plugin-0.12.0": None,
+    "cupy_rocm_5_0-13.3.0-cp312": None,
 }
 
 
@@ -152,7 +153,8 @@ def test_every_wheel_gives_a_package_that_evaluates(in_store: Nix, tmp_path: Pat
         for attribute in plan["libraries"]
         if attribute.startswith("rocmPackages.")
     }
-    nix = in_store.with_tools(rocm=rocm, jaxlib=plan["version"])
+    release = f"{plan['rocm'] or 7}.2.4"
+    nix = in_store.with_tools(rocm=rocm, jaxlib=plan["version"], rocmVersion=release)
     call = f"{nix.packages()}.python312Packages.callPackage {tmp_path}/package.nix"
     extra = "".join(f"{name} = {nix.packages()}.gcc; " for name in lacking)
     beside = "jax-rocm7-pjrt"

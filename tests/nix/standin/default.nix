@@ -13,7 +13,7 @@
     copied = { };
     extra = { };
   },
-  rocmVersion ? "7.2.4",
+  rocmVersion ? tools.rocmVersion or "7.2.4",
   localGpuTargets ? null,
   gpuTargets ? null, # of nixpkgs' clr; null stands for a HIP of another origin
   system ? "x86_64-linux",
@@ -245,6 +245,7 @@ let
   names = [
     "auditwheel"
     "coloredlogs"
+    "fastrlock"
     "flatbuffers"
     "flit-core"
     "hatchling"
