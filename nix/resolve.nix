@@ -17,6 +17,8 @@
   rocm ? null,
   # Other Python packages, for libraries that their import maps: torch, say.
   pythonPackages ? { },
+  # How the wheel is named to `relink nix`, where that is not by its file: the lock file of uv2nix.
+  source ? null,
   # "3.12", to be held against the wheel's; null where the caller knows better.
   pythonVersion ? null,
 }:
@@ -32,7 +34,7 @@ let
   ofRocm = builtins.filter (lib.hasPrefix "rocmPackages.") (builtins.attrNames p.libraries);
   anewOf =
     wheel:
-    "`relink nix ${wheel}"
+    "`relink nix ${if source == null then wheel else source}"
     + lib.optionalString (p.again or "" != "") " ${p.again}"
     + (
       if p.proved then

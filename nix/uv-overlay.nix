@@ -49,6 +49,7 @@ let
             plan = builtins.head fitting;
             inherit gpuTargets extraLibraries rocm;
             pythonPackages = final;
+            source = "--uv-lock uv.lock";
             pythonVersion = final.python.pythonVersion or null;
           };
         }

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.image import read_image
+from relink.files import map_file
 from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import check_built, write
+from tests.support.cc import shared
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
 
 LOCK = """
 version = 1
@@ -32,7 +37,7 @@ def planned(wheel: Path, directory: Path) -> Path:
     return directory / "plans"
 
 
-def overlaid(nix: Nix, wheel: Path, plans: Path, digest: str | None = None) -> str:
+def overlaid(nix: Nix, wheel: Path, plans: Path, digest: str | None = None, more: str = "") -> str:
     """A package as uv2nix gives it to an overlay (lib/build.nix: fetchurl with the lock's hash; overrideAttrs), overridden."""
     sha256 = digest or hashlib.sha256(wheel.read_bytes()).hexdigest()
     sri = "sha256-" + base64.b64encode(bytes.fromhex(sha256)).decode()
@@ -45,7 +50,8 @@ def overlaid(nix: Nix, wheel: Path, plans: Path, digest: str | None = None) -> s
         "{ overrideAttrs = change: package (attributes // change attributes); }; "
         f"overlay = ((import {ROOT}/flake.nix).outputs {{ self = {{ }}; nixpkgs.legacyPackages.x86_64-linux = pkgs; }})"
         f".lib.uvOverlay {{ plans = {plans}; }}; "
-        "prev = { inherit pkgs; inherit (pkgs.python3Packages) python; demo = package attributes; other = 1; }; "
+        "prev = { inherit pkgs; inherit (pkgs.python3Packages) python; demo = package attributes; other = 1; "
+        f"{more} }}; "
         "set = prev // overlay set prev; in set // { changed = builtins.attrNames (overlay set prev); }"
     )
 
@@ -64,6 +70,25 @@ def test_another_wheel_in_the_lock(in_store: Nix, vendor_wheel: Path, tmp_path: 
     plans = planned(vendor_wheel, tmp_path)
     run = in_store.eval(f"({overlaid(in_store, vendor_wheel, plans, '0' * 64)}).demo.drvPath", check=False)
     assert "relink: uv.lock has another wheel of demo than demo-1.0-" in run.stderr
+
+
+def test_a_library_of_torch_in_the_environment(in_store: Nix, tmp_path: Path) -> None:
+    """An extension of torch is linked with the torch of uv's own set."""
+    c10 = shared(tmp_path / "libc10.so", "int c10(void){return 1;}")
+    library = shared(tmp_path / "a.so", "extern int c10(void); int g(void){return c10();}", needed=[c10])
+    wheel = make_wheel(
+        tmp_path / "other", {"demo/__init__.py": b"import torch\n", "demo/a.so": library}, tag=TAG
+    )
+    plans = planned(wheel, tmp_path)
+    site = f"lib/python{PYTHON}/site-packages"
+    torch = f"torch = pkgs.runCommand \"torch\" {{ }} ''mkdir -p $out/{site}/torch/lib; cp {c10} $out/{site}/torch/lib/; :''; "
+    expression = overlaid(in_store, wheel, plans, more=torch)
+    built, own = in_store.build(f"({expression}).demo"), in_store.build(f"({expression}).torch")
+    with map_file(str(built / site / "demo/a.so")) as buffer:
+        assert read_image(buffer, "a.so").search_path == f"{own}/{site}/torch/lib"
+    said = in_store.eval(f"({overlaid(in_store, wheel, plans)}).demo.drvPath", check=False).stderr
+    assert "there is no pythonPackages.torch" in said
+    assert "make the package anew: `relink nix --uv-lock uv.lock" in said
 
 
 def test_a_wheel_that_the_lock_lacks(vendor_wheel: Path, tmp_path: Path) -> None:
