@@ -46,6 +46,7 @@ NAVIGATION = {
         "distributions",
         "install",
         "loader",
+        "missing",
         "cli",
         "rules/index",
         "settings",
