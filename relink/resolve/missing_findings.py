@@ -46,7 +46,8 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             # One line of a terminal: that nothing is near goes without saying where the imports are counted.
             start = brief if nearest or decision.candidate else f"needed by {join_truncated(names, 1)}"
             brief = f"{start}; {_counts(decision, brief=True)}"
-        message += _not_taken(context, soname)
+        message += (not_taken := _not_taken(context, soname))
+        brief += not_taken
         message += f"; looked in {join_truncated(tried)}" if tried else ""
         if all(case.kind == "allowed" for case in cases):
             yield finding("RLK102", soname, message, brief=brief)
@@ -91,6 +92,11 @@ def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
 
 def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
     """Return what to do about a missing library: the flag that the evidence allows, and where to get the library."""
+    sibling = sibling_of(context.siblings, soname)
+    if sibling is not None and sibling.directory is not None:
+        return (
+            f"Install a build of {sibling.profile.name} that has it, for the same Python, and relink again."
+        )
     where = context.vendor.where_to_get(soname, context.distribution, context.providers)
     remedy = _substitution_remedy(soname, context.vendor.product, decision) or RULES["RLK101"].fix
     return f"{remedy} {where}" if where else remedy

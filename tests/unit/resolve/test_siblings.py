@@ -89,6 +89,7 @@ def test_an_installed_one_that_lacks_the_library_is_refused(scene: Scene) -> Non
     (error,) = (item for item in draft.findings if item.level == "error")
     assert (error.code, error.subject) == ("RLK101", SONAME)
     assert f"{scene.root}/site/first should bring it ({WHY}) and does not have it" in error.message
+    assert error.remedy == "Install a build of first that has it, for the same Python, and relink again."
 
 
 def test_another_library_is_not_assumed(scene: Scene) -> None:
