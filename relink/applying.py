@@ -20,6 +20,8 @@ from relink.plans.basis import changes_since
 from relink.plans.embedded import ANY_PYTHON
 from relink.plans.model import Plan
 from relink.progress import Clock
+from relink.providers.prefix import Provider
+from relink.providers.site_packages import SITE_PACKAGES, open_site_packages
 from relink.reading import read_wheel
 from relink.report.model import Report
 
@@ -44,6 +46,12 @@ def _target_of(plan: Plan) -> Target:
         ) from error
 
 
+def _beside(plan: Plan, target: Target) -> tuple[Provider, ...]:
+    """Open the site-packages that have what the result finds beside it."""
+    sites = [item.path for item in plan.providers if item.kind == SITE_PACKAGES and plan.relies_on]
+    return tuple(open_site_packages(path, target)[0] for path in sites)
+
+
 def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     """Edit, write, verify and publish what `plan` says; nothing is decided.
 
@@ -65,7 +73,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
             read = read_wheel(contents, target)
-            context = context_of(read, target, (), options)
+            context = context_of(read, target, _beside(plan, target), options)
             edits = {file.path: file.edit for file in plan.files}
             if unknown := sorted(edits.keys() - read.images.keys()):
                 raise UsageError("the plan names files that the wheel does not have", unknown)

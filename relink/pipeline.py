@@ -107,7 +107,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
                 dist_info = renamed_directory(contents.archive.dist_info, planned.output)
                 added |= licence_members(plan, dist_info, planned.context)
                 added |= {graft.path: _addition(edits[graft.path]) for graft in copied}
-                staging.write(added, removed_members(plan, contents.archive), ((), plan.metadata))
+                staging.write(added, removed_members(plan, contents.archive), (plan.forgotten, plan.metadata))
         with clock.stage("verify"):
             findings = [found for edited in edits.values() for found in edited.findings]
             edited_files = {name: file.edited for name, file in edits.items()}

@@ -16,7 +16,9 @@ from relink.checks.relocation import (
     relocation_findings,
     site_findings,
 )
+from relink.earlier import edit_of_today, vendor_images, vendor_platform
 from relink.elf.image import machine_name
+from relink.elf.patchelf import result_of
 from relink.errors import UsageError
 from relink.findings.model import Finding, finding, select
 from relink.gpu.archives import with_archives
@@ -30,6 +32,7 @@ from relink.plans.files import FilePlan
 from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.plans.reliance import metadata_lines
 from relink.profiles import profile_for
+from relink.provenance import read_plan
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
@@ -198,12 +201,19 @@ def plan_wheel(
     archive = wheel.archive
     name = archive.name
     base = context_of(wheel, target, providers, options, layout=layout)
+    earlier = read_plan(archive)
+    base = replace(base, images=vendor_images(wheel.images, earlier))
     releases = [release_of(provider, target.sysroot) for provider in providers]
     facts = provider_facts(providers, releases)
     additions = plan_additions(wheel, base, facts, options)
     draft = decide(additions.context, additions.tables)
-    context = draft.context
-    files = tuple(file for file in draft.files if file.path not in additions.paths)
+    files = tuple(
+        edit_of_today(file, base.images[file.path], wheel.images[file.path])
+        for file in draft.files
+        if file.path not in additions.paths
+    )
+    edited = {file.path: result_of(wheel.images[file.path], file.edit) for file in files}
+    context = replace(draft.context, images={**draft.context.images, **edited})
     grafts = additions.plans(draft.files)
     findings = [*wheel.findings, *additions.findings, *draft.findings]
     every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
@@ -217,7 +227,10 @@ def plan_wheel(
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
             platform = platform_of(
-                name.platform, required_versions(additions.tables.values()), every, machine
+                vendor_platform(earlier) if earlier is not None else name.platform,
+                required_versions(additions.tables.values()),
+                every,
+                machine,
             )
         output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
         findings += relocation_findings(moves, output.filename)
@@ -258,6 +271,7 @@ def plan_wheel(
         grafts=grafts,
         kept=additions.kept,
         dropped=additions.dropped,
+        forgotten=earlier.metadata if earlier is not None and output != name else (),
     )
     return PreparedPlan(plan, context, draft.tables, gpu.block, additions)
 

