@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,20 @@ levels = [item.level for item in sandbox_findings(found)]
 with open(os.environ["out"], "w") as file:
     json.dump([found.kind, levels, os.environ["NIX_BUILD_TOP"]], file)
 """
+
+
+@contextmanager
+def confined(*more: Path) -> Iterator[list[str]]:
+    """The options that have Nix confine its builds, with the machine's programs and `more` inside; a skip where it cannot."""
+    places = {"/usr", "/bin", "/lib", "/lib64", sys.base_prefix, *map(str, more)}
+    paths = " ".join(sorted(place for place in places if os.path.exists(place)))
+    settings = {"sandbox": "true", "sandbox-fallback": "false", "sandbox-paths": paths}
+    try:
+        yield [word for name, value in settings.items() for word in ("--option", name, value)]
+    except AssertionError as error:
+        if "sandbox" in str(error) or "namespace" in str(error):
+            pytest.skip(f"Nix cannot confine a build here: {str(error)[-200:]}")
+        raise
 
 
 def asked(nix: Nix, name: str, *options: str) -> tuple[str, list[str], str]:
@@ -43,25 +59,8 @@ def test_in_a_build_that_is_not_confined(nix: Nix) -> None:
 
 
 def test_in_a_build_that_is_confined(nix: Nix) -> None:
-    places = {"/usr", "/bin", "/lib", "/lib64", sys.base_prefix, str(ROOT)}
-    paths = " ".join(sorted(place for place in places if os.path.exists(place)))
-    options = [
-        "--option",
-        "sandbox",
-        "true",
-        "--option",
-        "sandbox-fallback",
-        "false",
-        "--option",
-        "sandbox-paths",
-        paths,
-    ]
-    try:
+    with confined(ROOT) as options:
         kind, levels, top = asked(nix, "confined", *options)
-    except AssertionError as error:
-        if "sandbox" in str(error) or "namespace" in str(error):
-            pytest.skip(f"Nix cannot confine a build here: {str(error)[-200:]}")
-        raise
     assert top == "/build"
     assert (levels == []) == (kind in ("bubblewrap", "namespaces", "landlock"))
     assert "warning" not in levels
