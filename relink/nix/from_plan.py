@@ -13,6 +13,7 @@ from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.plans.model import FilePlan, Plan
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
+from relink.providers.site_packages import is_rocm_directory
 from relink.resolve.siblings import sibling_of
 from relink.text import join_truncated
 
@@ -130,7 +131,9 @@ def _file(
                 here = here or _served_by(item, file)
                 directory = posixpath.relpath(posixpath.normpath(text), item)
                 entries[PathEntry(attribute=attributes.use(by_path[item], here), directory=directory)] = None
-            elif text.startswith(("$ORIGIN", "${ORIGIN}")):
+            elif text.startswith(("$ORIGIN", "${ORIGIN}")) and not any(
+                map(is_rocm_directory, text.split("/"))
+            ):  # a ROCm that pip installed is not beside a package of a store
                 entries[PathEntry(text=text)] = None
         for soname in served:
             if soname in elsewhere and soname not in GLIBC_SONAMES and soname not in edit.add:

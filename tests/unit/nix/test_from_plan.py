@@ -12,6 +12,8 @@ from relink.options import Options
 from relink.queries import nix_package
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
+from tests.support.rocm_sdk import build as build_sdk
+from tests.support.rocm_sdk import tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 
@@ -61,6 +63,14 @@ def test_stubs_are_refused(tmp_path: Path) -> None:
     Library("libamdhip64.so.7").write(tmp_path / "rocm/lib/libamdhip64.so.7")
     with pytest.raises(UsageError, match=r"librccl\.so\.1: the functions for Nix write no stubs"):
         nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),), stub=("auto",)))
+
+
+def test_a_rocm_that_pip_installed_is_not_beside_a_package_of_a_store(tmp_path: Path) -> None:
+    """Its directories, written with $ORIGIN, become attributes; those of the wheel itself stay."""
+    site = tmp_path / "venv" / "lib" / "python3.12" / "site-packages"
+    unpack(build_sdk(tiny_prefix(tmp_path / "rocm"), tmp_path), site)
+    package = made(tmp_path, tmp_path / "venv")
+    assert only(package).search_path == RunPath("runpath", ORIGIN_AND_CLR)
 
 
 def test_libraries_of_another_python_package(tmp_path: Path) -> None:
