@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from relink.contents import Contents
 from relink.elf.image import read_image
+from relink.findings.model import Finding, finding
 from relink.library import relink
+from relink.options import Options
+from relink.pipeline import make_plan
+from relink.planning import PreparedPlan
+from relink.progress import Clock
 from relink.providers.distribution import Distribution
 from relink.report.verdict import verdict
+from relink.wayout import Replan, find_way_out, with_sound_options
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -178,3 +185,51 @@ def test_fix_changes_nothing_that_loads(run: Run, works: Works, tmp_path: Path) 
         assert run(made, "--prefix", works.prefix, "-o", tmp_path / place, *more)[0] == 0
     one, two = (next((tmp_path / place).glob("*.whl")).read_bytes() for place in ("one", "two"))
     assert one == two
+
+
+def test_what_makes_anything_worse_is_not_kept(works: Works, tmp_path: Path) -> None:
+    """A plan in which a binding has changed, or another library is missing, is no better than the one before."""
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+    named = finding("RLK120", "libdeep.so.1", "m", step="--preload libdeep.so.1")
+    worse = finding("RLK304", "demo/a.so", "1 symbol bound to another library")
+
+    def having(*findings: Finding) -> PreparedPlan:
+        return replace(planned, plan=replace(planned.plan, findings=findings))
+
+    asked: list[tuple[str, ...]] = []
+
+    def replan(after: PreparedPlan) -> Replan:
+        def again(more: Options) -> PreparedPlan:
+            asked.append(tuple(more.preload))
+            return after
+
+        return again
+
+    for after, kept in (
+        (having(), True),
+        (having(finding("RLK201", "demo/a.so", "info")), True),
+        (having(worse), False),
+        (having(named), False),
+        (having(finding("RLK101", "libother.so.1", "m")), False),
+    ):
+        result, chosen = with_sound_options(having(named), options, replan(after))
+        assert chosen.preload == (("libdeep.so.1",) if kept else ())
+        assert ("RLK129" in [found.code for found in result.plan.findings]) == kept
+    assert asked == [("libdeep.so.1",)] * 5
+
+
+def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, tmp_path: Path) -> None:
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+
+    def never(_: Options) -> PreparedPlan:
+        raise AssertionError("nothing is to be planned")
+
+    for step in ("--force", "--preload", "--preload 'a", "--trust x", "--preload a b", "apt install x"):
+        wrong = finding("RLK302", "demo/a.so", "m", step=step)
+        refused = replace(planned, plan=replace(planned.plan, findings=(wrong,)))
+        assert find_way_out(refused, options, never) == ()
+        assert with_sound_options(refused, options, never) == (refused, options)
