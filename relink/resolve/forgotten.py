@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from relink.elf.symbols import Export, match
 from relink.loader.binding import Unbound, differences
-from relink.loader.duplicates import two_versions
+from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.prefix import soname_stem
 from relink.resolve.preloading import required_edit
@@ -130,14 +130,26 @@ def _evidence(
 def _only_binds_more(
     prover: Prover, context: ResolveContext, member: str, before: Outcome, after: Outcome
 ) -> bool:
-    """Whether the member then loads and all its imports bind, every other binding stays, and no library comes twice."""
+    """Whether the member then loads and all its imports bind, every other binding stays, and nothing comes twice.
+
+    Two builds of one code, such as libtvm.so and libtvm_runtime.so, bind and then end the process when they register themselves.
+    """
     if not after.loads or _open_imports(prover, context, member, after):
         return False
     pairs = {pair.sonames for pair in two_versions(before.closure)}
     if any(pair.sonames not in pairs for pair in two_versions(after.closure)):
+        return False
+    if _mixed(prover, context, member, after) - _mixed(prover, context, member, before):
         return False
     changed = differences(
         (before.closure, prover.bindings(context, member, before.closure)),
         (after.closure, prover.bindings(context, member, after.closure)),
     )
     return all(item.before is None for item in changed)
+
+
+def _mixed(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> set[tuple[str, str]]:
+    """The pairs of libraries of which one answers look-ups that belong to the other."""
+    closure = outcome.closure
+    pairs = duplicates(closure, prover.tables, prover.bindings(context, member, closure))
+    return {(pair.first, pair.second) for pair in pairs if pair.mixed}

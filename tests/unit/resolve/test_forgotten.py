@@ -136,6 +136,17 @@ def test_a_library_that_would_change_a_binding_is_refused(scene: Scene) -> None:
     assert "RLK302" in codes(draft)
 
 
+def test_a_second_build_of_the_same_code_is_not_added(scene: Scene) -> None:
+    """libtvm.so and libtvm_runtime.so: both register the same names when they are loaded, and the second one ends the process."""
+    runtime = call("registry") + define("registry", "run")
+    scene.provide("lib/libother.so.1")
+    scene.member("demo/libtvm_runtime.so", source=runtime)
+    scene.member("demo/libtvm.so", source=runtime + define("compile"))
+    scene.member("demo/b.so", ["libtvm.so"], call("compile"), ["-Wl,-rpath,$ORIGIN"])
+    scene.member(MEMBER, ["libtvm_runtime.so"], call("run", "compile"), ["-Wl,-rpath,$ORIGIN"])
+    assert "libtvm.so exports all of them" in refused(scene.decide())
+
+
 def test_weak_imports_ask_for_nothing(scene: Scene) -> None:
     scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc"))
     source = (
