@@ -85,7 +85,8 @@ def decide(
             refused.append(_refused(context, member, error))
             continue
         optional = leave_optional and context.profile.why_optional(member) is not None
-        if (optional or context.profile.is_variant(member)) and not outcome.loads:
+        fails = not outcome.loads or (optional and bool(prover.open_imports(context, member, outcome)))
+        if (optional or context.profile.is_variant(member)) and fails:
             unserved.append(member)
             prover.leave(member)
         else:

@@ -106,6 +106,12 @@ class Prover:
         self._adopt(member, required_edit)
         return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
 
+    def open_imports(self, context: ResolveContext, member: str, outcome: Outcome) -> list[str]:
+        """The names that `member` imports, that nothing in its closure exports, and that no Python supplies."""
+        found = self.bindings(context, member, outcome.closure).unbound
+        own = (item for item in found if is_member(outcome, outcome.closure, item.requester))
+        return [item.name for item in own if not item.name.startswith(("Py", "_Py"))]
+
     def leave(self, member: str) -> None:
         """Forget the edit of a member that is left as it is."""
         self._adopt(member, ElfEdit())

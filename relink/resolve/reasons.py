@@ -106,6 +106,8 @@ def _variants(
         if context.profile.is_variant(member):
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
+            if not unserved_sonames:
+                text = "left as it is: it imports what nothing in its closure exports"
             why = context.profile.why_optional(member)
             yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
     variants = [member for member in outcomes if context.profile.is_variant(member)]

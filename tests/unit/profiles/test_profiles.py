@@ -43,7 +43,14 @@ def test_a_shipped_profile_reads_and_says_where_it_is_from(path: Path) -> None:
     assert profile.distributions
     assert len(profile.source) > 20
     assert profile.imports
-    assert profile.variants or profile.preload or profile.rpath_drop or profile.releases or profile.brings
+    assert (
+        profile.variants
+        or profile.preload
+        or profile.rpath_drop
+        or profile.releases
+        or profile.brings
+        or profile.optional
+    )
     for release in profile.releases:
         assert release.distribution in profile.distributions
         assert release.source

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relink.plans.model import FilePlan
-from relink.profiles import OptionalMembers, Profile
+from relink.profiles import OptionalMembers, Profile, shipped_profiles
 from relink.resolve.decide import PlanDraft, decide
 from relink.resolve.issues import IssueKind, ResolutionIssue
 from tests.unit.resolve.scenes import Scene, call, codes, define
@@ -215,6 +215,26 @@ def test_what_the_package_does_without_is_left(scene: Scene) -> None:
     (told,) = (found for found in decisions.findings if found.level != "info")
     assert (told.code, told.level, told.subject) == ("RLK124", "warning", "demo/_extra.so")
     assert told.message == "left as it is: the prefixes do not serve libgone.so.6; it does without"
+
+
+def test_what_imports_names_of_nobody_is_left_if_the_package_does_without(scene: Scene) -> None:
+    """As in tilelang-rocm 0.1.4.post13, with the shipped profile."""
+    scene.profile = shipped_profiles()["tilelang-rocm"]
+    scene.provide("lib/libhip.so.7", source=define("hip"))
+    runtime = define("run") + "int registry(void){return 1;} int start(void){return registry();}"
+    scene.member("tilelang/lib/libtvm_runtime.so", source=runtime)
+    scene.member("tilelang/lib/libtvm.so", ["libhip.so.7"], runtime + call("hip") + define("compile"))
+    origin = ["-Wl,-rpath,$ORIGIN"]
+    scene.member("tilelang/lib/libtilelang_module.so", ["libtvm.so"], call("compile"), origin)
+    scene.member("tilelang/lib/libtilelang.so", ["libtvm_runtime.so"], call("run", "compile"), origin)
+    decisions = scene.decide()
+    plans = {file.path: file for file in decisions.files}
+    assert not plans["tilelang/lib/libtilelang.so"].changed
+    assert not [found for found in decisions.findings if found.level == "error"]
+    (told,) = (found for found in decisions.findings if found.code == "RLK124")
+    assert told.message.startswith(
+        "left as it is: it imports what nothing in its closure exports; the package loads"
+    )
 
 
 def test_what_the_package_does_without_is_not_left_where_nothing_is_served(scene: Scene) -> None:
