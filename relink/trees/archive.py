@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from packaging.version import Version
 
+from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf
 from relink.errors import RelinkError, UsageError, WheelError
 from relink.files import open_regular, read_start
@@ -27,6 +28,7 @@ from relink.wheel.zipformat import Member
 __all__ = ["TreeArchive"]
 
 _AT_ONCE = 1 << 20
+_AMDGPU = EM_AMDGPU.to_bytes(2, "little")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -175,8 +177,10 @@ def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _is_elf(path: Path) -> bool:
+    """Whether a file is ELF, and no GPU code object: libraries of ROCm have thousands of those beside them."""
     try:
-        return is_elf(read_start(path, 4))
+        head = read_start(path, 20)
     except OSError as error:
         raise_trouble(error, str(path))
         return False
+    return is_elf(head) and head[18:20] != _AMDGPU

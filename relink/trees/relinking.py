@@ -22,7 +22,7 @@ from relink.options import Options, trusted
 from relink.planning import PreparedPlan, open_providers, plan_wheel
 from relink.plans.model import Plan
 from relink.progress import Clock, OnBytes
-from relink.providers.prefix import Provider
+from relink.providers.prefix import Provider, soname_stem
 from relink.reading import Wheel, read_members
 from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
@@ -36,6 +36,8 @@ from relink.trees.records import Hashes, new_records
 from relink.verification import Verification, verify
 
 __all__ = ["put_back", "relink_tree"]
+
+_HIP = "libamdhip64.so"
 
 
 def relink_tree(
@@ -72,7 +74,8 @@ def relink_tree(
                 python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
             )
             root = os.path.realpath(directory)
-            providers = (archive.provider(root), *_providers(options, target))
+            own = archive.provider(root)
+            providers = (own, *_providers(options, target, own))
         with clock.stage("read"):
             wheel = read_members(contents, target, clock.on_bytes)
         with clock.stage("plan"):
@@ -109,10 +112,12 @@ def _refuse(directory: Path, options: Options, *, managed: bool) -> None:
         )
 
 
-def _providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Those that were named; else the one ROCm of this machine, if there is one: a tree may have all that it needs."""
+def _providers(options: Options, target: Target, own: Provider) -> tuple[Provider, ...]:
+    """Those that were named; else the one ROCm of this machine, if there is one, for a tree that has none itself."""
     if options.prefixes or options.nix_closures:
         return open_providers(options, target)
+    if any(soname_stem(name) == _HIP for name in own.libraries):
+        return ()
     try:
         return open_providers(options, target)
     except UsageError:

@@ -11,6 +11,7 @@ from relink.errors import UsageError, WheelError
 from relink.trees.archive import TreeArchive
 from relink.wheel.limits import WheelLimits
 from tests.support.elf_builder import Library, build
+from tests.unit.gpu.build import code_object
 
 ELF = build(Library("libx.so.1"))
 
@@ -21,6 +22,7 @@ def tree_of(root: Path) -> Path:
     (root / "t/lib/libx.so.1").symlink_to("libx.so.1.0")
     (root / "t/z.so").write_bytes(ELF + b"more")
     (root / "t/text").write_text("text")
+    (root / "t/kernels.hsaco").write_bytes(code_object())
     os.mkfifo(root / "t/pipe")
     (root / "t/up").symlink_to("..")
     return root / "t"

@@ -125,3 +125,14 @@ def test_a_link_to_a_file_that_changes_is_the_same_file(tmp_path: Path) -> None:
     program = f"import ctypes; assert ctypes.CDLL({str(tree / 'mod/m.so')!r}).g() == 1"
     subprocess.run([sys.executable, "-c", program], check=True)
     assert hashlib.sha256((tree / "lib/libmid.so.1").read_bytes()).digest()
+
+
+def test_a_tree_with_a_rocm_of_its_own_takes_no_other(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCM_PATH", str(works.prefix))
+    (tmp_path / "tree/lib").mkdir(parents=True)
+    shutil.copy(works.library, tmp_path / "tree/lib/a.so")
+    assert len(relink.relink_tree(tmp_path / "tree", Options(dry_run=True)).providers) == 2
+    shared(tmp_path / "tree/lib/libamdhip64.so.7")
+    assert len(relink.relink_tree(tmp_path / "tree", Options(dry_run=True)).providers) == 1
