@@ -23,10 +23,11 @@ _TYPES: Mapping[str, tuple[type, str]] = {
     "array": (list, "a list"),
     "string": (str, "a string"),
     "boolean": (bool, "true or false"),
+    "integer": (int, "a whole number"),
 }
 _KNOWN = frozenset(
     {"$schema", "$id", "$defs", "$ref", "title", "description", "type", "const", "pattern", "required"}
-    | {"properties", "additionalProperties", "items", "minItems", "minProperties", "uniqueItems"}
+    | {"properties", "additionalProperties", "items", "minItems", "minProperties", "minimum", "uniqueItems"}
 )
 
 
@@ -64,9 +65,11 @@ def _check(value: Any, schema: Schema, root: Schema, path: Path) -> Iterator[Pro
         yield Problem(path, f'"{schema["const"]}" was expected')
     if "type" in schema:
         kind, noun = _TYPES[schema["type"]]
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             yield Problem(path, f"{expected or noun} was expected, not {_shown(value)}")
             return
+    if isinstance(value, int) and "minimum" in schema and value < schema["minimum"]:
+        yield Problem(path, f"{expected} from {schema['minimum']} on was expected, not {_shown(value)}")
     if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
         yield Problem(path, f"{expected} was expected, not {_shown(value)}")
     if isinstance(value, list):
