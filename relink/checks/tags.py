@@ -23,7 +23,7 @@ from relink.loader.python import PythonFacts, ask_python
 from relink.loader.target import Target
 from relink.wheel.naming import WheelName
 
-__all__ = ["installs", "supported_tags", "tag_findings"]
+__all__ = ["installs", "is_for", "supported_tags", "tag_findings"]
 
 # PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -75,7 +75,7 @@ def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool)
     :param named: the user named the Python; otherwise it is the one that happens to run relink.
     """
     machine = machine_name(target.header.machine)
-    if not any(_is_for(platform, machine) for platform in name.platform.split(".")):
+    if not any(is_for(platform, machine) for platform in name.platform.split(".")):
         message = f"is for {name.platform}; the target is Linux with glibc on {machine}"
         return (finding("RLK521", filename, message),)
     python = target.python_facts
@@ -106,7 +106,8 @@ def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool)
     return (finding("RLK520", filename, message, use, level="warning", brief=brief),)
 
 
-def _is_for(platform: str, machine: str) -> bool:
+def is_for(platform: str, machine: str) -> bool:
+    """Whether a platform tag is one of Linux with glibc on a machine, or ``any``."""
     return (
         platform == "any"
         or re.fullmatch(rf"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_{re.escape(machine)}", platform)

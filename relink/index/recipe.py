@@ -23,7 +23,7 @@ from relink.options import Options
 from relink.profiles.document import DOCUMENT_LIMIT, check_document, parse_document, read_named_text
 from relink.profiles.schema import Problem, problems
 
-__all__ = ["IndexTarget", "Recipe", "Source", "load_schema", "read_recipe"]
+__all__ = ["IndexTarget", "Recipe", "WheelSource", "load_schema", "read_recipe"]
 
 SourceKind: TypeAlias = Literal["index", "directory", "lock"]
 
@@ -35,7 +35,7 @@ _RESERVED = frozenset({"all", "files", "simple"})  # directories of a site
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WheelSource:
     """Where wheels come from.
 
     :ivar place: ``pip`` or an address of an index, a directory, or a lock file.
@@ -101,7 +101,7 @@ class Recipe:
 
     path: Path
     pythons: tuple[tuple[int, int], ...]
-    sources: tuple[Source, ...]
+    sources: tuple[WheelSource, ...]
     targets: tuple[IndexTarget, ...]
     refused: str = "report"
     originals: str = "mirror"
@@ -187,11 +187,11 @@ def _python(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _source(data: Mapping[str, Any], base: Path) -> Source:
+def _source(data: Mapping[str, Any], base: Path) -> WheelSource:
     kind = next(kind for kind in _KINDS if kind in data)
     place = data[kind] if kind == "index" else os.path.join(base, data[kind])
     requirements = tuple(Requirement(text) for text in data.get("requirements", ()))
-    return Source(kind, place, requirements, data.get("latest"))
+    return WheelSource(kind, place, requirements, data.get("latest"))
 
 
 def _target(name: str, data: Mapping[str, Any], base: Path) -> IndexTarget:

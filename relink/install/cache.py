@@ -75,9 +75,10 @@ def working_place() -> Iterator[Path]:
         yield place
 
 
-def keep(wheel: Path) -> CachedWheel:
+def keep(wheel: Path, size: int | None = None) -> CachedWheel:
     """Move a wheel from :func:`working_place` into the cache, and remove there what has been unused for longest.
 
+    :param size: bytes that the cache may hold then; :data:`SIZE` by default.
     :raises WheelError: it does not have a wheel's name.
     """
     name = parse_wheel_name(wheel.name)
@@ -87,7 +88,7 @@ def keep(wheel: Path) -> CachedWheel:
     kept = place / wheel.name
     wheel.replace(kept)
     os.utime(kept)  # it was used now
-    _shrink(kept)
+    _shrink(kept, SIZE if size is None else size)
     return CachedWheel(kept, sha256, name)
 
 
@@ -127,8 +128,8 @@ def _all() -> Iterator[CachedWheel]:
                 yield CachedWheel(file, digest, parse_wheel_name(file.name))
 
 
-def _shrink(newest: Path) -> None:
-    """Remove wheels, the one that was used longest ago first, until the rest takes at most :data:`SIZE`; `newest` stays."""
+def _shrink(newest: Path, limit: int) -> None:
+    """Remove wheels, the one that was used longest ago first, until the rest takes at most `limit`; `newest` stays."""
     aged = []
     for wheel in _all():
         with contextlib.suppress(OSError):  # another process has removed it
@@ -136,7 +137,7 @@ def _shrink(newest: Path) -> None:
             aged.append((wheel.path == newest, facts.st_mtime, facts.st_size, wheel.path.parent))
     total = sum(size for _, _, size, _ in aged)
     for is_newest, _, size, directory in sorted(aged):
-        if total <= SIZE or is_newest:
+        if total <= limit or is_newest:
             return
         shutil.rmtree(directory, ignore_errors=True)
         total -= size

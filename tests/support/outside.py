@@ -48,7 +48,7 @@ def _used(event: str, arguments: tuple[Any, ...]) -> str | None:
         local = getattr(arguments[0], "family", None) in (socket.AF_UNIX, None) or _is_loopback(arguments[1])
         return None if local else f"{event} {arguments[1]!r}"
     if event in _NAMES:
-        return f"{event} {arguments[0]!r}"
+        return None if _is_loopback(arguments) else f"{event} {arguments[0]!r}"
     if event == "subprocess.Popen":
         program, environment = os.fsdecode(arguments[0]), arguments[3]
         if os.path.basename(program) in _PROGRAMS:
