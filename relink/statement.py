@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -50,10 +50,13 @@ _NO_PARAMETERS: Final = frozenset(
 )
 
 
-def make_statement(report: Report, options: Options) -> dict[str, Any]:
+def make_statement(
+    report: Report, options: Options, digest: Callable[[str], str] | None = None
+) -> dict[str, Any]:
     """Return the statement about the output of a report, as JSON data.
 
     :param options: those of the run.
+    :param digest: the SHA-256 of a library, where its digests are known already; by default each is read.
     :raises UsageError: there is no output.
     :raises RelinkError: the output, or a library that it relies on, cannot be read.
     """
@@ -61,7 +64,7 @@ def make_statement(report: Report, options: Options) -> dict[str, Any]:
     if output is None:
         raise UsageError("nothing was written, so there is nothing to make a statement about")
     wheel = report.wheel
-    digests = _library_digests(report.files, report.providers, report.target.sysroot)
+    digests = _library_digests(report.files, report.providers, report.target.sysroot, digest or _file_digest)
     patchelf = find_patchelf()
     vendor = f"pkg:pypi/{wheel.name}@{wheel.version.replace('+', '%2B')}"
     return {
@@ -159,7 +162,10 @@ def _byproducts(output: Path) -> list[dict[str, Any]]:
 
 
 def _library_digests(
-    files: Iterable[FilePlan], providers: Sequence[ProviderFacts], sysroot: str
+    files: Iterable[FilePlan],
+    providers: Sequence[ProviderFacts],
+    sysroot: str,
+    digest: Callable[[str], str],
 ) -> dict[str, str]:
     """SHA-256 of each library of the providers that is in a closure, by path as the target sees it, sorted.
 
@@ -172,7 +178,7 @@ def _library_digests(
         if soname not in GLIBC_SONAMES and any(_within(path, provider.path) for provider in providers)
     }
     with ThreadPoolExecutor(default_jobs(), "relink-digest") as pool:
-        digests = pool.map(lambda path: _file_digest(resolve_inside(sysroot, path)), ordered := sorted(paths))
+        digests = pool.map(lambda path: digest(resolve_inside(sysroot, path)), ordered := sorted(paths))
         return dict(zip(ordered, digests, strict=True))
 
 

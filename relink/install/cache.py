@@ -26,6 +26,7 @@ __all__ = [
     "SIZE",
     "CachedWheel",
     "cache_directory",
+    "cached_sha256s",
     "cached_wheels",
     "find_by_sha256",
     "keep",
@@ -95,6 +96,11 @@ def keep(wheel: Path, size: int | None = None) -> CachedWheel:
 def cached_wheels(name: NormalizedName) -> list[CachedWheel]:
     """Return the cached wheels of a distribution; their content is not read."""
     return [wheel for wheel in _all() if wheel.name.canonical == name]
+
+
+def cached_sha256s() -> frozenset[str]:
+    """Return the digests of all cached wheels; their content is not read."""
+    return frozenset(wheel.sha256 for wheel in _all())
 
 
 def find_by_sha256(sha256: str) -> CachedWheel | None:

@@ -43,6 +43,7 @@ class Metadata:
     name: str
     version: str
     requires_dist: tuple[str, ...]
+    requires_python: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ def read_metadata(data: bytes) -> Metadata:
         _one(fields, "Name", "METADATA").value,
         _one(fields, "Version", "METADATA").value,
         _values(fields, "Requires-Dist"),
+        next(iter(_values(fields, "Requires-Python")), None),
     )
 
 

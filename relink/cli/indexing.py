@@ -1,0 +1,227 @@
+"""`relink index`: a whole index of wheels, relinked for several targets, as static files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relink.cli.application import app
+from relink.cli.options import Json
+from relink.errors import UsageError
+
+index = typer.Typer(
+    name="index",
+    no_args_is_help=True,
+    help="A whole index: every wheel of a recipe for every ROCm of it, as static files that pip and uv install from.",
+)
+app.add_typer(index)
+
+Site = Annotated[Path, typer.Argument(metavar="SITE", help="A site that `relink index build` has made.")]
+
+
+@index.command()
+def init(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the recipe goes.")
+    ] = Path("index.toml"),
+) -> None:
+    """Write a recipe to begin with: the ROCm, the Pythons and the GPUs of this machine, and the wheels that lie beside it.
+
+    Example: relink index init -o index.toml
+    """
+    from relink.cli.terminal import show
+    from relink.index.starting_recipe import starting_recipe
+
+    content = starting_recipe(output.parent, os.environ)
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except OSError as error:
+        raise UsageError(
+            f"{output}: cannot be written ({error.strerror}); an existing file is left alone"
+        ) from error
+    show(str(output))
+
+
+@index.command()
+def build(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="An index.toml.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="SITE", help="Where the site appears.")],
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes. Default: one a processor."),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(metavar="MIB", min=1, help="Memory for all of them. Default: most of what is free."),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster]."
+        ),
+    ] = None,
+    limit: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=N", help="Do not begin a run that needs more: disk=50G, download=20G."),
+    ] = [],
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="Keep what this release of relink, or a later one, has made. Default: this one alone.",
+        ),
+    ] = None,
+    retry: Annotated[
+        bool,
+        typer.Option(
+            "--retry", help="Try again what ended each worker in an earlier run, of memory for example."
+        ),
+    ] = False,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append what happens to it, a line of JSON each.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write figures of the run for Prometheus.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only failures and the last line.")] = False,
+) -> None:
+    """Bring a site up to date: fetch what is new, relink what is new or rests on what has changed, publish.
+
+    What is done is never done again. Exit code 1: something could not be done, or was refused where the recipe says fail.
+    Example: relink index build index.toml -o /srv/wheels
+    """
+    from relink.cli.terminal import print_json, show
+    from relink.cli.watching import watched
+    from relink.index.budget import parse_budget
+    from relink.index.building import BuildOptions
+    from relink.index.building import build as build_site
+    from relink.index.metrics import summary_json, write_metrics
+    from relink.index.recipe import read_recipe
+    from relink.report.lines import Line
+
+    read = read_recipe(recipe)
+    options = BuildOptions(
+        since, parse_budget(limit), jobs, memory << 20 if memory else None, scheduler, retry
+    )
+    with watched(log, quiet=quiet or as_json) as say:
+        summary = build_site(read, output, options, say)
+    ok = summary.ok(read)
+    if metrics is not None:
+        write_metrics(summary, metrics, ok=ok)
+    if as_json:
+        print_json(summary_json(summary, ok=ok))
+    else:
+        show(Line(summary.sentence(), style="" if ok else "yellow"))
+    if not ok:
+        raise typer.Exit(1)
+
+
+@index.command()
+def serve(
+    site: Site,
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0: a free one.")] = 8000,
+) -> None:
+    """Serve a site for trying it; ends by Ctrl-C. For others to use, any web server of static files does.
+
+    Example: relink index serve /srv/wheels --port 8000
+    """
+    from relink.cli.terminal import show
+    from relink.index.serving import site_server
+
+    with site_server(site, address, port) as server:
+        shown, number = str(server.server_address[0]), server.server_address[1]
+        show(f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/")
+        server.serve_forever()
+
+
+@index.command()
+def check(
+    site: Site,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RECIPE", help="The site's index.toml: ask its targets' loaders about some wheels, too."
+        ),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(metavar="N", min=0, help="About how many wheels they are asked.")
+    ] = 3,
+    as_json: Json = False,
+) -> None:
+    """Check a site: every page, link and hash, RECORD and plan of each wheel. Exit code 1: something is wrong.
+
+    Example: relink index check /srv/wheels --recipe index.toml --sample 10
+    """
+    from dataclasses import asdict
+
+    from relink.cli.terminal import print_json, show
+    from relink.index.checking import check_site
+    from relink.index.recipe import read_recipe
+    from relink.report.lines import Line
+
+    targets = {target.name: target for target in read_recipe(recipe).targets} if recipe else {}
+    found = check_site(site, sample, targets)
+    if as_json:
+        print_json({"ok": not found.problems, **asdict(found)})
+    else:
+        show(*(Line(problem, style="red") for problem in found.problems))
+        show(
+            f"{found.pages} pages, {found.files} files, {found.verified} asked about; {len(found.problems)} problems"
+        )
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@index.command("diff")
+def compare(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A site.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="A site.")],
+    as_json: Json = False,
+) -> None:
+    """Say what works in one site and not in the other. Exit code 1: something works less than before.
+
+    Example: relink index diff /srv/wheels.relink/sites/1700000000000000000 /srv/wheels
+    """
+    from dataclasses import asdict
+
+    from relink.cli.terminal import print_json, show
+    from relink.index.site_diff import site_diff
+    from relink.report.lines import Line
+
+    changes = site_diff(old, new)
+    if as_json:
+        print_json({"changes": [asdict(change) for change in changes]})
+    else:
+        for change in changes:
+            gpu = f", {change.gpu}" if change.gpu else ""
+            text = f"{change.wheel} for {change.target}{gpu}: {change.before or 'not there'} → {change.after or 'not there'}"
+            show(Line(text, style="red" if change.worse else ""))
+    if any(change.worse for change in changes):
+        raise typer.Exit(1)
+
+
+@index.command()
+def prune(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The site's index.toml.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="SITE", help="The site.")],
+    keep: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Releases of each project and target that stay.")
+    ],
+) -> None:
+    """Take old releases out of a site, and remove files that nothing names. The newest release that works always stays.
+
+    A release that the recipe still asks for comes back with the next build: pass the same number there (latest = N).
+    Example: relink index prune index.toml -o /srv/wheels --keep 5
+    """
+    from relink.cli.terminal import show
+    from relink.index.pruning import prune as prune_site
+    from relink.index.recipe import read_recipe
+
+    gone = prune_site(read_recipe(recipe), output, keep)
+    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")

@@ -1,0 +1,144 @@
+"""Pages of the indexes that a site has: one for each target, and one of all.
+
+Source: "Simple repository API" of the PyPA specifications: PEP 503 (HTML), PEP 691 (JSON), PEP 592 (yanks), PEP 658 and PEP 714
+(metadata files), PEP 700 (sizes and versions).
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from packaging.utils import NormalizedName
+
+from relink.wheel.naming import WheelName
+
+__all__ = ["ALL", "FILES", "SiteFile", "write_indexes"]
+
+ALL = "all"
+"""The index that has the files of every target; what is for which says the local version."""
+FILES = "files"
+_UP = "../../../"  # from the page of a project to the top of the site
+
+Write = Callable[[str, bytes], None]
+"""Takes a path below the site and the content of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFile:
+    """One wheel of an index.
+
+    :ivar url: its address at the source, where it is not in the site; None for a file of the site.
+    :ivar metadata: SHA-256 of its metadata file; None where there is none beside it.
+    :ivar beside: endings of the files that lie beside it.
+    """
+
+    name: WheelName
+    sha256: str
+    size: int | None
+    requires_python: str | None
+    yanked: str | None
+    url: str | None = None
+    metadata: str | None = None
+    beside: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Where it is, below the site, percent-encoded; its whole address where it is not in the site."""
+        return self.url or f"{FILES}/{self.sha256[:2]}/{self.sha256}/{quote(self.name.filename)}"
+
+    def address(self, up: str) -> str:
+        """Its address in a page from which `up` leads to the top of the site."""
+        return self.url or f"{up}{self.path}"
+
+
+def write_indexes(indexes: Mapping[str, Iterable[SiteFile]], write: Write) -> list[str]:
+    """Write the pages of each index, by its name.
+
+    :return: a sentence for each file that is left out, since its index has another one of its name.
+    """
+    notes: list[str] = []
+    for index, files in indexes.items():
+        projects: dict[NormalizedName, dict[str, SiteFile]] = {}
+        for file in sorted(
+            files, key=lambda one: (one.name.canonical, one.name.version, one.name.filename, one.sha256)
+        ):
+            own = projects.setdefault(file.name.canonical, {})
+            if own.setdefault(file.name.filename, file).sha256 != file.sha256:
+                notes.append(f"{index}: {file.name.filename} is there with two contents; the first is taken")
+        _write_root(index, list(projects), write)
+        for project, named in projects.items():
+            place = f"{index}/simple/{project}"
+            write(f"{place}/index.html", _project_html(project, list(named.values())))
+            write(f"{place}/index.json", _project_json(project, list(named.values())))
+        every = [file for named in projects.values() for file in named.values()]
+        write(f"{index}/find-links.html", _document(f"Wheels of {index}", _anchors(every, "../")))
+    return notes
+
+
+def _write_root(index: str, projects: Sequence[str], write: Write) -> None:
+    links = [f'<a href="{project}/">{project}</a><br>' for project in projects]
+    write(f"{index}/simple/index.html", _document(f"Index {index}", links))
+    listed = [{"name": project} for project in projects]
+    write(f"{index}/simple/index.json", _json({"meta": {"api-version": "1.1"}, "projects": listed}))
+
+
+def _project_html(project: str, files: Sequence[SiteFile]) -> bytes:
+    return _document(f"Links for {project}", _anchors(files, _UP))
+
+
+def _anchors(files: Iterable[SiteFile], up: str) -> list[str]:
+    lines = []
+    for file in files:
+        attributes = {"href": f"{file.address(up)}#sha256={file.sha256}"}
+        if file.requires_python is not None:
+            attributes["data-requires-python"] = file.requires_python
+        if file.yanked is not None:
+            attributes["data-yanked"] = file.yanked
+        if file.metadata is not None:
+            attributes["data-core-metadata"] = attributes["data-dist-info-metadata"] = (
+                f"sha256={file.metadata}"
+            )
+        shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
+        lines.append(f"<a {shown}>{html.escape(file.name.filename)}</a><br>")
+    return lines
+
+
+def _project_json(project: str, files: Sequence[SiteFile]) -> bytes:
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        row: dict[str, Any] = {
+            "filename": file.name.filename,
+            "url": file.address(_UP),
+            "hashes": {"sha256": file.sha256},
+            "yanked": file.yanked or file.yanked is not None,
+        }
+        if file.size is not None:
+            row["size"] = file.size
+        if file.requires_python is not None:
+            row["requires-python"] = file.requires_python
+        if file.metadata is not None:
+            row["core-metadata"] = row["dist-info-metadata"] = {"sha256": file.metadata}
+        rows.append(row)
+    versions = dict.fromkeys(str(file.name.version) for file in files)
+    # PEP 700 requires a size of every file from 1.1 on.
+    version = "1.1" if all(file.size is not None for file in files) else "1.0"
+    data = {"meta": {"api-version": version}, "name": project, "versions": list(versions), "files": rows}
+    return _json(data)
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def _document(title: str, lines: Iterable[str]) -> bytes:
+    head = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="pypi:repository-version" content="1.0">\n'
+        f"<title>{html.escape(title)}</title>\n</head>\n<body>\n<h1>{html.escape(title)}</h1>\n"
+    )
+    return (head + "\n".join(lines) + "\n</body>\n</html>\n").encode()

@@ -1,0 +1,71 @@
+"""`relink index diff`: what is in one site and not in the other, and what works in one and not in the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relink.errors import UsageError
+from relink.files import read_text
+from relink.index.matrix import MATRIX_SCHEMA
+
+__all__ = ["SiteChange", "site_diff"]
+
+_MATRIX_LIMIT = 1 << 30  # bytes
+_WORDS = {"g": "works", "a": "in part", "r": "does not work"}
+_ORDER = "gar"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteChange:
+    """What differs for one wheel, target and GPU.
+
+    :ivar gpu: a target id; None where the target names none.
+    :ivar before: in words; None where the old site does not have it. `after`: the same of the new one.
+    :ivar worse: something that worked does so no more, or less.
+    """
+
+    wheel: str
+    target: str
+    gpu: str | None
+    before: str | None
+    after: str | None
+    worse: bool
+
+
+def site_diff(old: Path, new: Path) -> tuple[SiteChange, ...]:
+    """Compare two sites.
+
+    :raises UsageError: one of them is none.
+    """
+    before, after = _cells(old), _cells(new)
+    found = []
+    for key in sorted({**before, **after}, key=lambda one: (one[0], one[1], one[2] or "")):
+        was, now = before.get(key), after.get(key)
+        if was != now:
+            worse = was is not None and was != "r" and (now is None or _ORDER.index(now) > _ORDER.index(was))
+            found.append(SiteChange(*key, was and _WORDS[was], now and _WORDS[now], worse))
+    return tuple(found)
+
+
+def _cells(site: Path) -> dict[tuple[str, str, str | None], str]:
+    try:
+        data = json.loads(read_text(site / "matrix.json", _MATRIX_LIMIT))
+        if data["schema"] != MATRIX_SCHEMA:
+            raise ValueError(f"its form is {str(data['schema'])[:60]!r}")  # noqa: TRY301 (told like any other fault of it)
+        return dict(_flat(data))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UsageError(f"{site}: is no site that this relink reads ({error})") from error
+
+
+def _flat(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str | None], str]]:
+    gpus = {target["target"]: [gpu["id"] for gpu in target["gpus"]] or [None] for target in data["targets"]}
+    for row in data["rows"]:
+        for target, cell in row["cells"].items():
+            for gpu, colour in zip(gpus[target], cell["colours"], strict=True):
+                if colour not in _WORDS:
+                    raise ValueError(f"there is no colour {str(colour)[:20]!r}")
+                yield (str(row["wheel"]), str(target), gpu), colour

@@ -1,0 +1,126 @@
+"""Which tasks an index has, and which of them are done: work that rests on the same things is never done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from relink import __version__
+from relink.errors import UsageError
+from relink.index.digests import Digests
+from relink.index.fingerprint import Dependencies, TargetState, hold
+from relink.index.recipe import IndexTarget, Recipe
+from relink.index.simple_api import ListedWheel
+from relink.index.sources import fits
+from relink.index.store import Store, StoredResult
+
+__all__ = ["PlannedTask", "Standing", "planned_tasks", "task_key", "valid_results"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """One wheel for one target."""
+
+    wheel: ListedWheel
+    target: IndexTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known already.
+
+    :ivar results: those that still hold, by (SHA-256 of the wheel, name of the target).
+    :ivar stale: keys of those that do not.
+    """
+
+    results: Mapping[tuple[str, str], StoredResult]
+    stale: tuple[str, ...]
+
+
+def task_key(sha256: str, target: IndexTarget) -> str:
+    """Return the identity of a task: the wheel's content and everything that the recipe says of the target."""
+    return hashlib.sha256(json.dumps([sha256, asdict(target)], sort_keys=True).encode()).hexdigest()
+
+
+def valid_results(
+    store: Store,
+    recipe: Recipe,
+    states: Mapping[str, TargetState],
+    digests: Digests,
+    since: str | None,
+    *,
+    retry: bool = False,
+) -> Standing:
+    """Return the results that hold: made by this relink, or since the named one, of what has not changed.
+
+    :param states: of the recipe's targets, by name.
+    :param since: the oldest release of relink whose results are kept; None for this one alone.
+    :param retry: drop those of wheels that ended each worker.
+    :raises UsageError: `since` is no version.
+    """
+    targets = {target.name: target for target in recipe.targets}
+    rests = {name: Dependencies.from_json(body) for name, body in store.rests().items()}
+    checked: dict[tuple[str, str], bool] = {}
+
+    def still(result: StoredResult) -> bool:
+        target = targets.get(result.target)
+        if (
+            target is None
+            or result.key != task_key(result.input, target)
+            or not _made_since(result.relink, since)
+        ):
+            return False
+        if retry and result.record.get("lost"):
+            return False
+        file = result.record.get("file")
+        if file is None and result.record["status"] == "original" and recipe.originals == "mirror":
+            return False
+        if file is not None and not store.path_of(file["sha256"], file["filename"]).exists():
+            return False
+        if result.rests is None:
+            return True
+        case = (result.rests, result.target)
+        if case not in checked:
+            checked[case] = hold(rests[result.rests], states[result.target], digests)
+        return checked[case]
+
+    _made_since(__version__, since)
+    good: dict[tuple[str, str], StoredResult] = {}
+    stale: list[str] = []
+    for result in store.results():
+        if still(result):
+            good[result.input, result.target] = result
+        else:
+            stale.append(result.key)
+    return Standing(good, tuple(stale))
+
+
+def _made_since(relink: str, since: str | None) -> bool:
+    if relink == __version__:
+        return _version(since) is None or Version(relink) >= Version(since or "0")
+    oldest = _version(since)
+    return oldest is not None and Version(relink) >= oldest
+
+
+def _version(text: str | None) -> Version | None:
+    try:
+        return None if text is None else Version(text)
+    except InvalidVersion as error:
+        raise UsageError(
+            f"--since {text}: no version of relink; write it like --since {__version__}"
+        ) from error
+
+
+def planned_tasks(
+    wheels: Sequence[ListedWheel], recipe: Recipe, states: Mapping[str, TargetState]
+) -> Iterator[PlannedTask]:
+    """Yield every wheel with every target on whose machine one of the recipe's Pythons installs it."""
+    for wheel in wheels:
+        for target in recipe.targets:
+            machine = states[target.name].machine
+            if any(fits(wheel.name, wheel.requires_python, python, machine) for python in recipe.pythons):
+                yield PlannedTask(wheel, target)

@@ -1,0 +1,90 @@
+"""A recipe over a directory of small wheels and the small ROCm of :mod:`tests.support.works`, and a run without processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.index.building import BuildOptions, build
+from relink.index.engine import Job, Judgement
+from relink.index.recipe import Recipe, read_recipe
+from relink.index.running import Event, Summary
+from tests.support.works import Works
+
+__all__ = ["InlineEngine", "built", "recipe_of"]
+
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+
+
+class InlineEngine:
+    """Runs each job where it is submitted: the same task functions without processes.
+
+    :ivar ran: the tasks that were run.
+    """
+
+    def __init__(self, ran: list[Any]) -> None:
+        self.ran = ran
+
+    def room(self, job: Job, running: Collection[Job]) -> bool:
+        return not running and job.memory > 0
+
+    def submit(self, job: Job) -> Future[Any]:
+        self.ran.append(job.task)
+        future: Future[Any] = Future()
+        try:
+            future.set_result(job.function(job.task))
+        except Exception as error:  # noqa: BLE001 (as an executor does)
+            future.set_exception(error)
+        return future
+
+    def judge(self, error: BaseException) -> Judgement:
+        del error
+        return "result"
+
+    def restore(self) -> None:
+        raise AssertionError("nothing is lost here")
+
+
+def recipe_of(
+    directory: Path, works: Works, *targets: str, head: str = "", prefix: Path | None = None, more: str = ""
+) -> Recipe:
+    """Write a recipe of DIRECTORY/wheels for targets of one prefix."""
+    tables = "".join(
+        f'[targets.{name}]\nprefixes = ["{prefix or works.prefix}"]\n{more}\n' for name in targets or ("one",)
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "index.toml"
+    path.write_text(f'pythons = ["{PYTHON}"]\n{head}\n[[sources]]\ndirectory = "wheels"\n{tables}')
+    return read_recipe(path)
+
+
+@dataclass
+class Built:
+    """:ivar ran: the tasks of the run."""
+
+    summary: Summary
+    ran: list[Any] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+def built(
+    recipe: Recipe, site: Path, monkeypatch: pytest.MonkeyPatch, options: BuildOptions | None = None
+) -> Built:
+    """Build in this process."""
+    ran: list[Any] = []
+    events: list[Event] = []
+
+    @contextmanager
+    def local(*_: Any) -> Any:
+        yield InlineEngine(ran)
+
+    monkeypatch.setattr("relink.index.building.LocalEngine", local)
+    say: Callable[[Event], None] = events.append
+    return Built(build(recipe, site, options or BuildOptions(), say), ran, events)

@@ -1,0 +1,72 @@
+"""index.publishing: a site appears whole, and where something else is nothing is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relink.errors import UsageError
+from relink.index.pages import Write
+from relink.index.publishing import check_place, publish
+from relink.index.store import Store
+
+
+def page(text: str) -> object:
+    def write_pages(write: Write) -> None:
+        write("one/index.html", text.encode())
+
+    return write_pages
+
+
+def test_old_or_new(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    with Store(site) as store:
+        (store.files / "x").write_text("wheel")
+        assert publish(store, site, page("old"))  # type: ignore[arg-type]
+        assert (site / "one/index.html").read_text() == "old"
+        assert (site / "files/x").read_text() == "wheel"
+        first = site.resolve()
+        assert not publish(store, site, page("old"))  # type: ignore[arg-type]
+        assert site.resolve() == first
+
+        def interrupted(write: Write) -> None:
+            write("one/index.html", b"half")
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            publish(store, site, interrupted)
+        assert (site / "one/index.html").read_text() == "old"
+        assert publish(store, site, page("new"))  # type: ignore[arg-type]
+        assert (site / "one/index.html").read_text() == "new"
+        assert (first / "one/index.html").read_text() == "old"  # a web server may still read it
+        assert publish(store, site, page("newer"))  # type: ignore[arg-type]
+        assert not first.exists()
+        assert len(os.listdir(store.sites)) == 2
+    (tmp_path / "moved").mkdir()
+    for path in (site, site.with_name("site.relink")):
+        path.rename(tmp_path / "moved" / path.name)
+    assert (tmp_path / "moved/site/one/index.html").read_text() == "newer"  # links are relative
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "link"])
+def test_something_else_is_left_alone(tmp_path: Path, what: str) -> None:
+    site = tmp_path / "site"
+    if what == "file":
+        site.touch()
+    elif what == "directory":
+        site.mkdir()
+    else:
+        site.symlink_to("/nowhere")
+    with pytest.raises(UsageError, match="is no site of relink"):
+        check_place(site)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    with Store(site) as store:
+        (store.directory / "next").mkdir()
+        (store.directory / "next" / "x").touch()
+        with pytest.raises(UsageError, match="the site cannot be written"):
+            publish(store, site, page("x"))  # type: ignore[arg-type]

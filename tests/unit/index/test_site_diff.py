@@ -1,0 +1,45 @@
+"""index.site_diff: what became better and worse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.errors import UsageError
+from relink.index.matrix import Cell, matrix_data
+from relink.index.recipe import IndexTarget
+from relink.index.site_diff import SiteChange, site_diff
+from tests.unit.index.test_matrix import STATE, record
+
+
+def site(place: Path, **statuses: str) -> Path:
+    cells = [
+        Cell(name, "1.0", "x", f"{name}.whl", "one", status, record()) for name, status in statuses.items()
+    ]
+    place.mkdir()
+    data: Any = matrix_data([IndexTarget("one", ("/x",))], {"one": STATE}, cells, [])
+    (place / "matrix.json").write_text(json.dumps(data))
+    return place
+
+
+def test_changes(tmp_path: Path) -> None:
+    old = site(tmp_path / "old", a="written", b="written", c="refused", d="refused", e="written")
+    new = site(tmp_path / "new", a="written", b="refused", c="written", f="original")
+    assert site_diff(old, new) == (
+        SiteChange("b.whl", "one", None, "works", "does not work", worse=True),
+        SiteChange("c.whl", "one", None, "does not work", "works", worse=False),
+        SiteChange("d.whl", "one", None, "does not work", None, worse=False),
+        SiteChange("e.whl", "one", None, "works", None, worse=True),
+        SiteChange("f.whl", "one", None, None, "works", worse=False),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "relink.index-matrix/2"}'])
+def test_what_is_no_site(tmp_path: Path, text: str) -> None:
+    good = site(tmp_path / "good")
+    (tmp_path / "matrix.json").write_text(text)
+    with pytest.raises(UsageError, match="is no site"):
+        site_diff(good, tmp_path)
