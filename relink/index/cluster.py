@@ -21,6 +21,7 @@ __all__ = ["ClusterEngine", "ClusterError"]
 
 _CONNECT = "30s"
 _AHEAD = 2  # tasks for each thread of the workers that are given to the scheduler, and no more: it may have to run them again
+_ANSWER = 600  # seconds for a worker to read its prefixes, which it does once
 _RESTORE = 60  # seconds for a scheduler to come back
 _MEMORY = "memory"  # the resource that workers declare: dask worker --resources "memory=8e9"
 
@@ -58,6 +59,7 @@ class ClusterEngine:
         self._address, self._targets, self._expected = address, targets, dict(expected)
         self._files, self._say = files, say
         self._seen: dict[str, dict[str, str]] = {}
+        self._given: dict[Future[Any], frozenset[str]] = {}
         self._client: Any = self._connect()
         self._look()
         if not any(self._workers(target.name) for target in targets):
@@ -86,10 +88,18 @@ class ClusterEngine:
         self._seen = {address: facts for address, facts in self._seen.items() if address in present}
         if not new:
             return
-        answers: Mapping[str, Any] = self._client.run(
-            fingerprints, self._targets, self._files, workers=new, on_error="return"
-        )
-        for address, answer in answers.items():
+        # A task, and not Client.run, which would keep the worker from answering as long as it reads its prefixes.
+        asked = {
+            address: self._client.submit(
+                fingerprints, self._targets, self._files, workers=[address], pure=False, priority=1
+            )
+            for address in new
+        }
+        for address, future in asked.items():
+            try:
+                answer: Any = future.result(_ANSWER)
+            except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
+                answer = f"it does not say what it has ({type(error).__name__}: {error})"
             facts = answer if isinstance(answer, dict) else {}
             self._seen[address] = facts
             for name, fingerprint in self._expected.items():
@@ -106,12 +116,13 @@ class ClusterEngine:
         ]
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether the scheduler has few tasks waiting, and there is a worker for this one."""
+        """Whether the scheduler has few tasks waiting, and there are workers."""
+        del job
         self._look()
         threads = sum(
             worker["nthreads"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()
         )
-        return len(running) < max(1, threads * _AHEAD) and bool(self._workers(job.target) or not running)
+        return bool(self._seen) and len(running) < max(1, threads * _AHEAD)
 
     def submit(self, job: Job) -> Future[Any]:
         """Give a job to the scheduler, for the workers that it can run on; where they declare memory, with what it needs."""
@@ -131,7 +142,17 @@ class ClusterEngine:
             pure=False, workers=workers, allow_other_workers=False, resources=resources
         )
         started: Future[Any] = executor.submit(job.function, job.task)
+        self._given[started] = frozenset(workers)
         return started
+
+    def tend(self, running: Collection[Future[Any]]) -> None:
+        """Take back tasks that were given to workers of which none is left: the scheduler would wait for these to come back."""
+        self._look()
+        present = self._seen.keys()
+        self._given = {future: workers for future, workers in self._given.items() if future in running}
+        for future, workers in self._given.items():
+            if not workers & present:
+                future.cancel()
 
     def judge(self, error: BaseException) -> Judgement:
         """Say what an exception means: the scheduler itself runs the tasks of a lost worker again, and finds who is to blame."""

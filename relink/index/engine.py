@@ -28,7 +28,9 @@ __all__ = ["Engine", "Job", "Judgement", "LocalEngine", "LostWorkerError", "driv
 Judgement: TypeAlias = Literal["result", "suspect", "poison", "again"]
 """What an exception of a future means: the task's own; its worker died, and it may be to blame; it is; nobody is."""
 
-_TRIES = 3  # of a task that is alone on the machine, or whose scheduler is lost
+_TRIES = 3  # of a task whose worker dies
+_RETURNS = 100  # of a task that comes back by no fault of its own
+_LOOK = 2.0  # seconds after which an engine is asked to look after what runs
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 
@@ -43,7 +45,7 @@ class Job:
 
     :ivar memory: bytes that it may take.
     :ivar target: the name of the target whose prefix it reads; None where it reads none.
-    :ivar losses: so many workers died under it.
+    :ivar losses: so many workers died under it; `returns`: so often all its workers, or the scheduler, were lost.
     """
 
     function: Callable[[Any], Any]
@@ -51,6 +53,7 @@ class Job:
     memory: int = 0
     target: str | None = None
     losses: int = 0
+    returns: int = 0
 
 
 class Engine(Protocol):
@@ -64,6 +67,9 @@ class Engine(Protocol):
 
     def judge(self, error: BaseException) -> Judgement:
         """Say what an exception means."""
+
+    def tend(self, running: Collection[Future[Any]]) -> None:
+        """Look after what runs: called when nothing has ended for a while."""
 
     def restore(self) -> None:
         """Make it usable again after a worker or a scheduler was lost.
@@ -87,7 +93,12 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Ite
     while waiting or suspects or running:
         for job in _startable(engine, waiting, suspects, running):
             running[engine.submit(job)] = job
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        if not running:  # there is no worker
+            engine.restore()
+            continue
+        done, _ = wait(running, _LOOK, return_when=FIRST_COMPLETED)
+        if not done:
+            engine.tend(running)
         lost = False
         for future in done:
             job = running.pop(future)
@@ -97,9 +108,14 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Ite
                 waiting.extend(on_done(job, future.result() if error is None else error))
                 continue
             lost = True
-            job.losses += 1
-            if judgement == "poison" or job.losses >= _TRIES:
-                reason = f"its worker died {job.losses} times, at last with no other task on it; it may need more memory"
+            job.losses += judgement == "suspect"
+            job.returns += judgement == "again"
+            if job.returns > _RETURNS:
+                waiting.extend(on_done(job, error))
+            elif judgement == "poison" or job.losses >= _TRIES:
+                reason = (
+                    "its worker died each time, at last with no other task on it; it may need more memory"
+                )
                 waiting.extend(on_done(job, LostWorkerError(reason)))
             else:
                 (suspects if judgement == "suspect" else waiting).append(job)
@@ -172,6 +188,9 @@ class LocalEngine:
     def judge(self, error: BaseException) -> Judgement:
         """Say what an exception means: where one process dies, the pool ends, and all that ran are suspects."""
         return "suspect" if isinstance(error, BrokenProcessPool) else "result"
+
+    def tend(self, running: Collection[Future[Any]]) -> None:
+        """Nothing: a pool notices by itself when a process dies."""
 
     def restore(self) -> None:
         """Start a new pool."""

@@ -48,6 +48,9 @@ class InlineEngine:
         del error
         return "result"
 
+    def tend(self, running: Collection[Future[Any]]) -> None:
+        raise AssertionError(f"{len(running)} jobs run, and all have ended")
+
     def restore(self) -> None:
         raise AssertionError("nothing is lost here")
 

@@ -108,6 +108,7 @@ class Manual:
     def __init__(self, memory: int) -> None:
         self.memory = memory
         self.most = 0
+        self.lost = 1
         self.together: list[int] = []
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
@@ -118,7 +119,7 @@ class Manual:
 
     def submit(self, job: Job) -> Future[Any]:
         future: Future[Any] = Future()
-        if job.losses < 1 and job.task == "lost":
+        if job.returns < self.lost and job.task == "lost":
             future.set_exception(ConnectionError("the scheduler is gone"))
         else:
             future.set_result(job.task)
@@ -126,6 +127,9 @@ class Manual:
 
     def judge(self, error: BaseException) -> Judgement:
         return "again" if isinstance(error, ConnectionError) else "result"
+
+    def tend(self, running: Collection[Future[Any]]) -> None:
+        raise AssertionError(f"{len(running)} jobs run, and all have ended")
 
     def restore(self) -> None:
         self.most += 1
@@ -144,6 +148,14 @@ def test_what_a_scheduler_has_lost_runs_again() -> None:
     engine = Manual(MIB)
     assert results(engine, [Job(add, "lost"), Job(add, "other")]) == {"lost": "lost", "other": "other"}
     assert engine.most == 1
+
+
+def test_a_scheduler_that_loses_everything() -> None:
+    engine = Manual(MIB)
+    engine.lost = 1 << 30
+    found = results(engine, [Job(add, "lost"), Job(add, "other")])
+    assert isinstance(found["lost"], ConnectionError)
+    assert found["other"] == "other"
 
 
 def test_jobs_follow_from_jobs() -> None:

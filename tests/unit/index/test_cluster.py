@@ -1,0 +1,127 @@
+"""index.cluster: a real scheduler and real workers, which are killed, lost, or have another prefix."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.index.cluster import ClusterEngine, ClusterError
+from relink.index.engine import Job, LostWorkerError, drive
+from relink.index.recipe import IndexTarget
+from relink.index.work import fingerprints
+from tests.support.dask_cluster import DaskCluster, dask_cluster
+from tests.support.works import Works
+
+pytestmark = pytest.mark.slow(reason="a scheduler and workers are started")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
+    with dask_cluster(tmp_path / "dask", 2) as started:
+        yield started
+
+
+def double(number: int) -> tuple[int, int]:
+    time.sleep(0.1)
+    return number * 2, os.getpid()
+
+
+def die(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def engine_of(
+    cluster: DaskCluster, works: Works, files: Path, **expected: str
+) -> tuple[ClusterEngine, list[str]]:
+    files.mkdir(exist_ok=True)
+    target = IndexTarget("one", (str(works.prefix),))
+    said: list[str] = []
+    own = expected or fingerprints((target,), str(files))
+    end = time.monotonic() + 60
+    while True:  # workers take a moment to come
+        try:
+            return ClusterEngine(cluster.address, (target,), own, str(files), said.append), said
+        except ClusterError:
+            if said or time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+def run(engine: ClusterEngine, jobs: list[Job]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+
+    def on_done(job: Job, result: Any) -> tuple[Job, ...]:
+        assert job.task not in found
+        found[job.task] = result
+        return ()
+
+    with engine:
+        drive(engine, jobs, on_done)
+    return found
+
+
+def test_killed_workers_lose_nothing(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """Each is killed in the middle of its work, and another one comes."""
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    jobs = [Job(double, number, target="one") for number in range(60)]
+    ended = threading.Event()
+
+    def harass() -> None:
+        for _ in range(4):
+            if ended.wait(0.7):
+                return
+            victim = cluster.workers[-2]
+            cluster.add_worker()
+            victim.kill()
+
+    thread = threading.Thread(target=harass)
+    thread.start()
+    try:
+        found = run(engine, jobs)
+    finally:
+        ended.set()
+        thread.join()
+    assert {number: result[0] for number, result in found.items()} == {
+        number: number * 2 for number in range(60)
+    }
+    assert len({result[1] for result in found.values()}) > 2
+
+
+def test_a_deadly_task_is_isolated(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    for _ in range(4):
+        cluster.add_worker()
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    found = run(
+        engine, [Job(double, 1, target="one"), Job(die, "deadly", target="one"), Job(double, 2, target="one")]
+    )
+    assert isinstance(found["deadly"], LostWorkerError)
+    assert (found[1][0], found[2][0]) == (2, 4)
+
+
+def test_a_scheduler_that_is_started_again(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    timer = threading.Timer(1.0, cluster.restart_scheduler)
+    timer.start()
+    found = run(engine, [Job(double, number, target="one") for number in range(40)])
+    timer.join()
+    assert {number: result[0] for number, result in found.items()} == {
+        number: number * 2 for number in range(40)
+    }
+
+
+def test_another_prefix_is_told_and_gets_no_task(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="no worker can be used"):
+        engine_of(cluster, works, tmp_path / "files", one="0" * 64)
+
+
+def test_no_scheduler(works: Works, tmp_path: Path) -> None:
+    target = IndexTarget("one", (str(works.prefix),))
+    with pytest.raises(ClusterError, match="the scheduler cannot be reached"):
+        ClusterEngine("bad://127.0.0.1:1", (target,), {"one": "x"}, str(tmp_path), print)
