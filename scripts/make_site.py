@@ -45,6 +45,7 @@ NAVIGATION = {
         "start",
         "distributions",
         "install",
+        "index-building",
         "loader",
         "missing",
         "cli",

@@ -60,8 +60,17 @@ class ClusterEngine:
         self._files, self._say = files, say
         self._seen: dict[str, dict[str, str]] = {}
         self._given: dict[Future[Any], frozenset[str]] = {}
+        self._asked: dict[str, Any] = {}
         self._client: Any = self._connect()
+        end = time.monotonic() + _ANSWER
         self._look()
+        while (
+            self._asked
+            and not any(self._workers(target.name) for target in targets)
+            and time.monotonic() < end
+        ):
+            time.sleep(0.1)
+            self._look()
         if not any(self._workers(target.name) for target in targets):
             self._client.close()
             raise ClusterError(f"{address}: no worker can be used; see what is said of each")
@@ -82,31 +91,30 @@ class ClusterEngine:
             raise ClusterError(f"{self._address}: the scheduler cannot be reached ({error})") from error
 
     def _look(self) -> None:
-        """Ask workers that have come since for their fingerprints."""
+        """Ask workers that have come since for their fingerprints, and take the answers that are there; waits for none."""
         present = self._client.scheduler_info(n_workers=-1)["workers"]
-        new = [address for address in present if address not in self._seen]
         self._seen = {address: facts for address, facts in self._seen.items() if address in present}
-        if not new:
-            return
-        # A task, and not Client.run, which would keep the worker from answering as long as it reads its prefixes.
-        asked = {
-            address: self._client.submit(
+        for address in [address for address in self._asked if address not in present]:
+            self._asked.pop(address).cancel()
+        for address in present.keys() - self._seen.keys() - self._asked.keys():
+            # A task, and not Client.run, which would keep the worker from answering as long as it reads its prefixes.
+            self._asked[address] = self._client.submit(
                 fingerprints, self._targets, self._files, workers=[address], pure=False, priority=1
             )
-            for address in new
-        }
-        for address, future in asked.items():
-            try:
-                answer: Any = future.result(_ANSWER)
-            except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
-                answer = f"it does not say what it has ({type(error).__name__}: {error})"
-            facts = answer if isinstance(answer, dict) else {}
-            self._seen[address] = facts
-            for name, fingerprint in self._expected.items():
-                said = facts.get(name, str(answer))
-                if said != fingerprint:
-                    short = f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
-                    self._say(f"worker {address} gets no task of {name}: {short}")
+        for address in [address for address, future in self._asked.items() if future.done()]:
+            self._answered(address, self._asked.pop(address))
+
+    def _answered(self, address: str, future: Any) -> None:
+        try:
+            answer: Any = future.result(_CONNECT)
+        except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
+            answer = f"it does not say what it has ({type(error).__name__}: {error})"
+        facts = self._seen[address] = answer if isinstance(answer, dict) else {}
+        for name, fingerprint in self._expected.items():
+            said = facts.get(name, str(answer))
+            if said != fingerprint:
+                short = f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
+                self._say(f"worker {address} gets no task of {name}: {short}")
 
     def _workers(self, target: str | None) -> list[str]:
         if target is None:
@@ -176,7 +184,7 @@ class ClusterEngine:
             try:
                 if self._client.status != "running":
                     self._client = self._connect()
-                    self._seen = {}
+                    self._seen, self._asked = {}, {}
                 self._look()
                 if self._seen:
                     return

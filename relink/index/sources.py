@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
@@ -19,13 +18,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 
 from relink.checks.tags import installs, is_for
-from relink.errors import RelinkError, UsageError, WheelError
+from relink.errors import RelinkError, UsageError
 from relink.index.digests import Digests
 from relink.index.recipe import Recipe, WheelSource
 from relink.index.simple_api import PAGE_LIMIT, ListedWheel, read_page
 from relink.index.web import FetchError, Web, without_secrets
 from relink.loader.python import PythonFacts
-from relink.nix.uv_lock import locked_wheels
+from relink.nix.uv_lock import read_lock
 from relink.system_errors import raise_trouble
 from relink.wheel.naming import WheelName, parse_wheel_name
 
@@ -175,12 +174,9 @@ def _in_directory(directory: Path, digests: Digests) -> Iterator[ListedWheel]:
 
 
 def _in_lock(lock: Path) -> Iterator[ListedWheel]:
-    for sha256, url in locked_wheels(lock).items():
-        try:
-            name = parse_wheel_name(unquote(urlsplit(url).path).rpartition("/")[2])
-        except (WheelError, ValueError):
-            continue  # it locks something that is no wheel
-        yield ListedWheel(name, url.partition("#")[0], sha256)
+    for wheel in read_lock(lock):
+        if wheel.name.canonical == wheel.package and wheel.sha256 is not None:
+            yield ListedWheel(wheel.name, wheel.url.partition("#")[0], wheel.sha256, wheel.size)
 
 
 def _in_indexes(
