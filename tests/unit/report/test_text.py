@@ -126,7 +126,7 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
             continue
         assert schema["additionalProperties"] is False, path
         optional = {
-            "$": {"reports", "failures", "stubs", "grafts", "way_out", "relies_on", "relocatable"},
+            "$": {"reports", "failures", "stubs", "grafts", "way_out"},
             "$.findings": {"subjects", "cause", "brief", "step"},
             "$.providers": {"found_by"},
             "$.files": {"versions"},
