@@ -217,6 +217,16 @@ def test_what_the_package_does_without_is_left(scene: Scene) -> None:
     assert told.message == "left as it is: the prefixes do not serve libgone.so.6; it does without"
 
 
+def test_what_the_python_lacks_is_no_reason_to_leave_a_member(scene: Scene) -> None:
+    """Another Python is missing then, and every module of the wheel."""
+    scene.profile = Profile("p", optional=(OptionalMembers(("demo/_extra*.so",), "it does without"),))
+    scene.provide("lib/libhip.so.7", source=define("hip"))
+    scene.member("demo/_main.so", ["libhip.so.7"], call("hip"))
+    scene.member("demo/_extra.so", ["libhip.so.7"], call("hip", "PyNobody_HasThis"))
+    found = [item.code for item in scene.decide().findings if item.level != "info"]
+    assert found == ["RLK302"]
+
+
 def test_what_imports_names_of_nobody_is_left_if_the_package_does_without(scene: Scene) -> None:
     """As in tilelang-rocm 0.1.4.post13, with the shipped profile."""
     scene.profile = shipped_profiles()["tilelang-rocm"]

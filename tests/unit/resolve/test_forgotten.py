@@ -147,6 +147,19 @@ def test_a_second_build_of_the_same_code_is_not_added(scene: Scene) -> None:
     assert "libtvm.so exports all of them" in refused(scene.decide())
 
 
+def test_what_was_mixed_before_keeps_nothing_from_being_added(scene: Scene) -> None:
+    same = "int registry(void){return 1;} int start(void){return registry();} "
+    scene.provide("lib/libdevice.so.7", source=define("device"))
+    for name in ("one", "two"):
+        scene.member(f"demo/lib{name}.so", source=same.replace("start", f"start_{name}") + define(name))
+    origin = ["-Wl,-rpath,$ORIGIN"]
+    scene.member("demo/b.so", ["libdevice.so.7"], call("device"))
+    scene.member(MEMBER, ["libone.so", "libtwo.so"], call("one", "two", "device"), origin)
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libdevice.so.7",)
+    assert "RLK131" in codes(draft)  # they are mixed, and were so
+
+
 def test_weak_imports_ask_for_nothing(scene: Scene) -> None:
     scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc"))
     source = (
