@@ -136,7 +136,7 @@ def test_directories_that_may_not_be_read(
 def test_the_loaders_own_answer(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ran out of files where relink did not."""
 
-    def started(*_: object) -> subprocess.Popen[str]:
+    def started(*_: object, **_options: object) -> subprocess.Popen[str]:
         said = "/x: error while loading shared libraries: libhip.so.7: cannot open shared object file: Too many open files"
         words = ["sh", "-c", f"echo '{said}' >&2; exit 127"]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
