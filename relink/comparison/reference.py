@@ -66,6 +66,8 @@ def plan_of_file(path: Path) -> Reference:
         report.loads,
         stubs=report.stubs,
         grafts=report.grafts,
+        relies_on=report.relies_on,
+        relocatable=report.relocatable,
     )
     return Reference(embedded(plan), str(path))
 

@@ -32,8 +32,10 @@ from relink.loader.files import resolve_inside
 from relink.loader.scan import scan
 from relink.nix.roots import store_paths
 from relink.plans.model import Graft, Plan
+from relink.plans.reliance import metadata_lines
 from relink.provenance import MEMBERS, PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, read_plan
 from relink.report.sbom import bill_of_materials
+from relink.rocm.facts import ROCM
 from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
@@ -134,8 +136,8 @@ class PlanCheck:
         name = self.after.name
         try:
             if new == f"{info}/METADATA":
-                again = rewrite_metadata(self.before.read(old), name.version_text)
-            elif new == f"{info}/WHEEL":
+                return self._metadata(self.before.read(old), self.after.read(new))
+            if new == f"{info}/WHEEL":
                 again = rewrite_wheel_info(self.before.read(old), name.expanded_tags)
             else:
                 return ("changed, and the plan does not name it",)
@@ -143,6 +145,13 @@ class PlanCheck:
         except WheelError as error:
             return (error.message,)
         return () if same else ("more changed than name, version and tags ask for",)
+
+    def _metadata(self, old: bytes, new: bytes) -> tuple[str, ...]:
+        """Say whether METADATA has more than another version and what the result relies on, as an extra or required."""
+        version, plan = self.after.name.version_text, self.plan
+        ways = [(), plan.metadata, *(metadata_lines(plan.relies_on, extra) for extra in (ROCM, None))]
+        again = (rewrite_metadata(old, version, drop=plan.forgotten, add=lines) for lines in ways)
+        return () if new in again else ("more changed than name, version and tags ask for",)
 
     def wheel(self, added: Sequence[str], removed: Sequence[str], changed: set[str]) -> Iterator[str]:
         """Say what is not explained beyond the contents of members that both have.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relink import Options, relink
+from relink import Options, diff, relink
 from relink.report.model import Report
 from tests.support.cc import cc, shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
@@ -93,7 +93,9 @@ def test_name_tags_and_metadata_are_true(works: Works, prefix: Path, member: Pat
     ) in metadata
     assert str(tmp_path) not in written + bill
     assert "$SITE/_rocm_sdk_libraries/lib/libhipblas.so.3" in bill
+    assert diff(wheel, report.path or "").verdict == "only what the plan says"
     report = relink(wheel, dataclasses.replace(options, requires=True))
+    assert diff(wheel, report.path or "").verdict == "only what the plan says"
     with zipfile.ZipFile(report.path or "") as archive:
         metadata = archive.read("demo-1.0+rocm7.2.4.dist-info/METADATA").decode()
     assert "Requires-Dist: rocm-sdk-core==7.2.*\n" in metadata
