@@ -20,7 +20,7 @@ __all__ = ["python_call_findings"]
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
-_LIMIT = 1 << 20  # bytes of a module that are looked at
+_MODULE_BYTES = 1 << 20  # bytes of a module that are looked at
 _MODULES = 2_000  # of a wheel; that of PyTorch has as many
 _SHORT = {"MIOpen": "miopen"}  # where TheRock's short name is another
 
@@ -32,7 +32,7 @@ def python_call_findings(archive: WheelArchive, provider: Provider) -> Iterator[
     """
     modules = [name for name in archive.members if name.endswith(".py")]
     for module in modules[:_MODULES]:
-        text = archive.prefix(module, _LIMIT).decode("utf-8", "replace")
+        text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
         calls = dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
         found = [
             soname
