@@ -207,9 +207,15 @@ def _in_place(
 def relink_path(
     path: Path, options: Options, *, on_stage: Callable[[str], None], on_bytes: OnBytes
 ) -> Report:
-    """Relink a wheel, or an unpacked tree in place."""
-    from relink import library
+    """Relink a wheel, or an unpacked tree in place.
 
+    :raises RelinkError: as for the functions of the library; also for a directory of wheels or of sources.
+    """
+    from relink import library
+    from relink.wheel.lookalikes import no_tree
+
+    if path.is_dir() and (told := no_tree(path)):
+        raise UsageError(told)
     act = library.relink_tree if path.is_dir() else library.relink
     return act(path, options, on_stage=on_stage, on_bytes=on_bytes)
 

@@ -22,6 +22,7 @@ from relink.providers.prefix import Provider, soname_stem
 from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
+from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName
 from relink.wheel.zipformat import Member
 
@@ -75,7 +76,7 @@ class TreeArchive(WheelArchive):
                     name, 0, 0, 0, size, size, 0, 0, status.st_mode, _LONG_AGO, 0, 3, is_directory=False
                 )
         if not members:
-            raise UsageError(f"{path}: no ELF file is in it, so there is nothing to relink")
+            raise UsageError(f"{not_a_wheel(path)}; no ELF file is in it either")
         self.members = MappingProxyType(members)
         self.links = MappingProxyType(links)
         self.size = sum(member.size for member in members.values())

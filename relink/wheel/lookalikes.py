@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relink.text import join_truncated
 
-__all__ = ["not_a_wheel"]
+__all__ = ["no_tree", "not_a_wheel"]
 
 # "Source distribution format" of the PyPA specifications has .tar.gz; .zip and others are older.
 _SOURCE = re.compile(r"(?P<stem>.+-\d.*)\.(?:tar\.(?:gz|bz2|xz|Z)|tgz|tbz|zip)")
@@ -24,7 +24,7 @@ _OTHERS = {
 def not_a_wheel(path: Path) -> str | None:
     """Return a sentence about what `path` is instead of a wheel; None where it may be one, or is not there."""
     if path.is_dir():
-        return _directory(path)
+        return no_tree(path) or f"{path} is a directory, and there is no wheel in it; pass a wheel (.whl)"
     if path.suffix == ".whl" or not path.is_file():
         return None
     if match := _SOURCE.fullmatch(path.name):
@@ -36,7 +36,8 @@ def not_a_wheel(path: Path) -> str | None:
     return f"{path} is {kind}, and relink takes wheels; get the vendor's wheel (.whl)" if kind else None
 
 
-def _directory(path: Path) -> str | None:
+def no_tree(path: Path) -> str | None:
+    """Return a sentence about a directory of wheels or of sources; None where it may be an unpacked tree."""
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
@@ -47,4 +48,4 @@ def _directory(path: Path) -> str | None:
         return f"{path} is a directory, and relink takes wheels; pass those in it: {listed}"
     if {"pyproject.toml", "setup.py"} & set(names):
         return f"{path} is a directory with sources, and relink takes wheels; build one: pip wheel --no-deps {path}"
-    return f"{path} is a directory, and there is no wheel in it; pass a wheel (.whl)"
+    return None

@@ -93,3 +93,14 @@ def test_a_tree_that_another_program_keeps(tree: Path) -> None:
 
 def test_managed_alone(tmp_path: Path) -> None:
     assert "--managed goes with --in-place" in command("repair", tmp_path, "--managed").stderr
+
+
+def test_a_directory_of_sources_is_not_changed_by_mistake(tree: Path) -> None:
+    (tree / "pyproject.toml").touch()
+    before = snapshot(tree)
+    refused = command(tree)
+    assert refused.returncode == 2
+    assert "is a directory with sources" in refused.stderr
+    assert snapshot(tree) == before
+    assert command("repair", tree, "--in-place").returncode == 0
+    assert ran(tree)
