@@ -21,6 +21,7 @@ from relink.loader.target import Target, find_target
 from relink.options import Options, trusted
 from relink.planning import PreparedPlan, open_providers, plan_wheel
 from relink.plans.model import Plan
+from relink.profiles import NO_PROFILE, profile_for
 from relink.progress import Clock, OnBytes
 from relink.providers.prefix import Provider, soname_stem
 from relink.reading import Wheel, read_members
@@ -79,7 +80,8 @@ def relink_tree(
         with clock.stage("read"):
             wheel = read_members(contents, target, clock.on_bytes)
         with clock.stage("plan"):
-            named = replace(options, keep_version=True)  # a tree has no version
+            # A tree has no version, and the profile of what was installed into it.
+            named = replace(options, keep_version=True, profile=options.profile or _profile_of(directory))
             planned = plan_wheel(wheel, target, providers, named, gpus, Layout(root, tree=True))
             planned = replace(planned, plan=_of_tree(planned, directory, archive))
         if options.dry_run or not (planned.plan.ok or options.force):
@@ -122,6 +124,13 @@ def _providers(options: Options, target: Target, own: Provider) -> tuple[Provide
         return open_providers(options, target)
     except UsageError:
         return ()
+
+
+def _profile_of(directory: Path) -> str | None:
+    """Return the name of the profile of the first distribution in a tree that has one."""
+    names = sorted(path.name.partition("-")[0] for path in directory.glob("*.dist-info"))
+    found = (profile_for(name) for name in names)
+    return next((profile.name for profile in found if profile is not NO_PROFILE), None)
 
 
 def _of_tree(planned: PreparedPlan, directory: Path, archive: TreeArchive) -> Plan:

@@ -136,3 +136,16 @@ def test_a_tree_with_a_rocm_of_its_own_takes_no_other(
     assert len(relink.relink_tree(tmp_path / "tree", Options(dry_run=True)).providers) == 2
     shared(tmp_path / "tree/lib/libamdhip64.so.7")
     assert len(relink.relink_tree(tmp_path / "tree", Options(dry_run=True)).providers) == 1
+
+
+def test_the_profile_of_what_was_installed_there(tree: Path) -> None:
+    """The profile of onnxruntime-rocm says which members it preloads; a finding that rests on it names it."""
+    hip = tree / "core/lib/libhip.so.7"
+    place = tree / "onnxruntime/capi"
+    provider = shared(place / "libonnxruntime_providers_shared.so", "int Provider_GetHost(void){return 1;}")
+    source = "extern int Provider_GetHost(void), hip(void); int g(void){return Provider_GetHost()+hip();}"
+    shared(place / "libonnxruntime_providers_rocm.so", source, needed=[hip])
+    assert provider.exists()
+    assert not relink.relink_tree(tree, Options(dry_run=True)).ok
+    (tree / "onnxruntime_rocm-1.22.2.dist-info").mkdir()
+    assert relink.relink_tree(tree, Options(dry_run=True)).ok
