@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,16 @@ def engine_of(
             time.sleep(0.2)
 
 
-def run(engine: ClusterEngine, jobs: list[Job]) -> dict[Any, Any]:
+def run(
+    engine: ClusterEngine, jobs: list[Job], after: Callable[[int, Any], None] = lambda _count, _result: None
+) -> dict[Any, Any]:
+    """:param after: called with the number of results so far, and the last of them."""
     found: dict[Any, Any] = {}
 
     def on_done(job: Job, result: Any) -> tuple[Job, ...]:
         assert job.task not in found
         found[job.task] = result
+        after(len(found), result)
         return ()
 
     with engine:
@@ -68,30 +72,21 @@ def run(engine: ClusterEngine, jobs: list[Job]) -> dict[Any, Any]:
 
 
 def test_killed_workers_lose_nothing(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
-    """Each is killed in the middle of its work, and another one comes."""
+    """The one that has just given a result is killed, and another one comes."""
     engine, _ = engine_of(cluster, works, tmp_path / "files")
-    jobs = [Job(double, number, target="one") for number in range(60)]
-    ended = threading.Event()
+    killed: set[int] = set()
 
-    def harass() -> None:
-        for _ in range(4):
-            if ended.wait(0.7):
-                return
-            victim = cluster.workers[-2]
+    def kill(count: int, result: Any) -> None:
+        if count % 10 == 0 and result[1] not in killed:
+            killed.add(result[1])
             cluster.add_worker()
-            victim.kill()
+            os.kill(result[1], signal.SIGKILL)
 
-    thread = threading.Thread(target=harass)
-    thread.start()
-    try:
-        found = run(engine, jobs)
-    finally:
-        ended.set()
-        thread.join()
+    found = run(engine, [Job(double, number, target="one") for number in range(40)], kill)
     assert {number: result[0] for number, result in found.items()} == {
-        number: number * 2 for number in range(60)
+        number: number * 2 for number in range(40)
     }
-    assert len({result[1] for result in found.values()}) > 2
+    assert len(killed) >= 2
 
 
 def test_a_deadly_task_is_isolated(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
