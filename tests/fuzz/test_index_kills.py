@@ -1,0 +1,87 @@
+"""`relink index build` killed at random moments: the site is the old one or the new one, and the next run goes on.
+
+RELINK_FUZZ_KILLS kills (200) in `make fuzz`. After each one the site is read as an installer does.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.index.checking import check_site
+from tests.support.cc import shared
+from tests.support.indexes import recipe_of
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+
+KILLS = int(os.environ.get("RELINK_FUZZ_KILLS", "200"))
+WHEELS = 4
+
+
+def prepared(works: Works, place: Path) -> Works:
+    prefix = place / "rocm"
+    shutil.copytree(works.prefix, prefix)
+    for number in range(WHEELS):
+        make_wheel(place / "wheels", {"demo/a.so": works.library}, version=f"1.{number}", tag=TAG)
+    own = replace(works, prefix=prefix)
+    recipe_of(place, own)
+    return own
+
+
+def started(place: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "relink", "index", "build", "index.toml", "-o", "site", "-j", "2", "-q"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(place / "cache")}
+    output = subprocess.DEVNULL
+    return subprocess.Popen(
+        command, cwd=place, env=environment, stdout=output, stderr=output, start_new_session=True
+    )
+
+
+@pytest.mark.fuzz
+def test_killed_builds(works: Works, tmp_path: Path) -> None:
+    hunt(works, tmp_path, KILLS)
+
+
+@pytest.mark.slow(reason="whole builds, each killed")
+def test_a_few_killed_builds(works: Works, tmp_path: Path) -> None:
+    hunt(works, tmp_path, 5)
+
+
+def hunt(works: Works, place: Path, kills: int) -> None:
+    own = prepared(works, place)
+    begin = time.monotonic()
+    assert started(place).wait() == 0
+    whole = time.monotonic() - begin
+    chance = random.Random(7)
+    seen = set()
+    for number in range(kills):
+        # Another content each time, so that every wheel is to be done again.
+        library = shared(place / "new" / "libdeep.so.1", f"int deep(void){{return {number};}}")
+        os.replace(library, own.prefix / "lib/libdeep.so.1")
+        process = started(place)
+        # The whole group, as where a machine is switched off; or the coordinator alone, which its workers follow.
+        time.sleep(chance.uniform(0, whole))
+        kill = os.killpg if chance.random() < 0.5 else os.kill
+        if process.poll() is None:
+            kill(process.pid, signal.SIGKILL)
+        process.wait()
+        found = check_site(place / "site", 0, {})
+        assert (found.problems, found.files) == ((), WHEELS), f"after kill {number}"
+        seen.add(os.readlink(place / "site"))
+    assert started(place).wait() == 0
+    found = check_site(place / "site", 0, {})
+    assert (found.problems, found.files) == ((), WHEELS)
+    left = [
+        path.name for path in (place / "site.relink" / "files").iterdir() if path.name.startswith(".relink-")
+    ]
+    assert left == []
+    assert len(seen) >= 1
