@@ -127,7 +127,7 @@ def plan_grafts(
             try:
                 chosen[soname] = _draft(context, soname, donor, directory, knowledge, major)
             except _RefusedError as error:
-                needed_by = join_truncated([posixpath.basename(one) for one in requesters])
+                needed_by = join_truncated(list(dict.fromkeys(map(posixpath.basename, requesters))))
                 message = (
                     f"{donor.provider.find(soname)}, needed by {needed_by}, is not copied: {error.reason}"
                 )
