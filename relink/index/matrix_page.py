@@ -89,9 +89,9 @@ def _search() -> Html:
     return Html(
         '<div id="tools"><label for="search">Package, version or card</label>'
         '<input id="search" type="search" autocomplete="off" placeholder="RX 6750 XT">'
-        '<label for="only">Show</label><select id="only"><option value="">everything</option>'
+        '<span><label for="only">Show</label> <select id="only"><option value="">everything</option>'
         '<option value="g">what works</option><option value="a">what works in part</option>'
-        '<option value="r">what does not work</option></select></div>'
+        '<option value="r">what does not work</option></select></span></div>'
     )
 
 
