@@ -230,7 +230,7 @@ def run(
     for wheel, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet or not text) as (on_stage, on_bytes):
-                report = relink_path(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
+                report = relink_path(wheel, options, place, on_stage=on_stage, on_bytes=on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue

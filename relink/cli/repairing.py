@@ -205,7 +205,12 @@ def _in_place(
 
 
 def relink_path(
-    path: Path, options: Options, *, on_stage: Callable[[str], None], on_bytes: OnBytes
+    path: Path,
+    options: Options,
+    statement: Path | None = None,
+    *,
+    on_stage: Callable[[str], None],
+    on_bytes: OnBytes,
 ) -> Report:
     """Relink a wheel, or an unpacked tree in place.
 
@@ -216,6 +221,10 @@ def relink_path(
 
     if path.is_dir() and (told := no_tree(path)):
         raise UsageError(told)
+    if path.is_dir() and statement is not None:
+        raise UsageError(
+            "--statement says where a wheel comes from; a tree that is changed in place has none"
+        )
     act = library.relink_tree if path.is_dir() else library.relink
     return act(path, options, on_stage=on_stage, on_bytes=on_bytes)
 

@@ -104,3 +104,9 @@ def test_a_directory_of_sources_is_not_changed_by_mistake(tree: Path) -> None:
     assert snapshot(tree) == before
     assert command("repair", tree, "--in-place").returncode == 0
     assert ran(tree)
+
+
+def test_a_statement_of_a_tree(tree: Path, tmp_path: Path) -> None:
+    before = snapshot(tree)
+    assert "a tree that is changed in place has none" in command(tree, "--statement", tmp_path / "s").stderr
+    assert snapshot(tree) == before
