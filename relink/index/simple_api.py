@@ -175,14 +175,14 @@ def _html_rows(page: Page) -> Iterator[_Row]:
         with contextlib.suppress(AssertionError):  # what html.parser raises for some markup that is none
             anchors.feed(piece[:_PIECE])
             anchors.close()
-    base = urljoin(page.url, anchors.base) if anchors.base else page.url
+    base = _joined(page.url, anchors.base) if anchors.base else page.url
     for attributes, text in anchors.found:
         url = attributes.get("href") or ""
         match = _FRAGMENT.search(url.partition("#")[2])
         yanked = attributes.get("data-yanked", "") or "" if "data-yanked" in attributes else None
         yield _Row(
             text.strip(),
-            urljoin(base, url) if _joins(base, url) else url,
+            _joined(base, url),
             match[1] if match else None,
             None,
             attributes.get("data-requires-python"),
@@ -190,12 +190,12 @@ def _html_rows(page: Page) -> Iterator[_Row]:
         )
 
 
-def _joins(base: str, url: str) -> bool:
+def _joined(base: str, url: str) -> str:
+    """An address as a browser reads it; one that cannot be read as it is."""
     try:
-        urljoin(base, url)
+        return urljoin(base, url)
     except ValueError:
-        return False
-    return True
+        return url
 
 
 class _Anchors(HTMLParser):

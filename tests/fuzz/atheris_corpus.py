@@ -60,6 +60,14 @@ def seeds() -> dict[str, Iterable[bytes]]:
             b"\x93\xc2\xc3\xcd\x01\x00",
         ],
         "deflate": streams,
+        "index_page": [
+            b'<base href="../x/"><a href="demo-1.0-py3-none-any.whl#sha256='
+            + b"ab" * 32
+            + b'" data-yanked="x" '
+            b'data-requires-python="&gt;=3.11">demo-1.0-py3-none-any.whl</a>',
+            b'{"meta": {"api-version": "1.0"}, "files": [{"filename": "demo-1.0-py3-none-any.whl", "yanked": true, '
+            b'"url": "demo-1.0-py3-none-any.whl", "hashes": {"sha256": "' + b"ab" * 32 + b'"}}]}',
+        ],
     }
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from packaging.utils import canonicalize_name
+
 from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
@@ -28,6 +30,8 @@ from relink.gpu.kpack import (
     resolve,
 )
 from relink.gpu.msgpack import MsgpackError, unpack
+from relink.index.simple_api import read_page
+from relink.index.web import Page
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW, inflate_rest
 from relink.wheel.directory import read_directory
@@ -115,6 +119,17 @@ def deflate(data: bytes) -> None:
             assert b"".join(inflate_rest(read, bit, length, window)) == content[start:]
 
 
+def index_page(data: bytes) -> None:
+    """A page of a simple index, in both forms: what is taken is a wheel of the project, on the web, with a whole hash or none."""
+    project = canonicalize_name("demo")
+    for kind in ("text/html", "application/json"):
+        with suppress(RelinkError):
+            wheels, _ = read_page(Page("https://index.test/simple/demo/", kind, data), project)
+            assert all(wheel.name.canonical == project for wheel in wheels)
+            assert all(wheel.url.startswith(("http://", "https://")) for wheel in wheels)
+            assert all(wheel.sha256 is None or len(wheel.sha256) == 64 for wheel in wheels)
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "directory": directory,
     "dynamic": dynamic,
@@ -123,6 +138,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "kpack": kpack,
     "msgpack": msgpack,
     "deflate": deflate,
+    "index_page": index_page,
 }
 
 

@@ -83,6 +83,11 @@ def test_a_file_of_a_directory_is_for_an_index_in_a_directory_alone() -> None:
     )
 
 
+def test_a_base_that_is_no_address() -> None:
+    wheels, refused = read(f'<base href="http://[x/"><a href="{WHEEL}">{WHEEL}</a>')
+    assert ([wheel.url for wheel in wheels], refused) == ([f"{BASE}{WHEEL}"], ())  # as if there were none
+
+
 def test_two_hashes_of_one_name() -> None:
     anchor = '<a href="{0}#sha256={1}">{0}</a>'
     wheels, refused = read(anchor.format(WHEEL, SHA) + anchor.format(WHEEL, "cd" * 32))
