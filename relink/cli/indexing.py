@@ -125,7 +125,9 @@ def build(
 def serve(
     site: Site,
     address: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0: a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Which port; 0 is a free one.")
+    ] = 8000,
 ) -> None:
     """Serve a site for trying it; ends by Ctrl-C. For others to use, any web server of static files does.
 

@@ -17,6 +17,7 @@ from relink.cli.terminal import console
 from relink.errors import UsageError
 from relink.index.running import Event
 from relink.report.lines import Line
+from relink.text import escaped
 
 __all__ = ["watched"]
 
@@ -54,7 +55,7 @@ def watched(log: Path | None, *, quiet: bool) -> Iterator[Callable[[Event], None
                 if event.kind == "budget":
                     bar.update(task, total=facts["tasks"], completed=facts["done"], description="tasks")
                 elif event.kind in ("result", "failure"):
-                    bar.update(task, advance=1, description=facts["wheel"].partition("-")[0])
+                    bar.update(task, advance=1, description=escaped(facts["wheel"].partition("-")[0]))
 
         yield say
 

@@ -101,7 +101,7 @@ def proposals(line: str, shell: str) -> str:
 @pytest.mark.parametrize(
     ("line", "some"),
     [
-        ("relink in", ["inspect", "install"]),
+        ("relink in", ["index", "inspect", "install"]),
         ("relink unknown --dry", ["--dry-run"]),
         ("relink --pre", ["--prefix", "--preload"]),
         ("relink --ver", ["--version", "--verbose"]),
