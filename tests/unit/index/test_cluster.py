@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from relink.index.cluster import ClusterEngine, ClusterError
-from relink.index.engine import Job, LostWorkerError, drive
+from relink.index.engine import Job, drive
 from relink.index.recipe import IndexTarget
 from relink.index.work import fingerprints
 from tests.support.dask_cluster import DaskCluster, dask_cluster
@@ -31,10 +30,6 @@ def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
 def double(number: int) -> tuple[int, int]:
     time.sleep(0.1)
     return number * 2, os.getpid()
-
-
-def die(_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def engine_of(
@@ -87,28 +82,6 @@ def test_killed_workers_lose_nothing(cluster: DaskCluster, works: Works, tmp_pat
         number: number * 2 for number in range(40)
     }
     assert len(killed) >= 2
-
-
-def test_a_deadly_task_is_isolated(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
-    for _ in range(4):
-        cluster.add_worker()
-    engine, _ = engine_of(cluster, works, tmp_path / "files")
-    found = run(
-        engine, [Job(double, 1, target="one"), Job(die, "deadly", target="one"), Job(double, 2, target="one")]
-    )
-    assert isinstance(found["deadly"], LostWorkerError)
-    assert (found[1][0], found[2][0]) == (2, 4)
-
-
-def test_a_scheduler_that_is_started_again(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
-    engine, _ = engine_of(cluster, works, tmp_path / "files")
-    timer = threading.Timer(1.0, cluster.restart_scheduler)
-    timer.start()
-    found = run(engine, [Job(double, number, target="one") for number in range(40)])
-    timer.join()
-    assert {number: result[0] for number, result in found.items()} == {
-        number: number * 2 for number in range(40)
-    }
 
 
 def test_another_prefix_is_told_and_gets_no_task(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
