@@ -87,6 +87,25 @@ relinkAdd() {
   done
 }
 
+# BASE PATH SHA256 FILE: write a stub, whose bytes FILE has in base64, and its line of RECORD.
+relinkStub() {
+  local file record digest
+  file=$(relinkPlace "$1" "$2")
+  mkdir -p "${file%/*}"
+  base64 -d "$4" >"$file"
+  chmod 755 "$file"
+  if [ "$(relinkSum "$file")" != "$3" ]; then
+    echo "relink: the plan has a stub $2 whose bytes are not those of its sha256: the plan was changed; make the package anew" >&2
+    return 1
+  fi
+  # RECORD has the digest in base64 for addresses, without padding (PEP 376, PEP 427).
+  digest=$(printf '%b' "$(sed 's/../\\x&/g' <<<"$3")" | base64 | tr '+/' '-_' | tr -d '=')
+  while IFS= read -r record; do
+    sed -i -e "\|^${2//./[.]},|d" -e '$a\' "$record"
+    printf '%s,sha256=%s,%s\n' "$2" "$digest" "$(stat -c %s "$file")" >>"$record"
+  done < <(compgen -G "${file%/"$2"}/*.dist-info/RECORD")
+}
+
 # NAME: the distribution's name in METADATA and in the directory of it, so that what depends on NAME finds it.
 relinkProvide() {
   local site=${relinkSitePackages:-} old new

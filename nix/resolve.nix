@@ -73,18 +73,9 @@ let
   lookUp =
     attribute:
     let
+      found = find attribute;
       path = lib.splitString "." attribute;
       name = lib.last path;
-      # A name that nixpkgs gave up throws; its sentence knows nothing of the wheel.
-      tried = builtins.tryEval (
-        extraLibraries.${name} or (
-          if rocm != null && builtins.head path == "rocmPackages" then
-            rocm
-          else
-            lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { })
-        )
-      );
-      found = if tried.success then tried.value else null;
       release = if rocmVersion == null then "" else " (ROCm ${rocmVersion})";
     in
     if found == null then
@@ -97,6 +88,31 @@ let
       "${found.out or found}/lib/python${pythonVersion}/site-packages"
     else
       lib.getLib found;
+  find =
+    attribute:
+    let
+      path = lib.splitString "." attribute;
+      name = lib.last path;
+      # A name that nixpkgs gave up throws; its sentence knows nothing of the wheel.
+      tried = builtins.tryEval (
+        extraLibraries.${name} or (
+          if rocm != null && builtins.head path == "rocmPackages" then
+            rocm
+          else
+            lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { })
+        )
+      );
+    in
+    if tried.success then tried.value else null;
+
+  # Stubs: small libraries that the plan has in base64. They serve where the package set has not the library itself.
+  stubs = p.stubs or [ ];
+  stubbed = map (stub: stub.soname) stubs;
+  stubsServe =
+    attribute:
+    builtins.all (soname: builtins.elem soname stubbed) p.libraries.${attribute} && find attribute == null;
+  absent = if stubs == [ ] then [ ] else builtins.filter stubsServe (builtins.attrNames p.libraries);
+  isThere = attribute: !builtins.elem attribute absent;
 
   # GPUs
 
@@ -136,7 +152,11 @@ let
       (
         tell (borrowing != [ ])
           "no code for ${list borrowing}; nixpkgs' HIP takes that for ${list (lib.unique (map isa.standIn borrowing))} there, by a patch that AMD does not support"
-          true
+          (
+            tell (absent != [ ]) "there is no ${list absent}, so stubs stand in for ${
+              list (builtins.concatMap (attribute: p.libraries.${attribute}) absent)
+            }" true
+          )
       );
   targetsOf = file: lib.unique (map (code: code.target) (builtins.concatLists file.sets));
 
@@ -168,6 +188,12 @@ let
 
   entry =
     item: if item.attribute == null then item.text else "${lookUp item.attribute}/${item.directory}";
+  entriesOf =
+    file:
+    if file.search_path == null then
+      [ ]
+    else
+      builtins.filter (item: item.attribute == null || isThere item.attribute) file.search_path.entries;
   needed =
     file:
     builtins.concatMap (soname: [
@@ -183,13 +209,13 @@ let
     file:
     if file.search_path == null then
       [ ]
-    else if file.search_path.entries == [ ] then
+    else if entriesOf file == [ ] then
       [ "--remove-rpath" ]
     else
       (if file.search_path.kind == "rpath" then [ "--force-rpath" ] else [ ])
       ++ [
         "--set-rpath"
-        (builtins.concatStringsSep ":" (map entry file.search_path.entries))
+        (builtins.concatStringsSep ":" (map entry (entriesOf file)))
       ];
   loader = "${lib.getLib stdenv.cc.libc}/lib/ld-linux-x86-64.so.2";
   interpreter =
@@ -222,9 +248,7 @@ let
     + call "relinkAdd" file file.add
     + call "relinkPatch" file (searchPath file ++ interpreter file);
   # For a development shell: whether LD_LIBRARY_PATH has other libraries than the plan.
-  entries = builtins.concatMap (
-    file: if file.search_path == null then [ ] else file.search_path.entries
-  ) p.files;
+  entries = builtins.concatMap entriesOf p.files;
   directories = lib.unique (builtins.filter (item: item.attribute != null) entries);
   shadowCheck = ''
     source ${./shadows.sh}
@@ -251,17 +275,27 @@ let
             file.sha256
           ]
         } || return 1\n";
+  write =
+    stub:
+    "  relinkStub ${
+        lib.escapeShellArgs [
+          stub.base
+          stub.path
+          stub.sha256
+          (builtins.toFile "relink-stub" stub.content)
+        ]
+      } || return 1\n";
   shell = ''
     relinkEdits() {
       :
-    ${lib.concatMapStrings original p.files}${lib.concatMapStrings edits p.files}  relinkSeal ${
+    ${lib.concatMapStrings original p.files}${lib.concatMapStrings edits p.files}${lib.concatMapStrings write stubs}  relinkSeal ${
       lib.concatMapStringsSep " " (
         file:
         lib.escapeShellArgs [
           file.base
           file.path
         ]
-      ) p.files
+      ) (p.files ++ stubs)
     }
     }
     relinkChecks() {
@@ -303,5 +337,5 @@ assert checked;
   plan = p;
   anewWith = anewOf;
   inherit shell shadowCheck;
-  libraries = map lookUp (builtins.attrNames p.libraries);
+  libraries = map lookUp (builtins.filter isThere (builtins.attrNames p.libraries));
 }

@@ -27,7 +27,7 @@ from relink.nix.anew import options_text
 from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
-from relink.nix.subject import Subject
+from relink.nix.subject import Subject, refuse_grafts
 from relink.options import Options, trusted
 from relink.planning import context_of, open_providers, plan_wheel, provider_facts, target_facts
 from relink.plans.model import Graft, Plan, TargetFacts
@@ -291,7 +291,7 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
     """
-    named = bool(options.prefixes or options.nix_closures)
+    refuse_grafts((*options.graft_from, *options.graft))
     gpus = wanted_gpus(options.gpus)
     with ExitStack() as stack:
         target = _nix_target(options)
@@ -313,8 +313,8 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
             siblings=context.siblings,
             again=options_text(options),
         )
-        if not named:
-            package = package_from_table(subject)
+        if not (options.prefixes or options.nix_closures):
+            package = package_from_table(subject, context, options.stub)
             findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
         else:
             planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)

@@ -14,6 +14,7 @@ _LISTS = (
     ("--substitute", "substitute"),
     ("--assume-symbols", "assume_symbols"),
     ("--preload", "preload"),
+    ("--stub", "stub"),
     ("--ignore", "ignore"),
 )
 

@@ -42,6 +42,7 @@ def package_nix(packages: Sequence[Package], *, vendor: bool = True) -> str:
     :param vendor: relink's functions lie beside it; else the package set has `relinkWheel` by relink's overlay.
     """
     package = packages[0]
+    stubs = dict.fromkeys(stub.soname for item in packages for stub in item.stubs)
     lines = [
         f"# Written by relink {__version__} from {nix_comment(', '.join(item.source.name for item in packages))}.",
         f"# {'The plan beside it is' if len(packages) == 1 else 'The plans beside it are'} data; `relink nix` makes all anew.",
@@ -49,6 +50,11 @@ def package_nix(packages: Sequence[Package], *, vendor: bool = True) -> str:
             []
             if package.proved
             else ["# No library of a store was at hand when it was made: the build's dry run is the proof."]
+        ),
+        *(
+            [f"# {nix_comment(', '.join(stubs))}: where nobody has it, a stub whose functions refuse."]
+            if stubs
+            else []
         ),
         "{",
         *(["  lib,"] if package.about.license else []),

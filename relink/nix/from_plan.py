@@ -10,10 +10,11 @@ from relink.findings.model import finding
 from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_path, attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
-from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
+from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, refuse_grafts, sibling_entry
 from relink.plans.model import FilePlan, Plan
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
 from relink.providers.site_packages import is_rocm_directory
+from relink.resolve.search_path import kind_of_addition
 from relink.resolve.siblings import sibling_of
 from relink.text import join_truncated
 
@@ -33,11 +34,7 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
             f"{join_truncated(edited)}: version records have to be edited, which the functions for Nix cannot do; "
             "relink the wheel with relink itself"
         )
-    if plan.stubs:
-        names = join_truncated([stub.soname for stub in plan.stubs])
-        raise UsageError(
-            f"{names}: the functions for Nix write no stubs; relink the wheel with relink itself"
-        )
+    refuse_grafts([graft.soname for graft in plan.grafts])
     major = subject.major or _release_major(plan) or hip_major(subject.images.values())
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]
@@ -51,7 +48,7 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
         if file.served and (file.changed or _of_siblings(subject, file))
     ]
     served = [file.path for file in plan.files if file.served]
-    return package_of(subject, files, served, attributes, major, proved=not outside)
+    return package_of(subject, files, served, attributes, major, proved=not outside, stubs=plan.stubs)
 
 
 def _release_major(plan: Plan) -> int | None:
@@ -108,6 +105,11 @@ def _of_siblings(subject: Subject, file: FilePlan) -> list[str]:
     return [soname for soname in kept if sibling_of(subject.siblings, soname) is not None]
 
 
+def _is_of_stubs(entry: PathEntry) -> bool:
+    """Whether it is the directory of the stubs, which is the last, so that a library itself comes before."""
+    return kind_of_addition(entry.text or "") == "stub"
+
+
 def _file(
     subject: Subject, file: FilePlan, by_path: Mapping[str, str], major: int | None, attributes: Attributes
 ) -> File:
@@ -143,7 +145,7 @@ def _file(
             if (entry := sibling_entry(subject, attributes, soname)) is not None:
                 entries[entry] = None
         kind = "runpath" if elsewhere else edit.search_kind or "runpath"
-        search_path = RunPath(kind, tuple(entries))
+        search_path = RunPath(kind, tuple(sorted(entries, key=_is_of_stubs)))
     return File(
         *place(subject.layout, file.path),
         search_path=search_path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping, Sequence
 
 from relink.elf.image import Image
 from relink.findings.model import finding
@@ -11,15 +12,23 @@ from relink.nix.attributes import attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.resolve.issues import matches_library
-from relink.resolve.search_path import classify
+from relink.resolve.search_path import added_entries, classify
+from relink.resolve.siblings import sibling_of
+from relink.resolve.strategy import ResolveContext
+from relink.resolve.stubs import StubPlans, plan_stubs_alone
 from relink.rocm.facts import component_of, same_abi
 
 __all__ = ["package_from_table"]
 
 
-def package_from_table(subject: Subject) -> Package:
+def package_from_table(subject: Subject, context: ResolveContext, stub: Sequence[str] = ()) -> Package:
     """Make a package without any library at hand.
 
+    Whether the package set has a library is not known here. So a library that a stub is asked for keeps its attribute: where
+    the set has the library, it comes before the stub (nix/resolve.nix).
+
+    :param context: of the wheel, without providers.
+    :param stub: as :attr:`relink.options.Options.stub`.
     :raises UsageError: the wheel's name asks for an address.
     """
     variants = [member for member in subject.images if subject.profile.is_variant(member)]
@@ -32,17 +41,33 @@ def package_from_table(subject: Subject) -> Package:
     text = f"{known}; that the libraries export what it imports, and find each other, was not checked"
     attributes.findings.append(finding("RLK710", subject.archive.path.name, text))
     members = {image.soname or posixpath.basename(name) for name, image in subject.images.items()}
-    files, served = [], []
-    for member, image in subject.images.items():
-        if member in variants and not all(
-            soname in members | GLIBC_SONAMES or _exact(soname, major) for soname in image.needed
-        ):
-            continue
-        served.append(member)
-        file = _file(subject, member, image, members, major, attributes)
-        if file is not None:
-            files.append(file)
-    return package_of(subject, files, served, attributes, major, proved=False)
+    served = {
+        member: image
+        for member, image in subject.images.items()
+        if member not in variants
+        or all(soname in members | GLIBC_SONAMES or _exact(soname, major) for soname in image.needed)
+    }
+    missing = {
+        member: [name for name in image.needed if _may_be_stubbed(subject, name, members, major)]
+        for member, image in served.items()
+    }
+    distribution = subject.archive.path.name.partition("-")[0]
+    stubs = plan_stubs_alone(context, subject.tables, stub, distribution, missing) if stub else StubPlans()
+    attributes.findings += stubs.findings
+    added = {one.soname: one.path for one in stubs.stubs}
+    found = (
+        _file(subject, member, image, members, major, attributes, added) for member, image in served.items()
+    )
+    files = [file for file in found if file is not None]
+    return package_of(subject, files, served, attributes, major, proved=False, stubs=stubs.stubs)
+
+
+def _may_be_stubbed(subject: Subject, soname: str, members: set[str], major: int | None) -> bool:
+    """Whether a library is to come from elsewhere, by this very soname."""
+    if soname in members or soname in GLIBC_SONAMES or sibling_of(subject.siblings, soname) is not None:
+        return False
+    found = component_of(soname, major)
+    return found is None or found[1] == soname or same_abi(soname, found[1]) is None
 
 
 def _exact(soname: str, major: int | None) -> bool:
@@ -51,8 +76,15 @@ def _exact(soname: str, major: int | None) -> bool:
 
 
 def _file(
-    subject: Subject, member: str, image: Image, members: set[str], major: int | None, attributes: Attributes
+    subject: Subject,
+    member: str,
+    image: Image,
+    members: set[str],
+    major: int | None,
+    attributes: Attributes,
+    added: Mapping[str, str],
 ) -> File | None:
+    """What is done to one member; `added` are the stubs, by soname."""
     entries: dict[PathEntry, None] = dict.fromkeys(
         PathEntry(text=text) for text in _kept(subject, member, image)
     )
@@ -76,6 +108,8 @@ def _file(
                 text = f"{member} needs {soname}, {attribute} of ROCm {major} has {found[1]}"
                 attributes.findings.append(finding("RLK715", soname, text))
         entries[PathEntry(attribute=attributes.use(attribute, [name]))] = None
+    for text in added_entries(subject.layout, added, member, image.needed):
+        entries[PathEntry(text=text)] = None
     before = image.search_path or ""
     literal = ":".join(entry.text or "" for entry in entries)
     changed = any(entry.attribute for entry in entries) or literal != before

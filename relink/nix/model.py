@@ -23,6 +23,7 @@ __all__ = [
     "Replaced",
     "RunPath",
     "Source",
+    "StubFile",
     "plan_json",
 ]
 
@@ -73,6 +74,17 @@ class File:
     add: tuple[str, ...] = ()
     interpreter: bool = False
     sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StubFile:
+    """A stub that the build writes: `path` is where, `sha256` hex, `content` its bytes in base64."""
+
+    base: Base
+    path: str
+    soname: str
+    sha256: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +162,7 @@ class Package:
     :ivar rocm: the ROCm major that it was made for.
     :ivar proved: whether the plan was resolved against libraries of a Nix store, not made from the table alone.
     :ivar libraries: attribute → what is needed of it.
+    :ivar stubs: what the build adds to the wheel's files; a library of an attribute comes before them.
     :ivar undefined: globs of symbols that a dry run of one file leaves open, since the process supplies them.
     :ivar dlopens: what the planner knows to be dlopened, for the build's dry run.
     :ivar again: the options, quoted for a shell, that make the same plan anew.
@@ -166,6 +179,7 @@ class Package:
     proved: bool
     libraries: tuple[tuple[str, tuple[str, ...]], ...]
     files: tuple[File, ...]
+    stubs: tuple[StubFile, ...] = ()
     coverage: tuple[CodeSet, ...] = ()
     undefined: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
+from relink.errors import UsageError
 from relink.findings.model import Finding, finding
 from relink.gpu import DeviceCode, coverage_of
 from relink.loader.target import Target
 from relink.nix import metadata
 from relink.nix.attributes import EXTRA, PYTHON, python_attribute
-from relink.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget, PathEntry
+from relink.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget, PathEntry, StubFile
+from relink.plans.additions import Stub
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.resolve.members import reached
 from relink.resolve.siblings import Sibling, sibling_of
 from relink.rocm.facts import rocm_facts
+from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 
 __all__ = [
@@ -32,6 +36,7 @@ __all__ = [
     "literal",
     "package_of",
     "place",
+    "refuse_grafts",
     "sibling_entry",
 ]
 
@@ -102,6 +107,18 @@ def place(layout: Layout, member: str) -> tuple[Base, str]:
     return "root", path[len(layout.root) + 1 :]
 
 
+def refuse_grafts(names: Sequence[str]) -> None:
+    """Refuse copies of a second provider: what is asked for, or is in the wheel.
+
+    :raises UsageError: there are some.
+    """
+    if names:
+        raise UsageError(
+            f"{join_truncated(list(names))}: a package for Nix takes no copies of a library (--graft-from); "
+            "make it without, and pass the package that has the library: extraLibraries"
+        )
+
+
 def hip_major(images: Iterable[Image]) -> int | None:
     """Return the newest ROCm that libraries were linked with: by the HIP runtime, or sonames that one ROCm alone has."""
     needed = {soname for image in images for soname in image.needed}
@@ -125,6 +142,7 @@ def package_of(
     major: int | None,
     *,
     proved: bool,
+    stubs: Sequence[Stub] = (),
 ) -> Package:
     """Put a package together.
 
@@ -159,6 +177,7 @@ def package_of(
         proved=proved,
         libraries=tuple((name, tuple(sonames)) for name, sonames in sorted(attributes.used.items())),
         files=tuple(_with_digests(subject, files)),
+        stubs=tuple(_stub_file(subject.layout, stub) for stub in stubs),
         coverage=tuple(_coverage(subject, served)),
         undefined=(
             *_INTERPRETER_SYMBOLS,
@@ -185,6 +204,12 @@ def _with_digests(subject: Subject, files: Iterable[File]) -> Iterable[File]:
         for chunk in subject.archive.chunks(members[file.base, file.path]):
             digest.update(chunk)
         yield replace(file, sha256=digest.hexdigest())
+
+
+def _stub_file(layout: Layout, stub: Stub) -> StubFile:
+    content = stub.content()
+    digest = hashlib.sha256(content).hexdigest()
+    return StubFile(*place(layout, stub.path), stub.soname, digest, base64.b64encode(content).decode("ascii"))
 
 
 def _dlopens(subject: Subject) -> tuple[Dlopens, ...]:

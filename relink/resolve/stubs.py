@@ -9,7 +9,8 @@ says "not supported".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from relink.elf.constants import EM_X86_64
@@ -26,7 +27,7 @@ from relink.profiles import OptionalLibrary
 from relink.resolve.strategy import ResolveContext, find_strategy
 from relink.text import join_truncated, pluralize
 
-__all__ = ["AUTO", "StubPlans", "plan_stubs", "with_stubs"]
+__all__ = ["AUTO", "StubPlans", "plan_stubs", "plan_stubs_alone", "with_stubs"]
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
@@ -49,6 +50,14 @@ class _Wanted:
     copied: dict[str, None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What one member lacks: the libraries that are asked for, and its imports that nothing exports, as name and version."""
+
+    asked: Sequence[str]
+    open: AbstractSet[tuple[str, str | None]]
+
+
 def plan_stubs(
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
@@ -65,7 +74,7 @@ def plan_stubs(
     """
     if not (wanted or again):
         return StubPlans()
-    by_soname: dict[str, _Wanted] = {}
+    gaps: dict[str, _Gap] = {}
     missed: dict[str, None] = {}
     known = Tables(context.files, {})
     for member in context.images:
@@ -85,15 +94,53 @@ def plan_stubs(
         if not asked:
             continue
         bindings = bind(outcome.closure, known.over(context.files, tables), only=own)
-        unbound = {(item.name, item.version) for item in bindings.unbound}
+        gaps[member] = _Gap(asked, {(item.name, item.version) for item in bindings.unbound})
+    return _stubs(context, tables, wanted, distribution, missed, gaps)
+
+
+def plan_stubs_alone(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    wanted: Sequence[str],
+    distribution: str,
+    missing: Mapping[str, Sequence[str]],
+) -> StubPlans:
+    """Plan stubs where no library is at hand: what no member exports counts as open.
+
+    :param missing: for each member the sonames that are not to be found in the wheel.
+    """
+    exported = {name for table in tables.values() for name in table.exports}
+    gaps: dict[str, _Gap] = {}
+    for member, sonames in missing.items():
+        if asked := [name for name in sonames if _asked(context, wanted, name)]:
+            imports = [
+                item
+                for item in tables[member].imports
+                if item.name not in exported and item.binding != "weak"
+            ]
+            gaps[member] = _Gap(asked, {(item.name, item.version) for item in imports})
+    missed = [soname for sonames in missing.values() for soname in sonames]
+    return _stubs(context, tables, wanted, distribution, missed, gaps)
+
+
+def _stubs(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    wanted: Sequence[str],
+    distribution: str,
+    missed: Collection[str],
+    gaps: Mapping[str, _Gap],
+) -> StubPlans:
+    by_soname: dict[str, _Wanted] = {}
+    for member, gap in gaps.items():
         table = tables[member]
-        for soname in sorted(asked):
+        for soname in sorted(gap.asked):
             library = by_soname.setdefault(soname, _Wanted())
             needs = [need for need in table.verneeds if need.file == soname]
             library.versions |= dict.fromkeys(item.name for need in needs for item in need.versions)
             facts = context.vendor.optional(soname)
             for item in table.imports:
-                if (item.name, item.version) in unbound and _is_its(context, item, soname, facts):
+                if (item.name, item.version) in gap.open and _is_its(context, item, soname, facts):
                     library.imports.setdefault((item.name, item.version), item)
             library.copied |= dict.fromkeys(
                 item.name for item in table.copies if _is_its(context, item, soname, facts)

@@ -92,16 +92,21 @@ def test_a_plan_of_a_split_gcc_is_built(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", VISIBLE)
-def test_every_wheel_evaluates(in_store: Nix, derived: Path, tmp_path: Path, name: str) -> None:
-    """With the set's mk-python-derivation, and relink's own functions with nixpkgs' lib."""
+@pytest.mark.parametrize(
+    ("name", "stub"), [*((name, ()) for name in VISIBLE), ("jax_rocm7_pjrt-0.12.0", ("--stub", "auto"))]
+)
+def test_every_wheel_evaluates(
+    in_store: Nix, derived: Path, tmp_path: Path, name: str, stub: tuple[str, ...]
+) -> None:
+    """With the set's mk-python-derivation, and relink's own functions with nixpkgs' lib; what has a stub is not in the set."""
     requirement = VISIBLE[name]
     if requirement is None and not os.environ.get("RELINK_REAL_WHEELS"):
         pytest.skip(f"{name} is looked at only where RELINK_REAL_WHEELS has it")
     wheel = fetch_wheel(requirement or name, f"{name}-*.whl")
-    write(wheel, tmp_path, url=None)
+    write(wheel, tmp_path, *stub, url=None)
     plan = json.loads(next(tmp_path.glob("*.json")).read_text())
-    attributes: list[str] = list(plan["libraries"])
+    stubbed = {one["soname"] for one in plan["stubs"]}
+    attributes = [item for item, sonames in plan["libraries"].items() if not stubbed.issuperset(sonames)]
     rocm: dict[str, Any] = {
         item.partition(".")[2]: {} for item in attributes if item.startswith("rocmPackages.")
     }
@@ -132,13 +137,17 @@ def test_every_wheel_evaluates(in_store: Nix, derived: Path, tmp_path: Path, nam
         for item in wanted
     )
     lib = f"import {sources('nixpkgs.lib')}/nixpkgs.lib/lib"
-    found = nix.value(
+    run = nix.eval(
         f"let set = {real(nix, derived)}; scope = set.evaluated; "
         f"package = scope.callPackage {tmp_path}/package.nix {{ {others}extraLibraries = {{ {extra}}}; "
         f"relinkWheel = scope.callPackage {tmp_path}/relink/relink-wheel.nix {{ lib = {lib}; }}; }}; in "
         "{ inherit (package) name outputs; meta = { inherit (package.meta) description platforms maintainers; }; "
         "license = package.meta.license.spdxId; d = package.drvPath; }"
     )
+    found = json.loads(run.stdout)
+    if stub:
+        assert stubbed == {"libamd_smi.so.26", "librccl.so.1", "librocprofiler-sdk.so.1"}
+    assert all(soname in run.stderr for soname in stubbed)
     assert found["outputs"] == ["out"]
     assert found["name"].endswith(f"-{plan['pname']}-{plan['version']}")
     assert found["license"] in ("MIT", "Apache-2.0")

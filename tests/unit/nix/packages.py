@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relink.nix.model import About, File, Index, Package, PathEntry, Replaced, RunPath, Source
+from relink.nix.model import About, File, Index, Package, PathEntry, Replaced, RunPath, Source, StubFile
 
 PLAIN = Package(
     pname="demo",
@@ -45,6 +45,11 @@ PACKAGES = {
             index=Index("demo", "1.0", "py3", "py3", "none", "any"),
         ),
         libraries=(*PLAIN.libraries, ("extraLibraries.hipsparselt", ("libhipsparselt.so.0",))),
+        stubs=(
+            StubFile(
+                "site-packages", "demo.libs/relink-stubs/librccl.so.1", "librccl.so.1", "0" * 64, "f0VMRg=="
+            ),
+        ),
         dependencies=("3to2", "numpy"),
         siblings=("jax-rocm7-pjrt",),
         same_version=("jaxlib",),

@@ -13,8 +13,9 @@ def test_what_decides_the_plan_is_said_and_quoted() -> None:
         gpus=["RX 6750 XT", "gfx1100"],
         allow_missing=["librare"],
         profile="./mine.toml",
+        stub=["auto"],
         preload_known=False,
     )
-    said = "--gpu 'RX 6750 XT' --gpu gfx1100 --allow-missing librare --profile ./mine.toml --no-preload"
+    said = "--gpu 'RX 6750 XT' --gpu gfx1100 --allow-missing librare --stub auto --profile ./mine.toml --no-preload"
     assert options_text(options) == said
     assert options_text(Options()) == ""

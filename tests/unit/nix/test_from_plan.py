@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from pathlib import Path
 
 import pytest
 
+from relink.elf.symbol_reader import read_symbols
 from relink.errors import UsageError
+from relink.library import relink
 from relink.nix.model import File, Package, PathEntry, RunPath
 from relink.options import Options
 from relink.queries import nix_package
 from tests.support.cc import shared
+from tests.support.donors import RCCL, build_donors
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.rocm_sdk import build as build_sdk
 from tests.support.rocm_sdk import tiny_prefix, unpack
@@ -55,14 +60,35 @@ def test_version_records_that_have_to_be_edited_are_refused(tmp_path: Path) -> N
         nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),)))
 
 
-def test_stubs_are_refused(tmp_path: Path) -> None:
+def test_a_stub_comes_with_the_plan_and_behind_every_library(tmp_path: Path) -> None:
     rccl = shared(tmp_path / "old/librccl.so.1", "int ncclGetVersion(int *p){return 0;}")
     source = "int ncclGetVersion(int *); int g(void){return ncclGetVersion(0);}"
-    library = shared(tmp_path / "members/a.so", source, needed=[rccl])
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hip(void){return 0;}")
+    library = shared(tmp_path / "members/a.so", source, needed=[rccl, hip], flags=["-Wl,--no-as-needed"])
     wheel = make_wheel(tmp_path / "wheel", {"demo/__init__.py": b"", "demo/a.so": library}, tag=TAG)
-    Library("libamdhip64.so.7").write(tmp_path / "rocm/lib/libamdhip64.so.7")
-    with pytest.raises(UsageError, match=r"librccl\.so\.1: the functions for Nix write no stubs"):
-        nix_package(wheel, Options(prefixes=(str(tmp_path / "rocm"),), stub=("auto",)))
+    options = Options(prefixes=(str(tmp_path / "rocm"),), stub=("auto",))
+    package = nix_package(wheel, options)
+    (stub,) = package.stubs
+    assert (stub.base, stub.path) == ("site-packages", "demo.libs/relink-stubs/librccl.so.1")
+    content = base64.b64decode(stub.content)
+    assert hashlib.sha256(content).hexdigest() == stub.sha256
+    assert read_symbols(content).exports.keys() == {"ncclGetVersion"}
+    entries = (PathEntry(attribute="rocmPackages.clr"), PathEntry(text="$ORIGIN/../demo.libs/relink-stubs"))
+    assert only(package).search_path == RunPath("runpath", entries)
+    assert package.again == "--stub auto"
+    assert "RLK125" in [found.code for found in package.findings]
+
+
+def test_copies_of_a_second_provider_are_refused(tmp_path: Path) -> None:
+    """Asked for, and those that an earlier run put into the wheel."""
+    donors = build_donors(tmp_path)
+    out = Path(relink(donors.wheel, donors.options("out")).path or "")
+    said = r"a package for Nix takes no copies of a library .*: extraLibraries"
+    with pytest.raises(UsageError, match=rf"{RCCL}, libcollect.so.1: {said}"):
+        nix_package(out, Options(prefixes=(str(donors.prefix),)))
+    for prefixes in ((), (str(donors.prefix),)):
+        with pytest.raises(UsageError, match=said):
+            nix_package(donors.wheel, Options(prefixes=prefixes, graft_from=(str(donors.donor),)))
 
 
 def test_a_rocm_that_pip_installed_is_not_beside_a_package_of_a_store(tmp_path: Path) -> None:

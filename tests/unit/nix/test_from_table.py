@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from relink.elf.symbol_reader import read_symbols
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.options import Options
 from relink.queries import nix_package
+from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
@@ -114,3 +117,62 @@ def test_what_a_package_needs_whose_metadata_says_nothing(tmp_path: Path, stated
     wheel = make_wheel(tmp_path, {}, name="onnxruntime_rocm", tag=TAG, requires=stated)
     known = ("coloredlogs", "flatbuffers", "numpy", "packaging", "protobuf", "sympy")
     assert nix_package(wheel, Options()).dependencies == (stated or known)
+
+
+def with_rccl(directory: Path, source: str, *stub: str) -> Package:
+    old = [
+        shared(directory / "old/librccl.so.1", "int ncclGetVersion(int *p){return 0;} int ncclState = 1;"),
+        shared(directory / "old/libamdhip64.so.7", "int hip(void){return 0;}"),
+        shared(directory / "old/libm.so.6", "int sum(void){return 0;}"),
+    ]
+    library = shared(directory / "a.so", source, needed=old, flags=["-Wl,--no-as-needed"])
+    other = shared(directory / "b.so", "int ncclHere(void){return 1;}")
+    members: dict[str, bytes | Path] = {"demo/__init__.py": b"", "demo/a.so": library, "demo/b.so": other}
+    return nix_package(make_wheel(directory / "wheel", members, tag=TAG), Options(stub=stub))
+
+
+CALLS = """int ncclGetVersion(int *), hip(void), ncclHere(void), ncclMaybe(void) __attribute__((weak));
+int g(void){return ncclGetVersion(0) + hip() + ncclHere() + (ncclMaybe ? ncclMaybe() : 0);}"""
+"""ncclHere is another member's, and without ncclMaybe it loads."""
+
+
+@pytest.mark.parametrize("wanted", ["auto", "librccl.so.1"])
+def test_a_stub_stands_behind_the_attribute(tmp_path: Path, wanted: str) -> None:
+    """Which functions it has is known from the imports; whether the package set has the library is not."""
+    package = with_rccl(tmp_path, CALLS, wanted)
+    (stub,) = package.stubs
+    assert stub.path == "demo.libs/relink-stubs/librccl.so.1"
+    assert read_symbols(base64.b64decode(stub.content)).exports.keys() == {"ncclGetVersion"}
+    (file,) = package.files
+    entries = (
+        PathEntry(attribute="rocmPackages.rccl"),
+        PathEntry(attribute="rocmPackages.clr"),
+        PathEntry(text="$ORIGIN/../demo.libs/relink-stubs"),
+    )
+    assert file.search_path is not None
+    assert sorted(file.search_path.entries[:2], key=str) == sorted(entries[:2], key=str)
+    assert file.search_path.entries[2:] == entries[2:]
+    assert dict(package.libraries)["rocmPackages.rccl"] == ("librccl.so.1",)
+    assert package.again == f"--stub {wanted}"
+    assert [found.code for found in package.findings if found.code.startswith("RLK12")] == ["RLK125"]
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted", "why"),
+    [
+        ("extern int ncclState; int g(void){return ncclState;}", "auto", "ncclState may be data"),
+        (CALLS, "libm.so.6", "no member of the wheel misses"),
+        (CALLS, "libamdhip64.so.7.9", "no member of the wheel misses"),
+    ],
+)
+def test_what_has_no_stub(tmp_path: Path, source: str, wanted: str, why: str) -> None:
+    package = with_rccl(tmp_path, source, wanted)
+    assert package.stubs == ()
+    (found,) = [found for found in package.findings if found.code == "RLK126"]
+    assert why in found.message
+
+
+def test_no_stub_without_being_asked_for(tmp_path: Path) -> None:
+    package = with_rccl(tmp_path, CALLS)
+    assert package.stubs == ()
+    assert "relink-stubs" not in str(package.files)

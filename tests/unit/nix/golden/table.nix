@@ -1,6 +1,7 @@
 # Written by relink 0.1.0 from demo-1.0-py3-none-any.whl.
 # The plan beside it is data; `relink nix` makes all anew.
 # No library of a store was at hand when it was made: the build's dry run is the proof.
+# librccl.so.1: where nobody has it, a stub whose functions refuse.
 {
   lib,
   callPackage,
