@@ -133,6 +133,16 @@ def test_a_stub_that_is_not_the_plans_fails_the_build(in_store: Nix, wheel: Path
     assert f"the plan has a stub {STUB} whose bytes are not those of its sha256" in run.stderr
 
 
+def test_a_stub_that_something_else_touches_is_told(in_store: Nix, wheel: Path, tmp_path: Path) -> None:
+    write(wheel, tmp_path / "out", "--stub", "auto")
+    stub = f"$out/lib/python{PYTHON}/site-packages/{STUB}"
+    plan = f"relinkPlan = hook.plan {{ plan = {tmp_path}/out/demo.json; }}; preDist = ''echo >> {stub}'';"
+    expression = hooked(in_store, wheel, plan)
+    run = in_store.run("nix-build", "--no-out-link", "--expr", expression, check=False)
+    assert run.returncode != 0
+    assert f"{STUB} was changed after relink's edits" in run.stderr
+
+
 def test_the_dry_run_binds_to_the_stub(in_store: Nix, wheel: Path, tmp_path: Path) -> None:
     """A stub without the function that the wheel imports: the build stops, and it says which."""
     write(wheel, tmp_path / "out", "--stub", "auto")
