@@ -110,7 +110,8 @@ let
   stubbed = map (stub: stub.soname) stubs;
   stubsServe =
     attribute:
-    builtins.all (soname: builtins.elem soname stubbed) p.libraries.${attribute} && find attribute == null;
+    builtins.all (soname: builtins.elem soname stubbed) p.libraries.${attribute}
+    && find attribute == null;
   absent = if stubs == [ ] then [ ] else builtins.filter stubsServe (builtins.attrNames p.libraries);
   isThere = attribute: !builtins.elem attribute absent;
 
