@@ -189,7 +189,8 @@ class Process:
 def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list[int]:
     """Sort objects so that each comes before those that it needs; the first stays first (elf/dl-sort-maps.c, dfs_traversal).
 
-    Where libraries need each other in a cycle, loaders differ: glibc 2.35 has another algorithm than older ones.
+    What needs the program (0) does not lead there: `l_main_map`. Where libraries need each other in a cycle, loaders differ:
+    glibc 2.35 has another algorithm than older ones.
     """
     among = set(members)
     visited: set[int] = set()
@@ -199,7 +200,7 @@ def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list
         visited.add(start)
         while path:
             index, left = path[-1]
-            step = next((other for other in left if other in among and other not in visited), None)
+            step = next((other for other in left if other and other in among and other not in visited), None)
             if step is None:
                 found.append(index)
                 path.pop()

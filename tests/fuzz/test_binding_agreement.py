@@ -11,16 +11,18 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+from relink.elf.constants import DT_SYMBOLIC
 from relink.loader.files import Files
 from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
-from tests.fuzz.binding_graphs import Graph, graphs, write
+from tests.fuzz.binding_graphs import UNIQUE, Graph, Node, Tweak, graphs, write
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.real_binding import (
     Answer,
@@ -31,7 +33,7 @@ from tests.fuzz.real_binding import (
     simulated_open,
 )
 from tests.support.amount import amount
-from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.elf_builder import SUPPORTED, WEAK, WHY_NOT, Export, Import, Library
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 SHARDS = 2
@@ -144,6 +146,29 @@ def _one(
     if OTHER_LOADER:
         pytest.skip("the opener is a program of this system")
     return graphs(mild=True), _opened(target, request.getfixturevalue("opener")), "binding by dlopen"
+
+
+def test_a_cycle_through_the_program(target: Target, tmp_path: Path) -> None:
+    """What needs the program is relocated as if it did not: seen by which look-up of an STB_GNU_UNIQUE name is the first."""
+
+    def library(soname: str, needed: str, *, defines: bool = True, refers: bool = False) -> Library:
+        exports = (Export("xy", binding=UNIQUE),) if defines else ()
+        return Library(
+            soname, (needed,), runpath="$ORIGIN", exports=exports, imports=(Import("xy"),) if refers else ()
+        )
+
+    symbolic = replace(library("libb.so", "libd.so"), imports=(Import("x", binding=WEAK),))
+    graph = Graph(
+        (
+            ("liba.so", Node(library("liba.so", "libb.so"))),
+            ("libb.so", Node(symbolic, (Tweak("xy", own=0),), DT_SYMBOLIC)),
+            ("libd.so", Node(library("libd.so", "liba.so", defines=False, refers=True))),
+        ),
+        preloads=(),
+        roots=(),
+    )
+    write(graph, tmp_path)
+    assert _traced(target)(graph, tmp_path)["bindings"]
 
 
 @pytest.mark.parametrize("way", ORDINARY)
