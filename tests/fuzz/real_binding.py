@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.loader.binding import Tables, bind, check_versions, unserved_records
@@ -53,6 +53,13 @@ class Answer:
         if self.aborts and simulated.aborts:
             return True
         return self == simulated
+
+    def without_versions(self) -> Answer:
+        """Leave out the versions of open symbols: where a record names a file that is missing, the dry run does not keep them.
+
+        elf/dl-version.c counts the numbers of a file that is missing only if another one has a higher number.
+        """
+        return replace(self, lost=frozenset((path, name, None) for path, name, _ in self.lost))
 
 
 def really_bind(
