@@ -20,7 +20,7 @@ Lost = tuple[str, str, str | None]
 Gone = tuple[str, str, str]
 """(path of the library, version node, path of the object that requires it)"""
 
-_UNDEFINED = re.compile(r"undefined symbol: (\S+?)(?:, version (\S+))?\t\((.*)\)")
+_UNDEFINED = re.compile(r"undefined symbol: (\S+?)(?:, version (\S*))?\t\((.*)\)")
 _GONE = re.compile(r".*?: (\S+): version [`'](\S+)' not found \(required by (\S+)\)")
 _NOISE = re.compile(r" *\d+:\t.*")
 _HARMLESS = re.compile(
@@ -55,11 +55,13 @@ class Answer:
         return self == simulated
 
     def without_versions(self) -> Answer:
-        """Leave out the versions of open symbols: where a record names a file that is missing, the dry run does not keep them.
+        """Leave out the versions of symbols: where a record names a file that is missing, the dry run does not keep them.
 
-        elf/dl-version.c counts the numbers of a file that is missing only if another one has a higher number.
+        elf/dl-version.c counts the numbers of a missing file only if another file has a higher one; ld.so then reads behind
+        its table, and may find a version without a name.
         """
-        return replace(self, lost=frozenset((path, name, None) for path, name, _ in self.lost))
+        bound = frozenset((path, name, None, supplier) for path, name, _, supplier in self.bound)
+        return replace(self, lost=frozenset((path, name, None) for path, name, _ in self.lost), bound=bound)
 
 
 def really_bind(
