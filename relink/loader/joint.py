@@ -93,11 +93,12 @@ def _parts(roots: Sequence[str]) -> Iterator[list[str]]:
     part: list[str] = []
     size = 0
     for root in roots:
-        size += len(root.encode("utf-8", "surrogateescape")) + 1
-        if part and (size > _MOST_PRELOADS or len(part) == _MOST_ROOTS):
+        length = len(root.encode("utf-8", "surrogateescape")) + 1
+        if part and (size + length > _MOST_PRELOADS or len(part) == _MOST_ROOTS):
             yield part
-            part, size = [], len(root)
+            part, size = [], 0
         part.append(root)
+        size += length
     yield part
 
 
