@@ -35,7 +35,7 @@ from relink.wheel.changes import Addition
 from relink.wheel.naming import renamed_directory
 from relink.wheel.writer import output_path
 
-__all__ = ["carry_out", "make_plan", "run"]
+__all__ = ["carry_out", "make_plan", "make_report", "run"]
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
     clock = Clock(on_stage, on_bytes)
     wheel, planned = make_plan(contents, options, clock)
     if options.dry_run or not (planned.plan.ok or options.force):
-        return _report(planned, options, clock)
+        return make_report(planned, options, clock)
     return carry_out(wheel, planned, options, clock)
 
 
@@ -98,7 +98,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
         with clock.stage("edit"):
             edits, failures = _edit(wheel, planned, staging, options, sandbox, stack) if sandbox else ({}, [])
         if failures:  # there is no content to write, whatever the user ignores or forces
-            return _report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
+            return make_report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
             if plan.empty:
                 staging.copy()
@@ -123,8 +123,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             if options.verify and sandbox is not None:
                 result = _verified(wheel, planned, edits, options, sandbox)
                 findings += result.findings
-                wrong = {found.subject for found in result.findings if found.level == "error"}
-                verified = sum(member not in wrong for member in result.maps)
+                verified = result.confirmed
         with clock.stage("publish"):
             findings += staging.finish()
             refused = has_errors(select(findings, (), options.ignore)) and not options.force
@@ -132,7 +131,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             output = None if refused else OutputFacts(str(staging.final), sha256)
             if output is not None:
                 findings += register_roots(plan, output.path, options.gc_root)
-    return _report(planned, options, clock, output, findings, verified=verified)
+    return make_report(planned, options, clock, output, findings, verified=verified)
 
 
 def _addition(file: EditedFile) -> Addition:
@@ -227,7 +226,7 @@ def _verified(
     )
 
 
-def _report(
+def make_report(
     planned: PreparedPlan,
     options: Options,
     clock: Clock,

@@ -57,6 +57,12 @@ class Verification:
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
 
+    @property
+    def confirmed(self) -> int:
+        """How many members the loader confirmed: those without an error."""
+        wrong = {found.subject for found in self.findings if found.level == "error"}
+        return sum(member not in wrong for member in self.maps)
+
 
 def verify(
     wheel: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from relink.gpu.wanted import seen_gpus, wanted_gpus
 from relink.laid_out import temporary_place
 from relink.loader.target import Target, find_target
 from relink.options import Options, trusted
+from relink.pipeline import make_report
 from relink.planning import PreparedPlan, open_providers, plan_wheel
 from relink.plans.model import Plan
 from relink.profiles import NO_PROFILE, profile_for
@@ -85,7 +86,7 @@ def relink_tree(
             planned = plan_wheel(wheel, target, providers, named, gpus, Layout(root, tree=True))
             planned = replace(planned, plan=_of_tree(planned, directory, archive))
         if options.dry_run or not (planned.plan.ok or options.force):
-            return _report(planned, options, clock)
+            return make_report(planned, options, clock)
         return _carried_out(wheel, planned, archive, options, clock, only)
 
 
@@ -154,7 +155,7 @@ def _carried_out(
         with clock.stage("edit"):
             edits, failures = _edited(wheel, planned, scratch, options, sandbox)
         if failures:
-            return _report(planned, options, clock, failures)
+            return make_report(planned, options, clock, failures=failures)
         with clock.stage("write"):
             hashes = Hashes()
             new: dict[str, Iterable[Buffer]] = {
@@ -174,20 +175,19 @@ def _carried_out(
                 if options.verify:
                     result = _verified(wheel, planned, edits, archive, options, sandbox)
                     findings += result.findings
-                    wrong = {found.subject for found in result.findings if found.level == "error"}
-                    verified = sum(member not in wrong for member in result.maps)
+                    verified = result.confirmed
         except BaseException:
             finish(directory)
             raise
         refused = has_errors(select(findings, (), options.ignore)) and not options.force
         if refused:
             finish(directory)
-            return _report(planned, options, clock, findings)
+            return make_report(planned, options, clock, findings=findings)
         with clock.stage("publish"):
             commit(directory, journal)
-        return _report(
-            planned, options, clock, findings, verified, written=bool(journal.files or journal.pending)
-        )
+        written = bool(journal.files or journal.pending)
+        output = OutputFacts(plan.output, plan.wheel.sha256) if written else None
+        return make_report(planned, options, clock, output, findings, verified=verified)
 
 
 def _edited(
@@ -242,32 +242,4 @@ def _verified(
         sandbox,
         trusted(options),
         archive.links,
-    )
-
-
-def _report(
-    planned: PreparedPlan,
-    options: Options,
-    clock: Clock,
-    findings: Sequence[Finding] = (),
-    verified: int | None = None,
-    *,
-    written: bool = False,
-) -> Report:
-    plan = planned.plan
-    known = {found.code for found in plan.findings if found.level == "error"}
-    more = tuple(dict.fromkeys(found for found in findings if found.code not in known))
-    chosen = [found for found in select(more, options.select, options.ignore) if found in more]
-    return Report(
-        tuple(options.command),
-        plan.wheel,
-        OutputFacts(plan.output, plan.wheel.sha256) if written else None,
-        plan.target,
-        plan.providers,
-        plan.files,
-        (*plan.findings, *chosen),
-        isa=planned.isa,
-        timings=clock.timings,
-        loads=plan.loads,
-        verified=verified,
     )

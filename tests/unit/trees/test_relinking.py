@@ -92,6 +92,19 @@ def test_wrong_usage(tree: Path) -> None:
         relink.undo_tree(tree)
 
 
+def test_a_file_that_cannot_be_edited_is_an_error_whatever_is_ignored(tree: Path) -> None:
+    """There is no content to write, and no tree is half done: as for a wheel."""
+    source = "extern int hip(void); int f(void){return hip();}"
+    flags = ["-Wl,--enable-new-dtags,-rpath,/build/rocm/lib", "-Wl,--depaudit,libaud.so"]
+    shared(tree / "mod/hostile.so", source, needed=[tree / "core/lib/libhip.so.7"], flags=flags)
+    before = snapshot(tree)
+    report = relink.relink_tree(tree, Options(ignore=("RLK6*", "RLK516", "mod/*")))
+    assert {found.code for found in report.findings if found.level == "error"} == {"RLK605"}
+    assert not report.ok
+    assert report.output is None
+    assert snapshot(tree) == before
+
+
 def test_what_the_loader_refuses_is_taken_back(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check after the new files were written: nothing of them is left, and the tree is as it was."""
     before = snapshot(tree)
