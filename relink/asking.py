@@ -85,6 +85,8 @@ def answers(
     }
     environment = Environment(context.target, context.files)
     runs = joint_runs(environment, tables, together)
+    grouped = {paths[root] for run in runs for root in run.roots}
+    single = [scenario for member, scenario in scenarios.items() if member not in grouped]
     joined: dict[str, tuple[JointRun, LoaderMap]] = {}
     with ExitStack() as stack:
 
@@ -93,18 +95,19 @@ def answers(
                 return iter(())
             return stack.enter_context(dry_runs(context.target, asked, sandbox, symbols=symbols))
 
-        for run, answer in zip(runs, ask([(run.program, run.preloads) for run in runs]), strict=True):
-            if not answer.died and mapped_by(run.closure) == (answer.objects, answer.missing):
-                joined |= {paths[root]: (run, answer) for root in run.roots}
-        alone = ask([scenario for member, scenario in scenarios.items() if member not in joined])
-        mapped = ask([scenarios[member] for member in scenarios if member in joined], symbols=False)
+        first = ask([*((run.program, run.preloads) for run in runs), *single])
 
         def said() -> Iterator[LoaderMap]:
+            for run, answer in zip(runs, first, strict=False):
+                if not answer.died and mapped_by(run.closure) == (answer.objects, answer.missing):
+                    joined.update({paths[root]: (run, answer) for root in run.roots})
+            mapped = ask([scenarios[member] for member in scenarios if member in joined], symbols=False)
+            again = ask([scenarios[member] for member in scenarios if member in grouped - joined.keys()])
             for member in scenarios:
                 if member in joined:
                     run, answer = joined[member]
                     yield run.of(context.layout.path_of(member), next(mapped), answer)
                 else:
-                    yield next(alone)
+                    yield next(again if member in grouped else first)
 
         yield said()

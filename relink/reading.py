@@ -119,7 +119,7 @@ def read_members(
                 findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
                 continue
             images[name] = image
-            tables[name] = read_symbols(content)
+            tables[name] = read_symbols(content, with_source=True)
             # Without its symbols its bindings cannot be computed.
             if problems := tables[name].problems:
                 findings.append(

@@ -106,7 +106,7 @@ def verify(
             link_beside(context, layout, links or {})
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
-            symbols = _symbols(context)
+            symbols = _symbols(context, known)
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
             findings += _never_opened(context, members)
             never = {found.subject for found in findings}
@@ -117,12 +117,18 @@ def verify(
             scenarios = {member: scenarios[member] for member in screened.members}
             said = stack.enter_context(answers(context, scenarios, simulated, tables, sandbox))
             scratch = ScratchDirectory(context, sandbox)
-            for member in screened.members:
-                expected = _expected(context, simulated[member])
-                bindings = bind(expected, tables) if isinstance(expected, Closure) else None
-                answer = next(said)
+            # While the first loaders run.
+            expected = {member: _expected(context, simulated[member]) for member in screened.members}
+            bindings = {
+                member: bind(found, tables)
+                for member, found in expected.items()
+                if isinstance(found, Closure)
+            }
+            for member, answer in zip(screened.members, said, strict=True):
                 maps[member] = _without_scratch_path(answer, layout)
-                findings += _compared(context, member, expected, bindings, answer, scratch)
+                findings += _compared(
+                    context, member, expected[member], bindings.get(member), answer, scratch
+                )
     except (TargetError, OSError) as error:
         if isinstance(error, OSError):
             raise_trouble(error, f"{wheel}: the loader could not be asked")
@@ -231,12 +237,15 @@ def _compare_objects(
     yield finding("RLK601", member, context.layout.shown(message))
 
 
-def _symbols(context: ResolveContext) -> dict[str, SymbolTable]:
-    """Return the symbols of the members as they are on the disk, by the path of the image in the simulation."""
+def _symbols(context: ResolveContext, known: Tables | None) -> dict[str, SymbolTable]:
+    """Return the symbols of the members as they are on the disk, by the path of the image in the simulation.
+
+    :param known: has the symbols that were planned; a file with the same tables has these.
+    """
     tables = {}
     for name, image in context.images.items():
         with map_file(context.files.host(context.layout.path_of(name))) as buffer:
-            tables[image.path] = read_symbols(buffer)
+            tables[image.path] = read_symbols(buffer, known.member(image.path) if known else None)
     return tables
 
 

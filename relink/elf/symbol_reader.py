@@ -30,6 +30,7 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
+from relink.elf.symbol_source import same_source, source_of
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
 
@@ -49,18 +50,22 @@ _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/e
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
 
 
-def read_symbols(buffer: Buffer) -> SymbolTable:
+def read_symbols(
+    buffer: Buffer, known: SymbolTable | None = None, *, with_source: bool = False
+) -> SymbolTable:
     """Read the dynamic symbols of the ELF file in `buffer` (the whole file, 32 or 64 bits, either byte order).
 
     A file without a dynamic segment has an empty table. Time and memory are linear in the size of the tables,
     whatever they say.
 
+    :param known: returned where the file has the tables that it was read from.
+    :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_source`).
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
     with memoryview(buffer) as raw, raw.cast("B") as view:
         memory = Memory(view)
         memory.read_header()
-        return _read(memory)
+        return _read(memory, known, with_source=with_source)
 
 
 def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
@@ -76,8 +81,8 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
         return version_needs(memory, Strings(memory)) if found else ()
 
 
-def _read(memory: Memory) -> SymbolTable:
-    """Read all tables of `memory`."""
+def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> SymbolTable:
+    """Read all tables of `memory`, or return `known` where they are the same."""
     dynamic = memory.dynamic
     if not dynamic.get(DT_SYMTAB) or not dynamic.get(DT_STRTAB):
         if dynamic:
@@ -102,6 +107,13 @@ def _read(memory: Memory) -> SymbolTable:
     versyms = versyms if highest else array("H")
     versyms.extend([1] * (len(symbols) - len(versyms)))
     copied = _copied(memory)
+    symbolic = DT_SYMBOLIC in dynamic or bool(dynamic.get(DT_FLAGS, 0) & DF_SYMBOLIC)
+    source = None
+    if not memory.problems:
+        facts = (verneeds, verdefs, has_versym, symbolic, sorted(copied), order)
+        if known and known.source and same_source(known.source, symbols, versyms, strings, facts):
+            return known
+        source = source_of(symbols, versyms, strings, facts) if with_source else None
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))
@@ -125,7 +137,8 @@ def _read(memory: Memory) -> SymbolTable:
             for i in sorted(copied)
             if i < len(symbols) and names[i]
         ),
-        symbolic=DT_SYMBOLIC in dynamic or bool(dynamic.get(DT_FLAGS, 0) & DF_SYMBOLIC),
+        symbolic=symbolic,
+        source=source,
     )
 
 

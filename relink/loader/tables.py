@@ -48,6 +48,10 @@ class Tables:
         other.index, other._read, other._dlopened = self.index, self._read, self._dlopened
         return other
 
+    def member(self, identity: str) -> SymbolTable | None:
+        """Return the table of a member, by the identity that :class:`Files` gives it."""
+        return self._members.get(identity)
+
     def of(self, item: LoadedObject) -> SymbolTable:
         """Return the table of one loaded object; that of a file that cannot be read any more is empty."""
         identity = file_of(item)
