@@ -20,6 +20,7 @@ from relink.files import open_regular, read_start
 from relink.progress import OnProgress
 from relink.providers.prefix import Provider, soname_stem
 from relink.system_errors import raise_trouble
+from relink.trees.journal import identity
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
@@ -39,10 +40,12 @@ class TreeArchive(WheelArchive):
     :param path: the directory.
     :param originals: files that are read in the place of members, by the member's name.
     :param only: the names of the members, if not all files are.
+    :ivar seen: the :func:`relink.trees.journal.identity` of the members in the tree.
     :ivar links: the symbolic links to files and directories inside, by name; with their texts.
     :raises UsageError: it cannot be listed, or has more files than `limits` allow.
     """
 
+    seen: Mapping[str, str]
     links: Mapping[str, str]
     originals: Mapping[str, Path]
 
@@ -60,11 +63,12 @@ class TreeArchive(WheelArchive):
         self.originals = dict(originals or {})
         members: dict[str, Member] = {}
         links: dict[str, str] = {}
+        seen: dict[str, str] = {}
         most = (limits or WheelLimits()).members
-        seen = 0
+        count = 0
         for name, status in _entries(path):
-            seen += 1
-            if seen > most:
+            count += 1
+            if count > most:
                 raise UsageError(f"{path}: more than {most} files; --limit members=N allows more")
             if only is not None and name not in only:
                 continue
@@ -72,6 +76,7 @@ class TreeArchive(WheelArchive):
                 links[name] = os.readlink(path / name)
             elif stat.S_ISREG(status.st_mode) and _is_elf(self._place(name)):
                 size = os.stat(self._place(name)).st_size
+                seen[name] = identity(path / name)
                 members[name] = Member(
                     name, 0, 0, 0, size, size, 0, 0, status.st_mode, _LONG_AGO, 0, 3, is_directory=False
                 )
@@ -79,6 +84,7 @@ class TreeArchive(WheelArchive):
             raise UsageError(f"{not_a_wheel(path)}; no ELF file is in it either")
         self.members = MappingProxyType(members)
         self.links = MappingProxyType(links)
+        self.seen = MappingProxyType(seen)
         self.size = sum(member.size for member in members.values())
         text = "".join(char if char.isalnum() and char.isascii() else "_" for char in path.resolve().name)
         self.name = WheelName(text.strip("_") or "tree", Version("0"), "0", "", "py3", "none", "any")

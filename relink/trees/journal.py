@@ -1,13 +1,15 @@
-"""Files of a tree exchanged all together or not at all, and put back: whenever the process is killed.
+"""What is exchanged in a tree, and what a killed run leaves: a journal beside the tree, with the originals.
 
-A journal beside the tree names what is exchanged. The new files are written beside those that they replace; then the journal is
-set to *committing*, each original is kept by a hard link in the journal's directory, and each new file is renamed over it. No
-file is ever written into: others may share its inode (uv and conda hard-link what they install). A killed run leaves the journal.
-The next one, or ``--undo``, first finishes it: what was not committing is taken back, what was is completed.
+The new files are written into the journal's directory; the tree is not touched until all of them are there and were verified.
+Then the smallest directory that holds all files to be changed is copied by hard links, with the new files in the copy, and copy
+and directory exchange their names in one system call (:mod:`relink.trees.sibling`): at each moment a tree is what it was before,
+or what it is to be. The journal says *exchanging* around that call, so the next run, or ``--undo``, can tell which it is.
 
-The other way to be atomic, to exchange the whole directory for a copy of links (renameat2(2), RENAME_EXCHANGE), does not work
-where such trees lie: on mount points and in the lower layers of a container's file system, in directories whose parent belongs to
-somebody else, and in site-packages, whose other distributions an installer may change at the same time.
+Where that cannot be done (:mod:`relink.trees.obstacles`) the journal is set to *committing*, each original is kept by a hard
+link, and each new file is renamed over it. A run that is killed then leaves a mixture, which the next run completes. A single
+file needs no more than that.
+
+No file is ever written into: others may share its inode (uv and conda hard-link what they install).
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT
 from relink.errors import UsageError
 from relink.files import read_text
+from relink.trees.sibling import remove_copy
 
 __all__ = [
     "COMMITTING",
     "DONE",
+    "EXCHANGING",
     "STAGING",
     "Journal",
     "KeptFile",
     "Pending",
     "held",
+    "identity",
     "place_of",
     "read_journal",
     "settle",
@@ -40,7 +45,7 @@ __all__ = [
     "write_journal",
 ]
 
-STAGING, COMMITTING, DONE = "staging", "committing", "done"
+STAGING, EXCHANGING, COMMITTING, DONE = "staging", "exchanging", "committing", "done"
 _NAME = "journal.json"
 
 
@@ -62,22 +67,28 @@ class KeptFile:
 class Pending:
     """A file that is to be exchanged.
 
-    :ivar temporary: the name of the new file, in the same directory; None: the original comes back.
+    :ivar temporary: the name of the new file, in the journal's directory; None: the original comes back.
+    :ivar seen: what the file was when it was read or looked at, as :func:`identity` has it.
     """
 
     path: str
     kept: str
     temporary: str | None
     sha256: str = ""
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What was exchanged in a tree, and what is about to be."""
+    """What was exchanged in a tree, and what is about to be.
+
+    :ivar copy: the inode number of the copy that is being exchanged with a directory of the tree.
+    """
 
     state: str = DONE
     files: tuple[KeptFile, ...] = ()
     pending: tuple[Pending, ...] = ()
+    copy: int = 0
 
     @property
     def originals(self) -> Mapping[str, str]:
@@ -89,6 +100,15 @@ def place_of(tree: Path) -> Path:
     """Return the directory of a tree's journal: beside it, so that originals are kept by links, and outside of it."""
     real = Path(os.path.realpath(tree))
     return real.parent / f".{real.name}.relink"
+
+
+def identity(path: Path) -> str:
+    """Return which file a path leads to, and its size and time: what differs once another program has changed it; "" for none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return ""
+    return f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
 
 @contextlib.contextmanager
@@ -129,7 +149,7 @@ def read_journal(tree: Path) -> Journal:
         data = json.loads(read_text(path, JSON_LIMIT))
         files = tuple(KeptFile(**one) for one in data["files"])
         pending = tuple(Pending(**one) for one in data["pending"])
-        journal = Journal(data["state"], files, pending)
+        journal = Journal(data["state"], files, pending, int(data.get("copy", 0)))
     except FileNotFoundError:
         return Journal()
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -161,21 +181,28 @@ def write_journal(tree: Path, journal: Journal) -> None:
         "state": journal.state,
         "files": list(map(asdict, journal.files)),
         "pending": list(map(asdict, journal.pending)),
+        "copy": journal.copy,
     }
     with told(place_of(tree)), atomic_file(place_of(tree) / _NAME) as file:
         file.write(json.dumps(document).encode())
 
 
 def settle(tree: Path, journal: Journal) -> None:
-    """Write a journal that nothing is pending in, or remove all of it where nothing is exchanged."""
+    """Write a journal in which nothing is pending, or none where nothing is exchanged; remove all beside it but the originals."""
+    place = place_of(tree)
     if journal.files:
         write_journal(tree, journal)
-        return
-    place = place_of(tree)
-    (place / _NAME).unlink(missing_ok=True)
+    else:
+        (place / _NAME).unlink(missing_ok=True)
+    stays = {_NAME, *journal.originals.values()}
     for name in os.listdir(place):
-        with contextlib.suppress(OSError):
-            (place / name).unlink()
+        if name in stays:
+            continue
+        if (place / name).is_dir() and not (place / name).is_symlink():
+            remove_copy(place / name)
+        else:
+            with contextlib.suppress(OSError):
+                (place / name).unlink()
 
 
 @contextlib.contextmanager

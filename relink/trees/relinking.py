@@ -14,7 +14,7 @@ from relink.contents import Contents
 from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.errors import UsageError
-from relink.findings.model import Finding, has_errors, select
+from relink.findings.model import Finding, finding, has_errors, select
 from relink.gpu.wanted import seen_gpus, wanted_gpus
 from relink.laid_out import temporary_place
 from relink.loader.target import Target, find_target
@@ -31,8 +31,8 @@ from relink.rereading import reread_files
 from relink.resolve.layout import Layout
 from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.trees.archive import TreeArchive
-from relink.trees.exchange import commit, finish, stage, undo
-from relink.trees.journal import held, place_of, read_journal
+from relink.trees.exchange import commit, current, finish, stage, undo
+from relink.trees.journal import held, place_of, read_journal, settle
 from relink.trees.managed import keeper_of
 from relink.trees.records import Hashes, new_records
 from relink.verification import Verification, verify
@@ -66,7 +66,8 @@ def relink_tree(
         if not options.dry_run:
             stack.enter_context(held(directory))
             finish(directory)
-        place, known = place_of(directory), read_journal(directory).originals
+            settle(directory, current(directory))
+        place, known = place_of(directory), current(directory).originals
         originals = {path: place / kept for path, kept in known.items()}
         archive = TreeArchive(directory, originals=originals, only=only, limits=options.limits)
         contents = stack.enter_context(Contents(directory, archive=archive))
@@ -164,7 +165,7 @@ def _carried_out(
             }
             new |= new_records(directory, archive.originals, edits.keys(), hashes)
             mine = (path for path in archive.originals if only is None or path in only)
-            journal = stage(directory, new, [path for path in mine if path not in new])
+            journal = stage(directory, new, [path for path in mine if path not in new], archive.seen)
         try:
             with clock.stage("verify"):
                 findings = [found for edited in edits.values() for found in edited.findings]
@@ -184,7 +185,10 @@ def _carried_out(
             finish(directory)
             return make_report(planned, options, clock, findings=findings)
         with clock.stage("publish"):
-            commit(directory, journal)
+            if reason := commit(directory, journal):
+                findings.append(
+                    finding("RLK540", str(directory), f"its files were exchanged one by one: {reason}")
+                )
         written = bool(journal.files or journal.pending)
         output = OutputFacts(plan.output, plan.wheel.sha256) if written else None
         return make_report(planned, options, clock, output, findings, verified=verified)

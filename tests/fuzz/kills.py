@@ -19,16 +19,19 @@ LONG = int(os.environ.get("RELINK_FUZZ_KILLS", "200"))
 Property = Callable[[str, object], None]
 
 
-def run_kills(program: str, works: Works, scratch: Path, count: int, record_property: Property) -> None:
+def run_kills(
+    program: str, works: Works, scratch: Path, count: int, record_property: Property, *more: str
+) -> None:
     """Run a program for `count` kills, and record what it counted.
 
     :param program: the name of its module in tests/fuzz.
+    :param more: further arguments, which are named with what was counted.
     """
     scratch.mkdir()
     seed = random.randrange(1 << 32)
-    arguments = [str(works.root), str(scratch), str(seed), str(count)]
+    arguments = [str(works.root), str(scratch), str(seed), str(count), *more]
     command = [sys.executable, "-m", f"tests.fuzz.{program}", *arguments]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, f"{program}, seed {seed}\n{ended.stdout}{ended.stderr}"
     for name, value in json.loads(ended.stdout).items():
-        record_property(f"{COUNTED}{program}: {name}", value)
+        record_property(f"{COUNTED}{' '.join((program, *more))}: {name}", value)

@@ -99,6 +99,7 @@ TRIGGERS: dict[str, str] = {
     "RLK536": "tests/unit/test_beside.py::test_an_environment_that_has_it_not",
     "RLK537": "tests/unit/test_beside.py::test_a_library_of_the_system_is_no_replacement",
     "RLK538": "tests/unit/checks/test_python_calls.py::test_the_two_lines_that_help",
+    "RLK540": "tests/unit/trees/test_relinking.py::test_why_it_is_not_done_in_one_step",
     "RLK601": "tests/unit/test_verification.py::test_another_order_is_a_difference",
     "RLK602": "tests/unit/test_verification.py::test_a_loader_that_cannot_be_run",
     "RLK610": "tests/unit/test_rereading.py::test_another_plan_than_the_one_that_was_carried_out",

@@ -26,7 +26,7 @@ def make_vendor_tree(root: Path) -> Path:
 
 
 def snapshot(tree: Path) -> dict[str, tuple[object, ...]]:
-    """Mode, inode, time and content of everything in a tree."""
+    """Mode, time and content of everything in a tree; and the inode of what is no directory."""
     found: dict[str, tuple[object, ...]] = {}
     for path in tree.rglob("*"):
         status = path.lstat()
@@ -35,6 +35,6 @@ def snapshot(tree: Path) -> dict[str, tuple[object, ...]]:
             data = os.readlink(path)
         elif path.is_file():
             data = path.read_bytes()
-        moment = None if data is None else status.st_mtime_ns
-        found[str(path.relative_to(tree))] = (status.st_mode, status.st_ino, moment, data)
+        inode = None if data is None else status.st_ino
+        found[str(path.relative_to(tree))] = (status.st_mode, inode, status.st_mtime_ns, data)
     return found

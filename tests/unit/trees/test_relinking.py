@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import relink
+from relink import rereading
 from relink.errors import UsageError
 from relink.options import Options
 from relink.trees.journal import place_of
@@ -81,6 +83,64 @@ def test_what_pip_has_put_into_a_directory(works: Works, tmp_path: Path) -> None
     assert relink.relink_tree(tree, Options(prefixes=[str(works.prefix)])).ok
     relink.undo_tree(tree)
     assert snapshot(tree) == before
+
+
+def test_why_it_is_not_done_in_one_step(works: Works, tmp_path: Path) -> None:
+    """A process that works in the tree would be left in the old directory."""
+    tree = tmp_path / "tree"
+    (tree / "lib").mkdir(parents=True)
+    for name in "ab":
+        shutil.copy(works.library, tree / f"lib/{name}.so")
+    with subprocess.Popen(["sleep", "60"], cwd=tree) as process:
+        # It works in the tree, and not in the smallest directory that has both files.
+        report = relink.relink_tree(tree, Options(prefixes=[str(works.prefix)]))
+        assert "RLK540" not in {found.code for found in report.findings}
+        relink.undo_tree(tree)
+        process.kill()
+    with subprocess.Popen(["sleep", "60"], cwd=tree / "lib") as process:
+        report = relink.relink_tree(tree, Options(prefixes=[str(works.prefix)]))
+        relink.undo_tree(tree)
+        process.kill()
+    (found,) = [found for found in report.findings if found.code == "RLK540"]
+    assert "(sleep) has its working directory in it" in found.message
+
+
+def test_another_program_that_changes_a_file_meanwhile_is_not_overruled(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "lib").mkdir(parents=True)
+    for name in "ab":
+        shutil.copy(works.library, tree / f"lib/{name}.so")
+    real = rereading.reread_files
+
+    def meanwhile(*arguments: Any) -> Any:
+        (tree / "lib/b.so").write_bytes(b"upgraded")
+        return real(*arguments)
+
+    monkeypatch.setattr("relink.trees.relinking.reread_files", meanwhile)
+    with pytest.raises(UsageError, match=r"another program has changed lib/b\.so meanwhile"):
+        relink.relink_tree(tree, Options(prefixes=[str(works.prefix)]))
+    assert (tree / "lib/a.so").read_bytes() == works.library.read_bytes()
+    assert (tree / "lib/b.so").read_bytes() == b"upgraded"
+    assert not place_of(tree).exists()
+
+
+def test_what_was_upgraded_since_is_the_vendors_new_file(works: Works, tmp_path: Path) -> None:
+    tree, options = tmp_path / "tree", Options(prefixes=[str(works.prefix)])
+    (tree / "lib").mkdir(parents=True)
+    for name in "abc":
+        shutil.copy(works.library, tree / f"lib/{name}.so")
+    assert relink.relink_tree(tree, options).ok
+    for name in "bc":
+        (tree / f"lib/{name}.so").unlink()
+    upgraded = works.library.read_bytes() + b"upgraded"
+    (tree / "lib/b.so").write_bytes(upgraded)
+    assert relink.relink_tree(tree, options).ok
+    assert (tree / "lib/b.so").read_bytes() != upgraded
+    assert not (tree / "lib/c.so").exists()
+    assert relink.undo_tree(tree) == ("lib/a.so", "lib/b.so")
+    assert (tree / "lib/b.so").read_bytes() == upgraded
 
 
 def test_wrong_usage(tree: Path) -> None:
