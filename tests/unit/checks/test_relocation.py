@@ -15,6 +15,7 @@ from relink import Options, diff, relink
 from relink.report.model import Report
 from tests.support.cc import cc, shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
+from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works
 
 CALL = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
@@ -141,6 +142,38 @@ def test_two_versions(works: Works, prefix: Path, member: Path, tmp_path: Path) 
         "they do not belong together: rocm 7.2.4, rocm-sdk-core 7.2.5, rocm-sdk-device-gfx1100 7.2.4, rocm-sdk-libraries 7.2.4"
     )
     assert found.step == "pip install rocm==7.2.5 rocm-sdk-device-gfx1100==7.2.5 rocm-sdk-libraries==7.2.5"
+
+
+def migraphx_libs(directory: Path, version: str, member: Path) -> Path:
+    """A wheel with libraries that others link to; relinked, it keeps its name where that says the release already."""
+    own = shared(directory / "libmigraphx.so.2", SOURCE, needed=[member], flags=VENDOR)
+    files: dict[str, bytes | Path] = {"migraphx_libs/a.so": member, "migraphx_libs/libmigraphx.so.2": own}
+    return make_wheel(
+        directory, files, name="migraphx_libs", version=version, tag=f"py3-none-linux_{MACHINE}"
+    )
+
+
+def test_an_installed_package_of_the_same_name_is_no_provider(
+    prefix: Path, member: Path, tmp_path: Path
+) -> None:
+    site = environment(prefix, tmp_path)
+    wheel = migraphx_libs(tmp_path, "2.17.0+rocm7.2.4", member)
+    unpack([wheel], site)
+    report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path / "out"))
+    assert Path(report.path or "").name == wheel.name
+    assert report.relocatable
+    assert [item.name for item in report.relies_on] == ["rocm-sdk-core", "rocm-sdk-libraries"]
+    assert [file.rpath.after for file in report.files] == ["$ORIGIN/../_rocm_sdk_libraries/lib", "$ORIGIN"]
+
+
+def test_a_package_for_another_rocm(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:
+    site = environment(prefix, tmp_path)
+    unpack([migraphx_libs(tmp_path, "2.17.0+rocm10.0.0", member)], site)
+    wheel = works.wheel(tmp_path, {"demo/a.so": member})
+    report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path, dry_run=True))
+    (found,) = [item for item in report.findings if item.code == "RLK531"]
+    assert "migraphx_libs 2.17.0+rocm10.0.0" in found.message
+    assert found.step is None
 
 
 def test_two_families(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:

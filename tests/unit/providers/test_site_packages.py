@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from relink.loader.target import Target, find_target
-from relink.providers.site_packages import find_site_packages, open_site_packages
+from relink.providers.site_packages import find_site_packages, open_site_packages, without_package
 from relink.rocm.installation import release_of
+from tests.support.cc import shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
+from tests.support.wheels import make_wheel
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +111,50 @@ def test_damaged_metadata_is_no_package(prefix: Path, target: Target, tmp_path: 
     assert [item.name for item in provider.packages] == ["rocm-sdk-core"]
     (site / "rocm_sdk_core-7.2.4.dist-info" / "METADATA").unlink()
     assert find_site_packages(str(site), target) is None
+
+
+def more(root: Path, site: Path, release: str) -> None:
+    """Install the packages of ROCm that are not of its SDK."""
+    library = shared(root / "libmigraphx_c.so.3")
+    profiler = shared(root / "librocprof-sys.so.1")
+    files: dict[str, bytes | Path] = {"migraphx_libs/libmigraphx_c.so.3": library}
+    wheels = [make_wheel(root, files, name="migraphx_libs", version=f"2.17.0+rocm{release}")]
+    files = {"_rocm_profiler/lib/librocprof-sys.so.1": profiler}
+    wheels.append(make_wheel(root, files, name="rocm_profiler", version="7.2.4"))
+    wheels.append(
+        make_wheel(root, {"rocm_bootstrap/__init__.py": b""}, name="rocm_bootstrap", version="0.1.0")
+    )
+    unpack(wheels, site)
+
+
+def test_packages_that_are_not_of_the_sdk(prefix: Path, target: Target, tmp_path: Path) -> None:
+    site = environment(prefix, tmp_path)
+    more(tmp_path, site, "7.2.1")
+    provider, found = open_site_packages(str(site), target)
+    assert provider.find("libmigraphx_c.so.3") == f"{site}/migraphx_libs/libmigraphx_c.so.3"
+    assert provider.find("librocprof-sys.so.1") == f"{site}/_rocm_profiler/lib/librocprof-sys.so.1"
+    assert [item.directory for item in provider.packages] == [
+        "_rocm_sdk_core",
+        "_rocm_sdk_libraries",
+        "migraphx_libs",
+        "_rocm_profiler",
+    ]
+    assert found.strangers == ()
+
+
+def test_a_label_of_another_series(prefix: Path, target: Target, tmp_path: Path) -> None:
+    site = environment(prefix, tmp_path)
+    more(tmp_path, site, "10.0.0")
+    _, found = open_site_packages(str(site), target)
+    assert [item.name for item in found.strangers] == ["migraphx_libs"]
+
+
+def test_without_the_package_that_is_being_relinked(prefix: Path, target: Target, tmp_path: Path) -> None:
+    site = environment(prefix, tmp_path)
+    more(tmp_path, site, "7.2.4")
+    provider, _ = open_site_packages(str(site), target)
+    left = without_package(provider, "MIGraphX_libs")
+    assert left.find("libmigraphx_c.so.3") is None
+    assert left.find("libhipblas.so.3") == provider.find("libhipblas.so.3")
+    assert set(provider.directories) - set(left.directories) == {f"{site}/migraphx_libs"}
+    assert without_package(provider, "demo") is provider

@@ -111,3 +111,11 @@ def test_what_a_library_of_the_prefix_lacks_is_not_taken_from_the_wheel(scene: S
     draft = scene.decide()
     assert [item.subject for item in draft.findings if item.code == "RLK101"] == ["libown.so.1"]
     assert not any("$ORIGIN" in (file.edit.search_path or "") for file in draft.files)
+
+
+def test_another_member_that_is_dlopened_is_found(scene: Scene) -> None:
+    scene.member("demo/targets/libmigraphx_gpu.so.2", source=define("target"))
+    scene.member("demo/libmigraphx.so.2", source=define("program"), flags=["-Wl,-rpath,/nowhere/lib"])
+    draft = scene.decide()
+    assert [item.subject for item in draft.findings if item.code == "RLK120"] == ["libmigraphx_ref.so.*"]
+    assert [item.edit.search_path for item in draft.files if item.edit] == ["$ORIGIN/targets"]
