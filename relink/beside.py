@@ -1,7 +1,7 @@
 """The site-packages that a wheel is, or will be, installed into: which packages lie there beside its members.
 
-Takes a target, a wheel and providers. Gives the links of :class:`~relink.resolve.layout.Layout`, and RLK536 and RLK537 where an
-environment has not what a relinked wheel relies on.
+Takes a target, a wheel and providers. Gives the links of :class:`~relink.resolve.layout.Layout`, RLK534 and RLK550 about several
+site-packages of one Python, and RLK536 and RLK537 where an environment has not what a relinked wheel relies on.
 """
 
 from __future__ import annotations
@@ -21,10 +21,19 @@ from relink.plans.embedded import SITE
 from relink.plans.model import Plan
 from relink.plans.reliance import series
 from relink.providers.prefix import Provider
-from relink.providers.site_packages import SITE_PACKAGES, find_distribution
+from relink.providers.site_packages import SITE_PACKAGES, find_distribution, packages_of
 from relink.resolve.layout import Layout
+from relink.text import join_truncated
 
-__all__ = ["environment_site", "own_site", "packages_beside", "python_in", "reliance_findings", "with_beside"]
+__all__ = [
+    "environment_site",
+    "layer_findings",
+    "own_site",
+    "packages_beside",
+    "python_in",
+    "reliance_findings",
+    "with_beside",
+]
 
 
 def environment_site(directory: str, python: str) -> str:
@@ -54,26 +63,47 @@ def python_in(environment: str | None) -> str | None:
 def packages_beside(providers: Iterable[Provider], target: Target, *, named: bool) -> dict[str, str]:
     """Return where the packages really are that a wheel will have beside it: the path in site-packages → the directory.
 
-    An installer puts a wheel into the first site-packages of the Python; what lies in another one (that of the system, of a
-    user, of a .pth file) is no neighbour.
+    What lies in another site-packages than the wheel (that of the system, of a user, of a .pth file) is no neighbour.
 
-    :param named: the user named the Python that will load the result; otherwise the site-packages that was named is believed.
+    :param named: the user named the Python that will load the result; otherwise a site-packages that was named is believed.
     """
-    own = own_site(target) if named else None
     return {
         package.directory: f"{provider.path}/{package.directory}"
         for provider in providers
-        if provider.kind == SITE_PACKAGES
-        and (own is None or os.path.realpath(own) == os.path.realpath(provider.path))
+        if provider.kind == SITE_PACKAGES and _is_own(provider, target, named=named)
         for package in provider.packages
         if package.directory
     }
 
 
+def _is_own(provider: Provider, target: Target, *, named: bool) -> bool:
+    own = own_site(target) if named or provider.found_by else None
+    return own is None or os.path.realpath(own) == os.path.realpath(provider.path)
+
+
+def layer_findings(provider: Provider, target: Target, *, named: bool) -> Iterator[Finding]:
+    """Yield RLK534 and RLK550: the wheel will not lie beside ROCm, and parts of ROCm lie in another site-packages, too.
+
+    :param named: as for :func:`packages_beside`.
+    """
+    if not _is_own(provider, target, named=named):
+        text = f"the wheel will be installed into {own_site(target)}, so search paths name the directory and not $ORIGIN"
+        yield finding("RLK534", provider.path, text)
+    facts = target.python_facts
+    for place in facts.site_packages if facts and (named or provider.found_by) else ():
+        if os.path.realpath(place) != os.path.realpath(provider.path) and (
+            found := packages_of(place, target)
+        ):
+            names = join_truncated([f"{item.name} {item.version}" for item in found])
+            yield finding(
+                "RLK550", place, f"it has {names}, which are not looked at: {provider.path} is taken"
+            )
+
+
 def own_site(target: Target) -> str | None:
     """Return the site-packages that an installer puts wheels into for the target's Python, where it is known."""
     facts = target.python_facts
-    return next(iter(facts.site_packages), None) if facts is not None else None
+    return (facts.installs_into or None) if facts is not None else None
 
 
 def with_beside(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.additions import Additions, plan_additions
-from relink.beside import packages_beside, with_beside
+from relink.beside import layer_findings, packages_beside, with_beside
 from relink.checks.gpu import dlopened_libraries, plan_gpus
 from relink.checks.python_calls import python_call_findings
 from relink.checks.relocation import (
@@ -223,7 +223,7 @@ def plan_wheel(
     findings = [*wheel.findings, *additions.findings, *draft.findings]
     every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
     moves = relocation(every, providers, context.layout.links, target.interpreter)
-    findings += _site_findings(providers, every, target, context, options, archive)
+    findings += _site_findings(providers, every, target, context.layout, options, archive)
     output = name
     changes = additions.changes or any(file.changed for file in files)
     if changes:
@@ -305,16 +305,17 @@ def _site_findings(
     providers: Sequence[Provider],
     files: Sequence[FilePlan],
     target: Target,
-    context: ResolveContext,
+    layout: Layout,
     options: Options,
     archive: WheelArchive,
 ) -> Iterator[Finding]:
     for provider in providers:
         if provider.kind == SITE_PACKAGES:
             _, site = open_site_packages(provider.path, target, options.gpus)
-            beside = any(item.directory in context.layout.links for item in provider.packages)
             yield from python_call_findings(archive, provider)
-            yield from site_findings(site, provider, files, options.gpus, beside=beside)
+            yield from site_findings(site, provider, files, options.gpus)
+            if not layout.tree:
+                yield from layer_findings(provider, target, named=is_python_named(options))
 
 
 def target_facts(target: Target) -> TargetFacts:

@@ -1,6 +1,6 @@
 """Whether a result works wherever the packages that it relies on are installed beside it, and which they are.
 
-Takes file plans and providers. Gives :class:`Relocation`, and RLK530 to RLK535 about ROCm in site-packages.
+Takes file plans and providers. Gives :class:`Relocation`, and RLK530 to RLK533 and RLK535 about ROCm in site-packages.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def platform_of(claimed: str, versions: Iterable[str], files: Iterable[FilePlan]
 
 
 def site_findings(
-    site: SitePackages, provider: Provider, files: Iterable[FilePlan], gpus: Sequence[str], *, beside: bool
+    site: SitePackages, provider: Provider, files: Iterable[FilePlan], gpus: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yield what is to be said about the packages of ROCm in a site-packages: versions, families, devices, and where it is."""
+    """Yield what is to be said about the packages of ROCm in a site-packages: versions, families and devices."""
     versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
     if strangers := site.strangers:
         core = next(item for item in site.packages if item not in strangers and item.directory)
@@ -133,9 +133,6 @@ def site_findings(
         text = f"{taken.name} {taken.version} has no code for a GPU by itself, and no rocm-sdk-device-… is installed"
         remedy = f"Install the package for the GPU, such as rocm-sdk-device-gfx1100=={taken.version}."
         yield finding("RLK533", site.path, text, remedy)
-    if not beside:
-        text = "the wheel will not be installed there, so search paths name the directory and not $ORIGIN"
-        yield finding("RLK534", site.path, text)
 
 
 def relocation_findings(found: Relocation, subject: str) -> Iterator[Finding]:

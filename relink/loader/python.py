@@ -18,16 +18,40 @@ __all__ = ["PythonFacts", "active_python", "ask_python"]
 
 _TIMEOUT = 30  # seconds; it answers in 20 ms
 # In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
-# runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program.
+# runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program. The
+# order is that of site.main(); what .pth files name is read as by site.addpackage(), but no line of them is executed. Where an
+# installer puts a wheel: pip's decide_user_install().
 _QUESTION = """
 import json, os, site, sys, sysconfig
+user_base, no_user = sys.argv[1:]
 program = os.path.dirname(os.path.abspath(sys.executable))
 home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
-prefixes = [sys.prefix]
+prefix, more, user = sys.prefix, [], not no_user
 if home is not None:
     with open(os.path.join(home, "pyvenv.cfg"), encoding="utf-8") as file:
         said = dict((part.strip().lower() for part in line.split("=", 1)) for line in file if "=" in line)
-    prefixes = [home, sys.base_prefix] if said.get("include-system-site-packages") == "true" else [home]
+    layered = said.get("include-system-site-packages") == "true"
+    prefix, more, user = home, [sys.base_prefix] if layered else [], user and layered
+if user_base:
+    os.environ["PYTHONUSERBASE"] = user_base
+mine = [site.getusersitepackages()] if user else []
+own = site.getsitepackages([prefix])
+places = own + mine + site.getsitepackages(more) if home is not None else mine + own
+def named(at):
+    for name in sorted(os.listdir(at)):
+        path = os.path.join(at, name)
+        if name.endswith(".pth") and not name.startswith(".") and os.path.isfile(path) and os.access(path, os.R_OK):
+            with open(path, "rb") as file:
+                lines = file.read(65536).decode("utf-8-sig", "replace").splitlines()
+            for line in lines:
+                if line.strip() and not line.startswith(("#", "import ", "import\\t")):
+                    yield os.path.abspath(os.path.join(at, line.rstrip()))
+def writable(at):
+    return os.access(at, os.W_OK) if os.path.exists(at) else writable(os.path.dirname(at))
+into = next((at for at in own if os.path.isdir(at)), own[0]) if home is not None else sysconfig.get_path("platlib")
+if home is None and mine and not writable(into):
+    into = mine[0]
+found = [to for at in places if os.path.isdir(at) for to in [at] + [to for to in named(at) if os.path.isdir(to)]]
 print(json.dumps({
     "file": os.readlink("/proc/self/exe"),
     "implementation": sys.implementation.name,
@@ -35,7 +59,8 @@ print(json.dumps({
     "debug": hasattr(sys, "gettotalrefcount"),
     "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     "soabi": sysconfig.get_config_var("SOABI") or "",
-    "site_packages": [at for at in site.getsitepackages(prefixes) if os.path.isdir(at)],
+    "site_packages": sorted(set(found), key=found.index),
+    "installs_into": into,
 }))
 """
 
@@ -48,7 +73,9 @@ class PythonFacts:
     :ivar implementation: ``cpython``, ``pypy``.
     :ivar version: major and minor.
     :ivar soabi: sysconfig's SOABI: what stands between the name and ``.so`` of an extension module.
-    :ivar site_packages: the directories that it has installed packages in, in the order in which it looks.
+    :ivar site_packages: the directories that it has installed packages in, in the order in which it looks: of a virtual
+        environment, of the user, of the system, and those that .pth files name.
+    :ivar installs_into: the one that an installer puts a wheel into.
     """
 
     file: str
@@ -58,6 +85,7 @@ class PythonFacts:
     free_threaded: bool = False
     soabi: str = ""
     site_packages: tuple[str, ...] = ()
+    installs_into: str = ""
 
     @property
     def shown(self) -> str:
@@ -81,7 +109,8 @@ def ask_python(python: str, named_by: str = "--python") -> PythonFacts:
     :param named_by: what the user named it by, for messages.
     :raises TargetError: it cannot be run, or is none.
     """
-    return _ask(python, named_by, _identity(python))
+    user = tuple(os.environ.get(name, "") for name in ("PYTHONUSERBASE", "PYTHONNOUSERSITE"))
+    return _ask(python, named_by, user, _identity(python))
 
 
 def _identity(python: str) -> tuple[int, ...] | None:
@@ -94,11 +123,11 @@ def _identity(python: str) -> tuple[int, ...] | None:
 
 
 @functools.cache
-def _ask(python: str, named_by: str, _: tuple[int, ...] | None) -> PythonFacts:
+def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] | None) -> PythonFacts:
     shown = f"{named_by} {python}"
     try:
         run = subprocess.run(
-            [python, "-I", "-S", "-c", _QUESTION],  # -I: nothing of the current directory is imported
+            [python, "-I", "-S", "-c", _QUESTION, *user],  # -I: nothing of the current directory is imported
             env=child_environment(),
             capture_output=True,
             text=True,
@@ -133,6 +162,7 @@ def _facts(answer: str) -> PythonFacts | None:
             free_threaded=bool(said["free_threaded"]),
             soabi=str(said["soabi"]),
             site_packages=tuple(map(str, said["site_packages"])),
+            installs_into=str(said["installs_into"]),
         )
     except (ValueError, LookupError, TypeError):
         return None

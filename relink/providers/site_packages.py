@@ -35,6 +35,7 @@ __all__ = [
     "is_rocm_directory",
     "open_site_packages",
     "owner_of",
+    "packages_of",
     "without_package",
 ]
 
@@ -124,7 +125,7 @@ def open_site_packages(path: str, target: Target, gpus: Sequence[str] = ()) -> t
     :param gpus: the GPUs that the user asks for (``gfx1100``).
     :raises ProviderError: there is no library for the target in it.
     """
-    site = SitePackages(path, tuple(_distributions(path, target)))
+    site = SitePackages(path, packages_of(path, target))
     chosen = [item for item in site.packages if _canonical(item.name) == _CORE]
     chosen += sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1]
     directories = [f"{item.directory}/lib" for item in chosen if item.directory]
@@ -139,6 +140,11 @@ def open_site_packages(path: str, target: Target, gpus: Sequence[str] = ()) -> t
             [f"{found.path}: {found.reason}" for found in provider.skipped[:10]],
         )
     return replace(provider, packages=(*chosen, *more)), site
+
+
+def packages_of(path: str, target: Target) -> tuple[InstalledPackage, ...]:
+    """Return the distributions of ROCm in a site-packages, by name."""
+    return tuple(_distributions(path, target))
 
 
 def without_package(provider: Provider, name: str) -> Provider:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,76 @@ def relinked(works: Works, prefix: Path, tmp_path: Path) -> Path:
     shutil.rmtree(tmp_path / "first")
     assert report.path is not None
     return Path(report.path)
+
+
+@pytest.fixture
+def wheel(works: Works, prefix: Path, tmp_path: Path) -> Path:
+    member = shared(tmp_path / "a.so", SOURCE, needed=[prefix / "lib" / "libhipblas.so.3"])
+    return works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": member})
+
+
+def virtual_environment(root: Path, *, layered: bool = False) -> tuple[str, Path]:
+    """Make a virtual environment; returns its Python and its site-packages."""
+    base = os.path.realpath(sys.executable)
+    site = root / f"lib/python3.{sys.version_info[1]}/site-packages"
+    site.mkdir(parents=True)
+    (root / "bin").mkdir()
+    (root / "bin" / "python").symlink_to(base)
+    text = f"home = {os.path.dirname(base)}\ninclude-system-site-packages = {str(layered).lower()}\n"
+    (root / "pyvenv.cfg").write_text(text)
+    return str(root / "bin" / "python"), site
+
+
+def rocm_into(prefix: Path, root: Path, site: Path) -> Path:
+    root.mkdir()
+    unpack(build(prefix, root), site)
+    return site
+
+
+def test_rocm_that_a_pth_file_names(prefix: Path, wheel: Path, tmp_path: Path) -> None:
+    """No prefix is named: it is found as Python finds it, and no line of the .pth file is executed."""
+    python, own = virtual_environment(tmp_path / "venv")
+    shelf = rocm_into(prefix, tmp_path / "work", tmp_path / "venv" / "shelf")
+    (own / "rocm.pth").write_text(f"import os; open({str(tmp_path / 'ran')!r}, 'w')\n../../../shelf\n")
+    report = relink(wheel, Options(python=python, output_directory=tmp_path / "out"))
+    assert [(item.kind, item.path) for item in report.providers] == [("site-packages", str(shelf))]
+    (told,) = [item for item in report.findings if item.code == "RLK534"]
+    assert (told.subject, f"installed into {own}," in told.message) == (str(shelf), True)
+    assert (report.relocatable, report.relies_on) == (False, ())
+    assert report.files[0].rpath.after == f"{shelf}/_rocm_sdk_libraries/lib"
+    assert not (tmp_path / "ran").exists()
+    unpack([Path(report.path or "")], own)
+    code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
+    run = subprocess.run(
+        [python, "-S", "-c", code, str(own / "demo/a.so")], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "5\n"
+
+
+def test_rocm_of_a_user(prefix: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path / "home"))
+    site = tmp_path / f"home/lib/python3.{sys.version_info[1]}/site-packages"
+    rocm_into(prefix, tmp_path / "work", site)
+    python, _ = virtual_environment(tmp_path / "venv", layered=True)
+    options = Options(python=python, output_directory=tmp_path, dry_run=True)
+    report = relink(wheel, options)
+    assert report.files[0].rpath.after == f"{site}/_rocm_sdk_libraries/lib"
+    assert "RLK534" in [item.code for item in report.findings]
+    alone, _ = virtual_environment(tmp_path / "alone")
+    with pytest.raises(UsageError, match="no ROCm: name one"):
+        relink(wheel, Options(python=alone, output_directory=tmp_path, dry_run=True))
+
+
+def test_rocm_in_two_layers(prefix: Path, wheel: Path, tmp_path: Path) -> None:
+    python, own = virtual_environment(tmp_path / "venv")
+    rocm_into(prefix, tmp_path / "first", own)
+    shelf = rocm_into(prefix, tmp_path / "second", tmp_path / "shelf")
+    (own / "rocm.pth").write_text(f"{shelf}\n")
+    report = relink(wheel, Options(python=python, output_directory=tmp_path / "out"))
+    assert report.relocatable
+    (told,) = [item for item in report.findings if item.code == "RLK550"]
+    assert told.subject == str(shelf)
+    assert f"rocm-sdk-libraries 7.2.4, which are not looked at: {own} is taken" in told.message
 
 
 def found(wheel: Path, environment: Path) -> list[tuple[str, str, str]]:

@@ -196,16 +196,6 @@ def test_no_device_package(works: Works, prefix: Path, member: Path, tmp_path: P
     assert found.remedy == "Install the package for the GPU, such as rocm-sdk-device-gfx1100==7.2.4."
 
 
-def test_rocm_that_is_not_beside_the_wheel(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:
-    site = environment(prefix, tmp_path)
-    wheel = works.wheel(tmp_path, {"demo/a.so": member})
-    options = Options(prefixes=(str(site),), output_directory=tmp_path, dry_run=True, python=sys.executable)
-    report = relink(wheel, options)
-    assert str(report.files[0].rpath.after).split(":")[0] == f"{site}/_rocm_sdk_libraries/lib"
-    assert not report.relocatable
-    assert "RLK534" in codes(report)
-
-
 def test_a_program_of_the_scripts(works: Works, prefix: Path, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     source = "extern int hipblasSgemm(void); int main(void){return hipblasSgemm();}"
