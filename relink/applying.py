@@ -73,7 +73,8 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
             read = read_wheel(contents, target)
-            context = context_of(read, target, _beside(plan, target), options)
+            site = next(iter(plan.sites), None)
+            context = context_of(read, target, _beside(plan, target), options, site=site)
             edits = {file.path: file.edit for file in plan.files}
             if unknown := sorted(edits.keys() - read.images.keys()):
                 raise UsageError("the plan names files that the wheel does not have", unknown)

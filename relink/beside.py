@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from relink.checks.python_calls import python_call_findings
+from relink.checks.relocation import site_findings
 from relink.elf.image import Image
 from relink.errors import UsageError
 from relink.findings.model import Finding, finding
@@ -18,20 +20,30 @@ from relink.loader.files import resolve_inside
 from relink.loader.search import expand
 from relink.loader.target import Target
 from relink.plans.embedded import SITE
+from relink.plans.files import FilePlan
 from relink.plans.model import Plan
-from relink.plans.reliance import series
+from relink.plans.reliance import Reliance, series
 from relink.providers.prefix import Provider
-from relink.providers.site_packages import SITE_PACKAGES, find_distribution, packages_of
+from relink.providers.site_packages import (
+    SITE_PACKAGES,
+    find_distribution,
+    open_site_packages,
+    owners_of,
+    packages_of,
+)
 from relink.resolve.layout import Layout
 from relink.text import join_truncated
+from relink.wheel.archive import WheelArchive
 
 __all__ = [
     "environment_site",
     "layer_findings",
     "own_site",
     "packages_beside",
+    "packages_findings",
     "python_in",
     "reliance_findings",
+    "siblings_relied_on",
     "with_beside",
 ]
 
@@ -81,22 +93,40 @@ def _is_own(provider: Provider, target: Target, *, named: bool) -> bool:
     return own is None or os.path.realpath(own) == os.path.realpath(provider.path)
 
 
-def layer_findings(provider: Provider, target: Target, *, named: bool) -> Iterator[Finding]:
+def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool) -> Iterator[Finding]:
     """Yield RLK534 and RLK550: the wheel will not lie beside ROCm, and parts of ROCm lie in another site-packages, too.
 
     :param named: as for :func:`packages_beside`.
     """
-    if not _is_own(provider, target, named=named):
-        text = f"the wheel will be installed into {own_site(target)}, so search paths name the directory and not $ORIGIN"
-        yield finding("RLK534", provider.path, text)
     facts = target.python_facts
-    for place in facts.site_packages if facts and (named or provider.found_by) else ():
-        if os.path.realpath(place) != os.path.realpath(provider.path) and (
-            found := packages_of(place, target)
-        ):
-            names = join_truncated([f"{item.name} {item.version}" for item in found])
-            yield finding(
-                "RLK550", place, f"it has {names}, which are not looked at: {provider.path} is taken"
+    for provider in providers:
+        if provider.kind != SITE_PACKAGES:
+            continue
+        if not _is_own(provider, target, named=named):
+            text = f"the wheel will be installed into {own_site(target)}, so search paths name the directory and not $ORIGIN"
+            yield finding("RLK534", provider.path, text)
+        for place in facts.site_packages if facts and (named or provider.found_by) else ():
+            other = os.path.realpath(place) != os.path.realpath(provider.path)
+            if other and (found := packages_of(place, target)):
+                names = join_truncated([f"{item.name} {item.version}" for item in found])
+                yield finding(
+                    "RLK550", place, f"it has {names}, which are not looked at: {provider.path} is taken"
+                )
+
+
+def packages_findings(
+    archive: WheelArchive,
+    providers: Iterable[Provider],
+    files: Sequence[FilePlan],
+    target: Target,
+    gpus: Sequence[str],
+) -> Iterator[Finding]:
+    """Yield what is to be said about the packages of ROCm in site-packages, and about Python code that loads their libraries."""
+    for provider in providers:
+        if provider.kind == SITE_PACKAGES:
+            yield from python_call_findings(archive, provider)
+            yield from site_findings(
+                open_site_packages(provider.path, target, gpus)[1], provider, files, gpus
             )
 
 
@@ -135,6 +165,25 @@ def with_beside(
     return links
 
 
+def siblings_relied_on(
+    files: Iterable[FilePlan], providers: Sequence[Provider], target: Target
+) -> tuple[tuple[Reliance, ...], tuple[str, ...]]:
+    """Return the packages that are no providers and that members take libraries from, and the site-packages that these lie in."""
+    places = target.python_facts.site_packages if target.python_facts is not None else ()
+    paths = {posixpath.normpath(path) for file in files if file.served for _, path in file.closure}
+    taken = {path for path in paths if not any(provider.holds(path) for provider in providers)}
+    found: dict[tuple[str, str], list[str]] = {}
+    sites = []
+    for place in places:
+        inside = {path.removeprefix(f"{place}/") for path in taken if path.startswith(f"{place}/")}
+        owned = owners_of(place, inside, target)
+        sites += [place] if owned else []
+        for file in sorted(owned):
+            found.setdefault((owned[file].name, owned[file].version), []).append(file)
+    relied = (Reliance(*package, files=tuple(listed)) for package, listed in sorted(found.items()))
+    return tuple(relied), tuple(sites)
+
+
 def _parents(directory: str) -> Iterator[str]:
     while directory not in ("", "/"):
         directory = posixpath.dirname(directory)
@@ -148,15 +197,26 @@ def reliance_findings(
 
     :param maps: what the loader mapped for each member, in that environment.
     """
+    facts = target.python_facts
+    places = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
     for item in plan.relies_on:
-        found = find_distribution(site, item.name, target)
+        found = next(
+            (found for place in places if (found := find_distribution(place, item.name, target))), None
+        )
         wanted = f"{item.name} {series(item.version)}"
+        step = f"pip install '{item.name}=={series(item.version)}.*'"
         if found is None:
             text = f"the wheel relies on {wanted}, which is not installed there"
-            yield finding("RLK536", site, text, step=f"pip install '{item.name}=={series(item.version)}.*'")
-        elif series(found.version) != series(item.version):
+            yield finding("RLK536", site, text, step=step)
+            continue
+        if series(found.version) != series(item.version):
             text = f"the wheel relies on {wanted}, and {found.version} is installed"
-            yield finding("RLK536", site, text, step=f"pip install '{item.name}=={series(item.version)}.*'")
+            yield finding("RLK536", site, text, step=step)
+        for file in item.files:
+            hosts = (resolve_inside(target.sysroot, f"{place}/{file}") for place in places)
+            if not any(map(os.path.exists, hosts)):
+                text = f"the wheel relies on {file} of {wanted}, which {found.version} has not"
+                yield finding("RLK536", site, text, step=step)
     beside = {
         soname: path.removeprefix(f"{SITE}/")
         for file in plan.files

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.additions import Additions, plan_additions
-from relink.beside import layer_findings, packages_beside, with_beside
+from relink.beside import (
+    layer_findings,
+    own_site,
+    packages_beside,
+    packages_findings,
+    siblings_relied_on,
+    with_beside,
+)
 from relink.checks.gpu import dlopened_libraries, plan_gpus
-from relink.checks.python_calls import python_call_findings
 from relink.checks.relocation import (
     platform_of,
     relocation,
     relocation_findings,
-    site_findings,
 )
 from relink.earlier import edit_of_today, vendor_images, vendor_platform
 from relink.elf.image import machine_name
@@ -29,7 +34,6 @@ from relink.loader.python import active_python
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.options import Options
-from relink.plans.files import FilePlan
 from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.plans.reliance import metadata_lines
 from relink.profiles import profile_for
@@ -55,7 +59,6 @@ from relink.rocm.installation import RocmRelease, release_of
 from relink.rocm.names import is_own, is_runtime, whose
 from relink.rocm.places import choose_place, prefix_of_libraries
 from relink.sibling_packages import find_siblings
-from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
@@ -156,16 +159,20 @@ def context_of(
 ) -> ResolveContext:
     """Return what decisions about a wheel are made from.
 
-    :param site: a site-packages whose packages the wheel finds beside it.
+    :param site: a site-packages whose packages the wheel finds beside it; by default that of a Python which the user named. Of
+        ROCm's packages there only those of `providers` are, where these are given.
     :param layout: where its members are installed; by default where nothing is.
     """
     name = wheel.archive.name
     providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
-        beside = packages_beside(providers, target, named=is_python_named(options))
+        named = is_python_named(options)
+        beside = packages_beside(providers, target, named=named)
         layout = Layout(python=_python_version(name, target if beside or site else None))
-        if site is not None:
-            beside |= with_beside(layout, site, wheel.images, wheel.archive.members, target)
+        if place := site or (own_site(target) if named else None):
+            found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
+            rocm = [entry for entry in found if providers and is_rocm_directory(entry.split("/")[0])]
+            beside |= {entry: real for entry, real in found.items() if entry not in rocm}
         layout = replace(layout, links=beside)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = Files(target.sysroot, links=links)
@@ -222,8 +229,12 @@ def plan_wheel(
     grafts = additions.plans(draft.files)
     findings = [*wheel.findings, *additions.findings, *draft.findings]
     every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
-    moves = relocation(every, providers, context.layout.links, target.interpreter)
-    findings += _site_findings(providers, every, target, context.layout, options, archive)
+    siblings, sites = siblings_relied_on(every, providers, target)
+    moves = relocation(every, providers, context.layout.links, target.interpreter, siblings)
+    named = is_python_named(options)
+    if not context.layout.tree:
+        findings += layer_findings(providers, target, named=named)
+    findings += packages_findings(archive, providers, every, target, options.gpus)
     output = name
     changes = additions.changes or any(file.changed for file in files)
     if changes:
@@ -269,6 +280,7 @@ def plan_wheel(
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
         relies_on=moves.relies_on if changes else (),
+        sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *sites) if changes else (),
         relocatable=moves.relocatable and changes,
         metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
         stubs=additions.stubs,
@@ -299,23 +311,6 @@ def provider_facts(
 def is_python_named(options: Options) -> bool:
     """Whether the user named the Python that will load the result, by an option or by an active environment."""
     return bool(options.python or active_python(os.environ))
-
-
-def _site_findings(
-    providers: Sequence[Provider],
-    files: Sequence[FilePlan],
-    target: Target,
-    layout: Layout,
-    options: Options,
-    archive: WheelArchive,
-) -> Iterator[Finding]:
-    for provider in providers:
-        if provider.kind == SITE_PACKAGES:
-            _, site = open_site_packages(provider.path, target, options.gpus)
-            yield from python_call_findings(archive, provider)
-            yield from site_findings(site, provider, files, options.gpus)
-            if not layout.tree:
-                yield from layer_findings(provider, target, named=is_python_named(options))
 
 
 def target_facts(target: Target) -> TargetFacts:

@@ -31,7 +31,7 @@ __all__ = [
 class Relocation:
     """What a result relies on outside of the wheel.
 
-    :ivar relies_on: the packages beside it, found by ``$ORIGIN``.
+    :ivar relies_on: the packages beside it: those of a provider, found by ``$ORIGIN``, and others that have libraries of it.
     :ivar absolute: what names a directory of this machine: a library, search path entry or program, and the path.
     """
 
@@ -41,16 +41,21 @@ class Relocation:
     @property
     def relocatable(self) -> bool:
         """Whether it relies on packages beside it, and on no directory of this machine."""
-        return bool(self.relies_on) and not self.absolute
+        return any(not item.files for item in self.relies_on) and not self.absolute
 
 
 def relocation(
-    files: Iterable[FilePlan], providers: Sequence[Provider], linked: Mapping[str, str], interpreter: str
+    files: Iterable[FilePlan],
+    providers: Sequence[Provider],
+    linked: Mapping[str, str],
+    interpreter: str,
+    siblings: Iterable[Reliance] = (),
 ) -> Relocation:
     """Say what the files of a plan rely on.
 
     :param linked: the path in site-packages → where it really is, of the packages that are installed beside the wheel.
     :param interpreter: the loader that every Linux of this machine has at the same path.
+    :param siblings: the packages that are no providers and have libraries of it.
     """
     used: dict[tuple[str, str], dict[str, None]] = {}
     absolute: dict[str, str] = {}
@@ -82,7 +87,7 @@ def relocation(
             if file.edit.interpreter not in (None, interpreter):
                 absolute.setdefault(f"loader of {file.path}", str(file.edit.interpreter))
     found = tuple(Reliance(*package, tuple(directories)) for package, directories in sorted(used.items()))
-    return Relocation(found, absolute)
+    return Relocation((*found, *siblings), absolute)
 
 
 def _entry(path: str, linked: Mapping[str, str]) -> str | None:
@@ -139,10 +144,14 @@ def relocation_findings(found: Relocation, subject: str) -> Iterator[Finding]:
     """Yield what a result relies on, and what of it keeps the result on this machine."""
     if found.relies_on:
         parts = [
-            f"{item.name} {item.version}" + (f" ({', '.join(item.directories)})" if item.directories else "")
-            for item in found.relies_on
+            f"{item.name} {item.version}" + (f" ({', '.join(places)})" if places else "")
+            for item, places in ((item, item.directories or item.files) for item in found.relies_on)
         ]
-        yield finding("RLK530", subject, f"relies on {', '.join(parts)}, installed beside it")
-    if found.relies_on and found.absolute:
+        brought = any(not item.files for item in found.relies_on)
+        remedy = (
+            None if brought else "Nothing; `relink verify --in VENV` tells whether an environment has it."
+        )
+        yield finding("RLK530", subject, f"relies on {', '.join(parts)}, installed beside it", remedy)
+    if found.absolute and any(not item.files for item in found.relies_on):
         parts = [f"{name} ({path})" for name, path in found.absolute.items()]
         yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")

@@ -22,7 +22,6 @@ BASE_PREFIX: Final = "$BASE_PREFIX"
 """Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
 SITE: Final = "$SITE"
 """Stands for the site-packages that had the packages which the result finds beside it."""
-_SITE_PACKAGES: Final = "site-packages"  # the kind of such a provider
 _OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
 """Findings about the Python that the plan was made for."""
 _ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
@@ -43,7 +42,7 @@ def embedded(plan: Plan) -> Plan:
         basis=None,
     )
     base = posixpath.dirname(posixpath.dirname(python)) if python else ""
-    sites = [item.path for item in plan.providers if item.kind == _SITE_PACKAGES and plan.relies_on]
+    sites = list(plan.sites)
     if base in _SHARED and not sites:
         return plan
     # A provider may lie in there, or around it: its paths are the point of the plan.
@@ -60,6 +59,7 @@ def embedded(plan: Plan) -> Plan:
         plan,
         providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
         files=tuple(_file(file, shown) for file in plan.files),
+        sites=tuple(shown(site) for site in plan.sites),
         grafts=tuple(replace(graft, file=_file(graft.file, shown)) for graft in plan.grafts),
         findings=tuple(
             replace(

@@ -55,6 +55,7 @@ _LEFT_OUT = {
     "dropped",
     "forgotten",
     "relies_on",
+    "sites",
     "relocatable",
     "metadata",
 }  # where there is none
@@ -146,7 +147,7 @@ class Plan:
     :ivar stubs: libraries that are written into the output; `grafts`: those that are copied into it.
     :ivar kept: the members of `stubs` and `grafts` that the input has already, as they will be.
     :ivar dropped: members that an earlier run added and that the output does not have.
-    :ivar relies_on: other packages that members find in the same site-packages.
+    :ivar relies_on: other packages that members find in the same site-packages; `sites`: those that had them.
     :ivar relocatable: whether the result works wherever these are installed beside it.
     :ivar metadata: the fields that are added to METADATA; `forgotten`: those that an earlier run added, which go.
     """
@@ -161,6 +162,7 @@ class Plan:
     basis: Basis | None = None
     stubs: tuple[Stub, ...] = ()
     relies_on: tuple[Reliance, ...] = ()
+    sites: tuple[str, ...] = ()
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()

@@ -19,11 +19,14 @@ class Reliance:
 
     :ivar name: of the distribution; `version`: the one that was there.
     :ivar directories: in site-packages, those that search paths of members lead to; none where only its own libraries do.
+    :ivar files: in site-packages, the libraries that are taken of a package that is no provider, but one that the wheel comes
+        after, or whose directory its vendor wrote into a search path.
     """
 
     name: str
     version: str
     directories: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def series(version: str) -> str:
@@ -52,9 +55,11 @@ def requirement(reliance: Reliance) -> str:
 def metadata_lines(relies_on: Iterable[Reliance], extra: str | None) -> tuple[str, ...]:
     """Return the fields of METADATA that say what a result relies on: as an extra, or required.
 
+    What the vendor's wheel relied on before is the vendor's to say.
+
     :param extra: what brings the packages; None: installing the wheel installs them, too.
     """
-    wanted = [requirement(item) for item in relies_on]
+    wanted = [requirement(item) for item in relies_on if not item.files]
     if not wanted:
         return ()
     if extra is None:

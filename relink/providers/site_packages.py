@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -34,7 +34,7 @@ __all__ = [
     "find_site_packages",
     "is_rocm_directory",
     "open_site_packages",
-    "owner_of",
+    "owners_of",
     "packages_of",
     "without_package",
 ]
@@ -172,17 +172,21 @@ def find_distribution(site: str, name: str, target: Target) -> InstalledPackage 
     return next(_distributions(site, target, wanted, _ANY_INFO), None)
 
 
-def owner_of(site: str, file: str, target: Target) -> InstalledPackage | None:
-    """Return the distribution in a site-packages whose RECORD lists a file, or None.
+def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, InstalledPackage]:
+    """Return the distribution in a site-packages whose RECORD lists a file, by file; one that none lists is left out.
 
-    :param file: its path in site-packages.
+    :param files: their paths in site-packages.
     """
-    for name in _names(site, target):
+    found: dict[str, InstalledPackage] = {}
+    for name in _names(site, target) if files else ():
         if _ANY_INFO.fullmatch(name):
-            rows = _record(site, name, target)
-            if any(row.startswith((f"{file},", f'"{file}",')) for row in rows):
-                return _readable(site, name, target)
-    return None
+            rows = {
+                row.rpartition(",")[0].rpartition(",")[0].strip('"') for row in _record(site, name, target)
+            }
+            listed = rows.intersection(files)
+            if listed and (package := _readable(site, name, target)):
+                found |= dict.fromkeys(listed, package)
+    return found
 
 
 def family_of(package: InstalledPackage) -> str | None:

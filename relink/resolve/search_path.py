@@ -123,7 +123,8 @@ def _kind(
         if nothing_there or _of_the_build(directory, layout.site_packages, member_directories):
             return "vendor"
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
-        replaced = layout.links and any(map(vendor.is_package, parts))
+        beside = any(vendor.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(vendor.is_package, parts))
         return "sibling-dropped" if replaced or profile.drops(text) else "sibling"
     if directory in provider_directories:
         return "provider"

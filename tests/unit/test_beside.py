@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from relink.beside import environment_site
 from relink.errors import UsageError
 from tests.support.cc import shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
+from tests.support.wheels import make_wheel
 from tests.support.works import Works
 
 SOURCE = "extern int hipblasSgemm(void); int answer(void){return hipblasSgemm() + 1;}"
@@ -111,6 +113,68 @@ def test_rocm_in_two_layers(prefix: Path, wheel: Path, tmp_path: Path) -> None:
     (told,) = [item for item in report.findings if item.code == "RLK550"]
     assert told.subject == str(shelf)
     assert f"rocm-sdk-libraries 7.2.4, which are not looked at: {own} is taken" in told.message
+
+
+def cublas(directory: Path, version: str = "12.4.5", soname: str = "libcublas.so.12") -> Path:
+    """A wheel of another package, in whose directory the vendor's search path leads."""
+    library = shared(directory / soname, "int cublas(void){return 3;}")
+    files: dict[str, bytes | Path] = {f"nvidia/cublas/lib/{soname}": library}
+    return make_wheel(directory, files, name="nvidia_cublas_cu12", version=version)
+
+
+def using_cublas(works: Works, directory: Path) -> Path:
+    """A wheel that needs the prefix's library and that of another package, by ``$ORIGIN``."""
+    other = shared(directory / "link" / "libcublas.so.12", "int cublas(void){return 3;}")
+    source = "extern int hip(void), cublas(void); int answer(void){return hip() + cublas();}"
+    flags = ["-Wl,--enable-new-dtags,-rpath,/opt/rocm-0.0.0/lib:$ORIGIN/../nvidia/cublas/lib"]
+    needed = [works.prefix / "lib" / "libhip.so.7", other]
+    member = shared(directory / "b.so", source, needed=needed, flags=flags)
+    return works.wheel(directory, {"demo/__init__.py": b"", "demo/b.so": member})
+
+
+def test_another_package_is_recorded_and_looked_for(works: Works, tmp_path: Path) -> None:
+    python, site = virtual_environment(tmp_path / "venv")
+    unpack([cublas(tmp_path)], site)
+    wheel = using_cublas(works, tmp_path)
+    report = relink(wheel, works.options(tmp_path / "out", python=python))
+    library = "nvidia/cublas/lib/libcublas.so.12"
+    assert [(item.name, item.version, item.files) for item in report.relies_on] == [
+        ("nvidia_cublas_cu12", "12.4.5", (library,))
+    ]
+    assert report.files[0].rpath.after == f"{works.prefix}/lib:$ORIGIN/../nvidia/cublas/lib"
+    assert not report.relocatable
+    result = Path(report.path or "")
+    with zipfile.ZipFile(result) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist() if "dist-info" in name]
+    assert str(site) not in "".join(texts)
+    assert "Requires-Dist" not in "".join(texts)
+    _, other = virtual_environment(tmp_path / "other")
+    wanted = "the wheel relies on {}nvidia_cublas_cu12 12.4{}"
+    assert ("RLK536", str(other), wanted.format("", ", which is not installed there")) in found(
+        result, tmp_path / "other"
+    )
+    unpack([cublas(tmp_path, "12.9.0", "libcublas.so.13")], other)
+    told = found(result, tmp_path / "other")
+    assert ("RLK536", str(other), wanted.format("", ", and 12.9.0 is installed")) in told
+    assert ("RLK536", str(other), wanted.format(f"{library} of ", ", which 12.9.0 has not")) in told
+    assert found(result, tmp_path / "venv") == []
+
+
+def test_a_library_of_the_system_in_place_of_another_package(works: Works, tmp_path: Path) -> None:
+    """What an environment without the package does: the loader goes on, and finds one elsewhere."""
+    python, site = virtual_environment(tmp_path / "venv")
+    unpack([cublas(tmp_path)], site)
+    usual = shared(tmp_path / "usual" / "lib" / "libcublas.so.12", "int cublas(void){return 9;}")
+    options = works.options(tmp_path / "out", python=python)
+    result = relink(using_cublas(works, tmp_path), options).path or ""
+    shutil.rmtree(site / "nvidia")
+    (works.prefix / "lib" / usual.name).symlink_to(usual)
+    try:
+        told = found(Path(result), tmp_path / "venv")
+    finally:
+        (works.prefix / "lib" / usual.name).unlink()
+    (text,) = [message for code, subject, message in told if (code, subject) == ("RLK537", usual.name)]
+    assert text.startswith(f"the loader takes {works.prefix}/lib/{usual.name}, and not nvidia/cublas/lib/")
 
 
 def found(wheel: Path, environment: Path) -> list[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ from relink.options import Options
 from relink.profiles import shipped_profiles
 from relink.report.model import Report
 from tests.support.cc import shared
+from tests.support.rocm_sdk import unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
 
@@ -35,10 +36,10 @@ def environment(directory: Path, *exports: str) -> Path:
     python = directory / "bin" / "python"
     (site,) = ask_python(str(python)).site_packages
     assert site.startswith(str(directory))
-    (Path(site) / "torch").mkdir()
-    (Path(site) / "torch" / "__init__.py").touch()
     source = "".join(f"int {name}(void){{return 1;}}" for name in exports)
-    shared(Path(site) / "torch" / "lib" / "libc10.so", source)
+    library = shared(directory / "build" / "libc10.so", source)
+    files: dict[str, bytes | Path] = {"torch/__init__.py": b"", "torch/lib/libc10.so": library}
+    unpack([make_wheel(directory, files, name="torch", version="2.9.1")], Path(site))
     return python
 
 
@@ -108,6 +109,9 @@ def test_an_installed_one_is_asked_for_real(works: Works, tmp_path: Path) -> Non
     assert not verify(report.output.path, Options(python=str(python))).findings
     (file,) = (item for item in report.files if item.changed)
     assert "torch" not in (file.rpath.after or "")  # it is found by its soname
+    assert [(item.name, item.version, item.files) for item in report.relies_on] == [
+        ("torch", "2.9.1", ("torch/lib/libc10.so",))
+    ]
 
 
 def test_an_installed_one_without_the_symbol_is_refused(works: Works, tmp_path: Path) -> None:
