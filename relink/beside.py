@@ -38,6 +38,7 @@ from relink.wheel.archive import WheelArchive
 __all__ = [
     "environment_site",
     "layer_findings",
+    "overlays",
     "own_site",
     "packages_beside",
     "packages_findings",
@@ -91,6 +92,20 @@ def packages_beside(providers: Iterable[Provider], target: Target, *, named: boo
 def _is_own(provider: Provider, target: Target, *, named: bool) -> bool:
     own = own_site(target) if named or provider.found_by else None
     return own is None or os.path.realpath(own) == os.path.realpath(provider.path)
+
+
+def overlays(
+    providers: Iterable[Provider], layout: Layout, target: Target, *, named: bool
+) -> list[tuple[str, str]]:
+    """Return where files of other packages lie that belong into directories of the wheel: as installed, and the place on disk.
+
+    :param named: as for :func:`packages_beside`.
+    """
+    places = [
+        item.path for item in providers if item.kind == SITE_PACKAGES and _is_own(item, target, named=named)
+    ]
+    places += [place for place in (own_site(target) if named else None,) if place]
+    return [] if layout.tree else [(layout.site_packages, place) for place in dict.fromkeys(places)]
 
 
 def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import Any
 from relink.additions import Additions, plan_additions
 from relink.beside import (
     layer_findings,
+    overlays,
     own_site,
     packages_beside,
     packages_findings,
@@ -229,7 +230,7 @@ def plan_wheel(
     grafts = additions.plans(draft.files)
     findings = [*wheel.findings, *additions.findings, *draft.findings]
     every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
-    siblings, sites = siblings_relied_on(every, providers, target)
+    siblings, layers = siblings_relied_on(every, providers, target)
     moves = relocation(every, providers, context.layout.links, target.interpreter, siblings)
     named = is_python_named(options)
     if not context.layout.tree:
@@ -253,8 +254,9 @@ def plan_wheel(
         findings += relocation_findings(moves, output.filename)
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
+    sites = overlays(providers, context.layout, target, named=named)
     gpu = plan_gpus(
-        {**with_archives(wheel.codes, archive, context.layout.path_of), **additions.codes},
+        {**with_archives(wheel.codes, archive, context.layout.path_of, sites), **additions.codes},
         every,
         providers,
         gpus,
@@ -280,7 +282,7 @@ def plan_wheel(
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
         relies_on=moves.relies_on if changes else (),
-        sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *sites) if changes else (),
+        sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable and changes,
         metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
         stubs=additions.stubs,

@@ -1,7 +1,8 @@
 """GPU code that is installed by a package of its own (RLK427): kpack archives and kernel files beside a library.
 
 ROCm as pip installs it has a package ``rocm-sdk-device-gfx1100`` for each GPU, which puts them into the directory of
-``rocm-sdk-libraries`` (TheRock, docs/packaging/python_packaging.md). Who splits another wheel chooses the names of the packages
+``rocm-sdk-libraries`` (TheRock, docs/packaging/python_packaging.md), and AMD's PyTorch has ``amd-torch-device-gfx1100``
+(build_tools/packaging/python/rocm_whl_next_ownership.yaml there). Who splits another wheel chooses the names of the packages
 (rocm-systems, shared/kpack, wheel_splitter.py).
 """
 
@@ -21,6 +22,7 @@ __all__ = ["lies_in_a_package", "missing_package"]
 
 # What was built for one family has its code inside, and the family in the name of the directory.
 _NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
+_SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")
 _MOST = 3
 
 
@@ -51,11 +53,17 @@ def missing_package(
     looked = f": no {join_with_and(sorted(files)[:_MOST])} is there" if files else ""
     message = f"the code of {shown} for {gpu} comes in a package of its own, which is not installed{looked}"
     sites = {match["site"] for item in items if (match := _NEUTRAL.match(item.path))}
+    split = {match["package"] for item in items if (match := _SPLIT.match(item.path))}
+    step = None
     if sites:
-        remedy = f"pip install rocm-sdk-device-{processor}, in the environment of {min(sites)}."
+        step = f"pip install rocm-sdk-device-{processor}"
+        remedy = f"{step}, in the environment of {min(sites)}."
+    elif split:
+        step = "pip install " + " ".join(f"amd-{name}-device-{processor}" for name in sorted(split))
+        remedy = f"{step}, in the version of the wheel."
     else:
         remedy = f"Install the package that has the code of {shown} for {processor}: its vendor names one for each GPU."
-    return finding("RLK427", str(gpu.target), message, remedy, level)
+    return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
 
 
 def _file(item: Coverage) -> FileCoverage | None:

@@ -61,7 +61,8 @@ def with_archives(
 ) -> dict[str, DeviceCode]:
     """Return the device code of a wheel's members with what the kpack archives hold for them.
 
-    Where there is no archive at all the code lies in a distribution that was not seen, so it is unknown and not absent.
+    Where there is no archive at all, and no `sites` to look in, the code lies in a distribution that was not seen: it is unknown
+    and not absent.
 
     :param path_of: where a member is installed: search paths are relative to that.
     :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
@@ -89,7 +90,10 @@ def with_archives(
             return parse_archive(_Ends(archive, member), member)
         return read_archive(next(place for place in on_disk(path)))
 
-    return {name: _with(code, path_of(name), names_in, read) for name, code in codes.items()}
+    return {
+        name: _with(code, path_of(name), names_in, read, everywhere=bool(pairs))
+        for name, code in codes.items()
+    }
 
 
 def _with(
@@ -97,6 +101,8 @@ def _with(
     path: str,
     names_in: Callable[[str], Iterable[str]],
     read: Callable[[str], KpackArchive],
+    *,
+    everywhere: bool,
 ) -> DeviceCode:
     seen = []
 
@@ -105,7 +111,7 @@ def _with(
         return read(place)
 
     found = resolve_kpack(code, path, names_in=names_in, read=noted)
-    if code.kpack is None or seen:
+    if code.kpack is None or seen or everywhere:
         return found
     paths = ", ".join(posixpath.basename(one) for one in code.kpack.search_paths[:3])
     return replace(

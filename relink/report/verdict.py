@@ -225,7 +225,15 @@ def _next(errors: Sequence[Cause]) -> str:
         parts.append(f"{others}a ROCm that has {them} (--prefix DIR)")
     if missing:
         return f"{'; '.join(parts)}, then the same command"
+    if installs := _of_an_environment(errors):
+        return f"{'; '.join(installs)}, then the same command"
     return f"relink rules {errors[0].code}"
+
+
+def _of_an_environment(errors: Iterable[Cause]) -> list[str]:
+    """What pip is to install into the environment that has ROCm: which pip that is, the reader knows."""
+    steps = [cause.step for cause in errors if cause.step and cause.step.startswith("pip install ")]
+    return list(dict.fromkeys(steps))
 
 
 def _wrong_python(errors: Iterable[Cause]) -> Cause | None:
@@ -266,7 +274,7 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
         return ()
     missing = [cause for cause in errors if cause.code == "RLK101"]
     if not missing:
-        return (_next(errors),)
+        return () if _of_an_environment(errors) else (_next(errors),)
     # Once more only where nothing is left that has to be found first.
     again = _again(report.command) if all(cause.step for cause in missing) else ()
     return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

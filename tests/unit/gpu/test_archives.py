@@ -76,6 +76,16 @@ def test_where_another_distribution_has_put_them(tmp_path: Path) -> None:
     assert [level(code, name) for name in ("gfx1100", "gfx90a", "gfx1030")] == ["full", "full", "none"]
 
 
+def test_a_place_that_was_looked_in_and_has_none(tmp_path: Path) -> None:
+    member = "pkg/lib/libfoo.so"
+    path = make_wheel(tmp_path, {member: LIBRARY})
+    codes = {member: read_device_code(BufferSource(LIBRARY), member)}
+    with WheelArchive(path) as archive:
+        code = with_archives(codes, archive, lambda name: f"/v/{name}", [("/v", str(tmp_path))])[member]
+    assert level(code, "gfx1100") == "none"
+    assert not code.doubts
+
+
 def test_a_large_archive_is_read_at_its_ends(tmp_path: Path) -> None:
     data = archive_for("gfx1100")
     place = int.from_bytes(data[8:16], "little")
