@@ -265,6 +265,7 @@ def plan_wheel(
         release=(name.distribution, name.version.public),
         allow_gap=options.allow_isa_gap,
         dlopened=dlopened_libraries(draft),
+        on_disk=context.layout.on_disk(wheel.images),
     )
     findings += gpu.findings
     plan = Plan(

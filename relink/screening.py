@@ -79,7 +79,7 @@ class _Files:
 
 def _names(layout: Layout, path: str, soname: str | None) -> tuple[str, str]:
     """Return a file's path for findings, and its soname."""
-    return layout.shown(path).removeprefix("$WHEEL/"), soname or posixpath.basename(path)
+    return layout.shown(path).removeprefix(layout.own), soname or posixpath.basename(path)
 
 
 def _is_trusted(names: tuple[str, str], patterns: Sequence[str]) -> bool:

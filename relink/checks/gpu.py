@@ -157,16 +157,22 @@ def plan_gpus(
     release: tuple[str, str] = ("", ""),
     allow_gap: bool = False,
     dlopened: Sequence[tuple[str, str]] = (),
+    on_disk: Mapping[str, tuple[str, str]] | None = None,
 ) -> GpuPlan:
     """Check the plan of one wheel.
 
     :param codes: the device code of the wheel's ELF members; those of variants that are not served do not count.
     :param release: the wheel's distribution and public version; the profile may know others that help.
     :param dlopened: (soname, path) of libraries that are reached by dlopen.
+    :param on_disk: member → (soname, path), of a tree: files of kernels and kpack archives lie beside its libraries.
     """
+    on_disk = on_disk or {}
     served = {file.path: codes[file.path] for file in files if file.served and file.path in codes}
-    reached = dict.fromkeys((*reached_libraries(files, providers), *dlopened))
+    own = [on_disk[member] for member in served if member in on_disk]
+    reached = dict.fromkeys((*reached_libraries(files, providers), *dlopened, *own))
     libraries = read_libraries(reached, sysroot)
+    there = {library.coverage.path for library in libraries}
+    served = {name: code for name, code in served.items() if on_disk.get(name, ("", ""))[1] not in there}
     hip = _hip_soname(files)
     gpu_code = any(code.bundles or code.kpack for code in served.values())
     if not gpu_code and not libraries and not hip:

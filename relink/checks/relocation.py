@@ -14,7 +14,7 @@ from relink.findings.model import Finding, finding
 from relink.plans.files import FilePlan
 from relink.plans.reliance import Reliance
 from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
-from relink.providers.prefix import Provider
+from relink.providers.prefix import TREE, Provider
 from relink.providers.site_packages import SITE_PACKAGES, SitePackages, family_of
 from relink.text import join_truncated
 
@@ -70,7 +70,7 @@ def relocation(
         for soname, path in [*own, *file.closure]:
             real = posixpath.normpath(path)
             provider = next((item for item in providers if item.holds(real)), None)
-            if provider is None:
+            if provider is None or provider.kind == TREE:
                 continue
             beside = provider.kind == SITE_PACKAGES and _entry(real, linked)
             package = next((item for item in provider.packages if item.directory == beside), None)

@@ -22,6 +22,7 @@ from relink.system_errors import raise_trouble
 
 __all__ = [
     "MOST_ENTRIES",
+    "TREE",
     "InstalledPackage",
     "Provider",
     "Skipped",
@@ -36,6 +37,8 @@ _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
 MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
+TREE = "tree"
+"""The kind of a provider that is the tree itself which is relinked."""
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
 
 
@@ -64,7 +67,7 @@ class InstalledPackage:
 class Provider:
     """A place libraries come from. Paths are as the target sees them, symbolic links not resolved.
 
-    :ivar kind: ``prefix``, ``nix-store`` or ``site-packages``.
+    :ivar kind: ``prefix``, ``nix-store``, ``site-packages`` or ``tree``.
     :ivar directories: where libraries lie, the prefix's own library directories first, then one level below them.
     :ivar libraries: file name → paths, in the order of `directories`.
     :ivar skipped: what has a library's name and cannot be loaded by the target.

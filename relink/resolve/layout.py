@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from relink.elf.image import Image
+
 __all__ = ["VIRTUAL_ROOT", "WHEEL_MARK", "Layout"]
 
 VIRTUAL_ROOT = "/relink.invalid"
@@ -59,6 +61,11 @@ class Layout:
                     return posixpath.join(self.root, inner)
         return posixpath.join(self.site_packages, member)
 
+    def on_disk(self, images: Mapping[str, Image]) -> dict[str, tuple[str, str]]:
+        """Return soname and path of the libraries among the members, where members are files of a tree."""
+        found = images.items() if self.tree else ()
+        return {member: (image.soname, self.path_of(member)) for member, image in found if image.soname}
+
     def real(self, path: str) -> str:
         """Return where the file of a path in this layout really is, if another package has it; else the path as it is."""
         normal = posixpath.normpath(path)
@@ -82,10 +89,17 @@ class Layout:
                 return f"$ORIGIN/{posixpath.relpath(place, posixpath.dirname(self.path_of(member)))}"
         return directory
 
+    @property
+    def own(self) -> str:
+        """What the paths of members begin with as they are shown; the files of a tree have their own."""
+        return f"{self.root if self.tree else WHEEL_MARK}/"
+
     def shown(self, text: str) -> str:
         """Return `text`, a path or a sentence, with this layout's paths replaced by what a reader knows."""
         text = self.names.get(text, text)
         if self.links:
             paths = re.compile(rf"{re.escape(self.root)}/[^\s:;,()]*")
             text = paths.sub(lambda match: self.real(match[0]), text)
+        if self.tree:
+            return text
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from relink.findings.model import Finding, Level, finding
 from relink.loader.duplicates import SharedSymbols
-from relink.resolve.layout import WHEEL_MARK
 from relink.resolve.strategy import ResolveContext
 from relink.text import join_truncated, pluralize
 
@@ -25,7 +24,7 @@ def mixed_symbols(context: ResolveContext, found: Iterable[SharedSymbols]) -> It
         if shared.mixed:
             pairs.setdefault((shown(shared.first), shown(shared.second)), shared)
     interposing: dict[tuple[str, Level], list[str]] = {}
-    own = f"{WHEEL_MARK}/"
+    own = context.layout.own
     for first, second in pairs:
         level: Level = "info" if first.startswith(own) and second.startswith(own) else "warning"
         interposing.setdefault((second, level), []).append(first)

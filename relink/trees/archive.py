@@ -18,7 +18,7 @@ from relink.elf.image import is_elf
 from relink.errors import RelinkError, UsageError, WheelError
 from relink.files import open_regular, read_start
 from relink.progress import OnProgress
-from relink.providers.prefix import Provider, soname_stem
+from relink.providers.prefix import TREE, Provider, soname_stem
 from relink.system_errors import raise_trouble
 from relink.trees.journal import identity
 from relink.wheel.archive import WheelArchive
@@ -108,7 +108,7 @@ class TreeArchive(WheelArchive):
                 found.setdefault(base, []).append(place)
                 directories[posixpath.dirname(place)] = None
         libraries = {base: tuple(paths) for base, paths in sorted(found.items())}
-        return Provider("tree", root, tuple(directories), MappingProxyType(libraries))
+        return Provider(TREE, root, tuple(directories), MappingProxyType(libraries))
 
     def close(self) -> None:
         """Nothing is open between two calls."""

@@ -222,3 +222,21 @@ def test_the_profile_of_what_was_installed_there(tree: Path) -> None:
     assert not relink.relink_tree(tree, Options(dry_run=True)).ok
     (tree / "onnxruntime_rocm-1.22.2.dist-info").mkdir()
     assert relink.relink_tree(tree, Options(dry_run=True)).ok
+
+
+def test_the_kernels_beside_a_library_of_the_tree(tree: Path) -> None:
+    """rocBLAS has no code in itself; a report says the directory, as a tree is no wheel."""
+    shared(tree / "core/lib/librocblas.so.5", "int rocblas(void){return 1;}")
+    kernels = tree / "core/lib/rocblas/library"
+    kernels.mkdir(parents=True)
+    for name in ("Kernels.so-000-gfx1100.hsaco", "TensileLibrary_gfx1100.co", "TensileLibrary_gfx1100.dat"):
+        (kernels / name).write_bytes(b"kernel")
+    report = relink.relink_tree(tree, Options(dry_run=True, gpus=("gfx1030",)))
+    (found,) = [item for item in report.findings if item.level == "error"]
+    assert (found.code, found.subject) == ("RLK401", "gfx1030")
+    assert "librocblas.so.5" in found.message
+    covered = relink.relink_tree(tree, Options(dry_run=True, gpus=("gfx1100",)))
+    assert not [item for item in covered.findings if item.code in ("RLK401", "RLK402", "RLK404")]
+    (module,) = [file for file in report.files if file.path == "mod/m.so"]
+    (found_at,) = [str(entry.resolved) for entry in module.needed if entry.soname == "libhip.so.7"]
+    assert os.path.normpath(found_at) == f"{os.path.realpath(tree)}/core/lib/libhip.so.7"
