@@ -28,6 +28,8 @@ __all__ = [
     "DT_RELR",
     "DT_RELRSZ",
     "DT_RELSZ",
+    "DT_RPATH",
+    "DT_RUNPATH",
     "DT_SONAME",
     "DT_STRSZ",
     "DT_STRTAB",
@@ -93,6 +95,7 @@ DT_RELASZ: Final = 8
 DT_STRSZ: Final = 10
 DT_SYMENT: Final = 11
 DT_SONAME: Final = 14
+DT_RPATH: Final = 15
 DT_SYMBOLIC: Final = 16
 DT_REL: Final = 17
 DT_RELSZ: Final = 18
@@ -100,6 +103,7 @@ DT_PLTREL: Final = 20
 DT_DEBUG: Final = 21
 DT_TEXTREL: Final = 22
 DT_JMPREL: Final = 23
+DT_RUNPATH: Final = 29
 DT_FLAGS: Final = 30
 DT_RELRSZ: Final = 35
 DT_RELR: Final = 36

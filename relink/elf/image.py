@@ -19,6 +19,9 @@ from relink.elf.constants import (
     DT_FILTER,
     DT_FLAGS_1,
     DT_NEEDED,
+    DT_RPATH,
+    DT_RUNPATH,
+    DT_SONAME,
     ET_EXEC,
     PT_DYNAMIC,
     PT_INTERP,
@@ -252,7 +255,11 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
 
 
 # gABI "Dynamic Section"; DT_AUXILIARY and DT_FILTER name libraries too (glibc elf/dl-deps.c loads them).
-_STRINGS = {"soname": (14, _MAX_NAME), "rpath": (15, _MAX_PATH), "runpath": (29, _MAX_PATH)}
+_STRINGS = {
+    "soname": (DT_SONAME, _MAX_NAME),
+    "rpath": (DT_RPATH, _MAX_PATH),
+    "runpath": (DT_RUNPATH, _MAX_PATH),
+}
 
 
 def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> int | None:

@@ -23,6 +23,8 @@ from relink.elf.constants import (
     DT_FLAGS,
     DT_RELA,
     DT_RELASZ,
+    DT_RPATH,
+    DT_RUNPATH,
     DT_STRTAB,
     DT_SYMBOLIC,
     DT_SYMTAB,
@@ -113,7 +115,9 @@ def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> Sy
         facts = (verneeds, verdefs, has_versym, symbolic, sorted(copied), order)
         if known and known.source and same_source(known.source, symbols, versyms, strings, facts):
             return known
-        source = source_of(symbols, versyms, strings, facts) if with_source else None
+        if with_source:
+            search_paths = [dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in dynamic]
+            source = source_of(symbols, versyms, strings, facts, search_paths)
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))

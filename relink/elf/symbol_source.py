@@ -1,14 +1,14 @@
 """What the symbols of an ELF file are read from, as a digest: whether another file has the same symbols, without reading them.
 
-An edit by patchelf moves the tables, appends names to the string table and renumbers the sections of symbols. What the file
-imports and exports stays the same.
+An edit by patchelf moves the tables, appends names to the string table, writes over the old search path in it, and renumbers the
+sections of symbols. What the file imports and exports stays the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,33 +25,54 @@ class SymbolSource:
     """The tables that symbols were read from.
 
     :ivar strings: bytes of the string table.
-    :ivar digest: SHA-256 of these, of the symbols' columns, and of the other facts.
+    :ivar unused: ranges of it in which no symbol has its name.
+    :ivar digest: SHA-256 of the rest of it, of the symbols' columns, and of the other facts.
     """
 
     strings: int
+    unused: tuple[range, ...]
     digest: bytes
 
 
 def source_of(
-    columns: Columns, versyms: array[int], strings: Strings, facts: Collection[object]
+    columns: Columns,
+    versyms: array[int],
+    strings: Strings,
+    facts: Collection[object],
+    search_paths: Iterable[int],
 ) -> SymbolSource | None:
     """Return the source of symbols; None where a name does not end inside of the string table.
 
     :param columns: in the table's own order; `versyms`: their version numbers.
     :param facts: all other facts that the symbols depend on; equal facts have equal representations (``repr``).
+    :param search_paths: where in the string table DT_RPATH and DT_RUNPATH begin.
     """
-    return _source(columns, versyms, strings, facts, len(strings.text))
+    unused = tuple(_unused(columns, strings, at) for at in search_paths)
+    return _source(columns, versyms, strings, facts, len(strings.text), unused)
 
 
 def same_source(
     source: SymbolSource, columns: Columns, versyms: array[int], strings: Strings, facts: Collection[object]
 ) -> bool:
     """Whether symbols with these tables are those that were read from `source`; the string table may be longer."""
-    return source == _source(columns, versyms, strings, facts, source.strings)
+    return source == _source(columns, versyms, strings, facts, source.strings, source.unused)
+
+
+def _unused(columns: Columns, strings: Strings, start: int) -> range:
+    """Return the string at `start`, without its end; nothing where a symbol's name is a part of it, or ends with it."""
+    end = strings.text.find("\0", start)
+    if start and strings.text[start - 1] == "\0" and not any(start <= name <= end for name in columns.names):
+        return range(start, end)
+    return range(0)
 
 
 def _source(
-    columns: Columns, versyms: array[int], strings: Strings, facts: Collection[object], size: int
+    columns: Columns,
+    versyms: array[int],
+    strings: Strings,
+    facts: Collection[object],
+    size: int,
+    unused: tuple[range, ...],
 ) -> SymbolSource | None:
     names = strings.text[:size]
     if len(names) < size or not names.endswith("\0") or max(columns.names, default=0) >= size:
@@ -60,8 +81,11 @@ def _source(
     for column in (columns.names, columns.infos, columns.others, columns.values, columns.flags, versyms):
         digest.update(column)
     digest.update(bytes(map(_KINDS.__getitem__, columns.sections)))
-    digest.update(names.encode("latin-1"))
-    return SymbolSource(size, digest.digest())
+    data = bytearray(names.encode("latin-1"))
+    for part in unused:
+        data[part.start : part.stop] = bytes(len(part))
+    digest.update(data)
+    return SymbolSource(size, unused, digest.digest())
 
 
 class _Kinds(dict[int, int]):

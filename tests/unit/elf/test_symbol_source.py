@@ -55,8 +55,10 @@ def test_no_changed_byte_that_matters_is_taken_for_the_same(made: Handmade) -> N
     assert taken  # bytes outside of the tables
 
 
-def test_an_edit_keeps_the_symbols(tmp_path: Path) -> None:
-    path = shared(tmp_path / "libuser.so", _SOURCE)
+@pytest.mark.parametrize("flags", [[], ["-Wl,-rpath,/the/vendor"]])
+def test_an_edit_keeps_the_symbols(tmp_path: Path, flags: list[str]) -> None:
+    """patchelf writes over an old search path in the string table."""
+    path = shared(tmp_path / "libuser.so", _SOURCE, flags=flags)
     original = path.read_bytes()
     known = read_symbols(original, with_source=True)
     apply_edit(
@@ -90,3 +92,20 @@ def test_the_order_in_the_chains_counts() -> None:
     known = read_symbols(Handmade(tables=tables).build(), with_source=True)
     other = Handmade(tables=tables, words={("sysv", 8): 3, ("sysv", 24): 4, ("sysv", 28): 2}).build()
     assert read_symbols(other, known) == read_symbols(other) != known
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("need", "/vendor/need"), ("/vendor/need", "need"), ("need", "need")]
+)
+def test_a_search_path_that_shares_its_string_with_a_name_counts(name: str, path: str) -> None:
+    """A linker keeps a string that is the end of another one once."""
+    shared_string = "/vendor/need"
+    made = Handmade(
+        names=(shared_string, "perhaps", "call", "libdep.so", "V1", "self", "ONE", "TWO", "need"),
+        words={("sym", 24): 1 + shared_string.index(name)},
+        tags={29: 1 + shared_string.index(path)},
+    )
+    known = read_symbols(made.build(), with_source=True)
+    assert name in {item.name for item in known.imports}
+    changed = made.build().replace(shared_string.encode(), b"X" * len(shared_string))
+    assert read_symbols(changed, known) == read_symbols(changed) != known
