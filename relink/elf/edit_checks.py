@@ -26,6 +26,7 @@ __all__ = [
 
 _PF_W = 2
 _SHF_ALLOC = 2
+_SHN_ABS = 0xFFF1
 COMPARED_AT_ONCE = 8 << 20  # bytes compared at a time
 
 # The sections that an edit rewrites.
@@ -239,9 +240,32 @@ def _same_symbols(
     """Whether two dynamic symbol tables say the same."""
     (names, rows), (new_names, new_rows) = _symbols(original, old, before), _symbols(edited, new, after)
     # patchelf appends its strings, so that what was inside of the old table is the same.
-    if rows == new_rows and new_names.startswith(names) and _names_end(names, rows, before):
+    if (
+        new_names.startswith(names)
+        and _names_end(names, rows, before)
+        and _same_but_sections(rows, new_rows, before)
+    ):
         return True
     return _digest(names, rows, before) == _digest(new_names, new_rows, after)
+
+
+def _same_but_sections(rows: bytes, new_rows: bytes, image: Image) -> bool:
+    """Whether two tables are the same but for st_shndx, and that says of each symbol the same as :func:`_digest` reads in it."""
+    size, place = (24, 6) if image.header.elf_class == 64 else (16, 14)  # of Elf64_Sym, Elf32_Sym; of st_shndx
+    if len(rows) != len(new_rows) or len(rows) % size:
+        return False
+    absolute = int.from_bytes(
+        _SHN_ABS.to_bytes(2, "little" if image.header.little_endian else "big"), sys.byteorder
+    )
+    tables = [bytearray(rows), bytearray(new_rows)]
+    numbers = [memoryview(table).cast("H")[place // 2 :: size // 2].tolist() for table in tables]
+    alone = (0, absolute)
+    if any(old != new and (old in alone or new in alone) for old, new in {*zip(*numbers, strict=True)}):
+        return False
+    for table in tables:
+        for at in (place, place + 1):
+            table[at::size] = bytes(len(table) // size)
+    return tables[0] == tables[1]
 
 
 def _names_end(names: bytes, rows: bytes, image: Image) -> bool:
@@ -269,7 +293,7 @@ def _digest(names: bytes, rows: bytes, image: Image) -> bytes:
     row = struct.Struct(("<" if image.header.little_endian else ">") + ("IBBHQQ" if wide else "IIIBBH"))
     for fields in row.iter_unpack(rows[: len(rows) - len(rows) % row.size]):
         name, info, other, index, value, size = fields if wide else (fields[0], *fields[3:], *fields[1:3])
-        kind = index if index in (0, 0xFFF1) else 1
+        kind = index if index in (0, _SHN_ABS) else 1
         address = 0 if info & 15 == 3 else value  # STT_SECTION: its section may be at another address
         digest.update(struct.pack("<BBHQQ", info, other, kind, address, size))
         digest.update(names[name : names.find(b"\0", name) + 1])
