@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
-import sys
-from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +12,7 @@ from relink.elf.dynamic import Buffer, Memory
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
+from relink.elf.symbol_checks import same_symbols
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_checks import check_version_edits
 
@@ -26,7 +24,6 @@ __all__ = [
 
 _PF_W = 2
 _SHF_ALLOC = 2
-_SHN_ABS = 0xFFF1
 COMPARED_AT_ONCE = 8 << 20  # bytes compared at a time
 
 # The sections that an edit rewrites.
@@ -206,7 +203,7 @@ def _check_sections(
             yield f"section {section.name} changed its size from {section.size} to {now.size} bytes"
         elif section.name == ".dynsym":
             # it carries section indices, which are renumbered
-            if not _same_symbols(original, section, before, edited, now, after):
+            if not same_symbols(original, section, before, edited, now, after):
                 yield "the dynamic symbol table changed"
         elif section.name == ".gnu.version" and any(one.unversioned for one in edit.versions):
             pass  # check_version_edits compares it with the plan
@@ -232,72 +229,6 @@ def equal_bytes(
 
 def _overlaps(gap: range, at: int, size: int) -> bool:
     return at < gap.stop and gap.start < at + size
-
-
-def _same_symbols(
-    original: Buffer, old: Section, before: Image, edited: Buffer, new: Section, after: Image
-) -> bool:
-    """Whether two dynamic symbol tables say the same."""
-    (names, rows), (new_names, new_rows) = _symbols(original, old, before), _symbols(edited, new, after)
-    # patchelf appends its strings, so that what was inside of the old table is the same.
-    if (
-        new_names.startswith(names)
-        and _names_end(names, rows, before)
-        and _same_but_sections(rows, new_rows, before)
-    ):
-        return True
-    return _digest(names, rows, before) == _digest(new_names, new_rows, after)
-
-
-def _same_but_sections(rows: bytes, new_rows: bytes, image: Image) -> bool:
-    """Whether two tables are the same but for st_shndx, and that says of each symbol the same as :func:`_digest` reads in it."""
-    size, place = (24, 6) if image.header.elf_class == 64 else (16, 14)  # of Elf64_Sym, Elf32_Sym; of st_shndx
-    if len(rows) != len(new_rows) or len(rows) % size:
-        return False
-    absolute = int.from_bytes(
-        _SHN_ABS.to_bytes(2, "little" if image.header.little_endian else "big"), sys.byteorder
-    )
-    tables = [bytearray(rows), bytearray(new_rows)]
-    numbers = [memoryview(table).cast("H")[place // 2 :: size // 2].tolist() for table in tables]
-    alone = (0, absolute)
-    if any(old != new and (old in alone or new in alone) for old, new in {*zip(*numbers, strict=True)}):
-        return False
-    for table in tables:
-        for at in (place, place + 1):
-            table[at::size] = bytes(len(table) // size)
-    return tables[0] == tables[1]
-
-
-def _names_end(names: bytes, rows: bytes, image: Image) -> bool:
-    """Whether every name of a symbol table ends inside of its strings."""
-    words = array("I")
-    words.frombytes(rows[: len(rows) // words.itemsize * words.itemsize])
-    if image.header.little_endian != (sys.byteorder == "little"):
-        words.byteswap()
-    return names.endswith(b"\0") and max(words[:: 6 if image.header.elf_class == 64 else 4], default=0) < len(
-        names
-    )
-
-
-def _symbols(buffer: Buffer, table: Section, image: Image) -> tuple[bytes, bytes]:
-    """Return the strings and the dynamic symbol table of a file."""
-    found = next((found for found in read_sections(buffer, image.path) if found.name == ".dynstr"), None)
-    names = b"" if found is None else bytes(buffer[found.offset : found.offset + found.file_size])
-    return names, bytes(buffer[table.offset : table.offset + table.file_size])
-
-
-def _digest(names: bytes, rows: bytes, image: Image) -> bytes:
-    """Return a digest of the dynamic symbols by name, without their section index, which an edit may renumber."""
-    digest = hashlib.sha256()
-    wide = image.header.elf_class == 64
-    row = struct.Struct(("<" if image.header.little_endian else ">") + ("IBBHQQ" if wide else "IIIBBH"))
-    for fields in row.iter_unpack(rows[: len(rows) - len(rows) % row.size]):
-        name, info, other, index, value, size = fields if wide else (fields[0], *fields[3:], *fields[1:3])
-        kind = index if index in (0, _SHN_ABS) else 1
-        address = 0 if info & 15 == 3 else value  # STT_SECTION: its section may be at another address
-        digest.update(struct.pack("<BBHQQ", info, other, kind, address, size))
-        digest.update(names[name : names.find(b"\0", name) + 1])
-    return digest.digest()
 
 
 def _check_fatbin_pointers(
