@@ -16,7 +16,7 @@ from relink.checks.gpu_findings import changed_code
 from relink.contents import Contents, LoadedMember
 from relink.elf.gaps import ranges_between
 from relink.elf.image import Image
-from relink.elf.patchelf import Edited, apply_edit, edit_without_gaps
+from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.errors import EditError
 from relink.findings.model import Finding, finding, has_errors
 from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_code
@@ -25,6 +25,7 @@ from relink.progress import OnProgress
 from relink.resolve.layout import Layout
 from relink.sandbox import Sandbox
 from relink.screening import screen_member
+from relink.steps import Steps, side_by_side
 from relink.wheel.changes import Replacement
 from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
@@ -33,6 +34,8 @@ from relink.wheel.record import verify_member
 __all__ = ["EditedFile", "UneditedFile", "edit_files", "edit_one", "pieces_of"]
 
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
+_ROOM = 256 << 20  # bytes in which files are edited side by side
+_COPIES = 4  # of what is not in a file's gaps, while it is edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,14 @@ def edit_files(
     check: bool = True,
     on_progress: OnProgress = lambda _: None,
     sandbox: Sandbox | None = None,
+    jobs: int = 1,
+    room: int = _ROOM,
 ) -> Iterator[EditedFile | UneditedFile]:
-    """Edit files, one each time that the next is asked for; all are tried.
+    """Edit files and yield them in order, as they are asked for; all are tried.
 
     The static scan judges a member before patchelf reads it.
 
-    patchelf runs in the caller's thread, so that an interruption (Ctrl-C) ends it.
+    Several processes of patchelf run at one time, all started by the caller's thread, so that an interruption (Ctrl-C) ends them.
 
     :param images: the facts of the members before; `codes`: the device code in them.
     :param directory: for what patchelf works on; must exist as long as the content is read.
@@ -79,30 +84,51 @@ def edit_files(
     :param check: compare the original contents with the vendor's RECORD.
     :param on_progress: called with the number of bytes of new content that have been read; on any thread.
     :param sandbox: what patchelf runs in; None: the best kind that works here.
+    :param jobs: how many files are edited at one time, in `room` bytes of memory.
     :raises PatchelfError: there is no patchelf that can be used.
     :raises WheelError: a file is not the one that RECORD lists; raised when the new content is read.
     """
-    for number, file in enumerate(files):
-        name = file.path
-        place = directory / f"{number}.elf"
-        whole = partial(contents.archive.read_into, name)
-        edited, found = edit_one(
-            file,
-            images[name],
-            place,
-            contents.loaded.get(name),
-            whole,
-            codes.get(name),
-            layout=layout,
-            trust=trust,
-            sandbox=sandbox,
-        )
+
+    def work() -> Iterator[tuple[int, Steps[tuple[str, Edited | None, list[Finding]]]]]:
+        for number, file in enumerate(files):
+            name = file.path
+            steps = _named(
+                name,
+                edit_one(
+                    file,
+                    images[name],
+                    directory / f"{number}.elf",
+                    contents.loaded.get(name),
+                    partial(contents.archive.read_into, name),
+                    codes.get(name),
+                    layout=layout,
+                    trust=trust,
+                    sandbox=sandbox,
+                ),
+            )
+            yield _memory_of(contents, name), steps
+
+    for name, edited, found in side_by_side(work(), jobs, room):
         if edited is None:
             yield UneditedFile(name, tuple(found))
             continue
         pieces = _counted(_pieces(contents, name, edited, check=check), on_progress)
         replacement = Replacement(pieces, len(edited.view), _reusable(contents, name, edited))
         yield EditedFile(name, edited, replacement, tuple(found))
+
+
+def _named(
+    name: str, steps: Steps[tuple[Edited | None, list[Finding]]]
+) -> Steps[tuple[str, Edited | None, list[Finding]]]:
+    edited, found = yield from steps
+    return name, edited, found
+
+
+def _memory_of(contents: Contents, name: str) -> int:
+    """Return about how many bytes the edit of a member takes: copies of what is not in its gaps, and those of patchelf."""
+    loaded = contents.loaded.get(name)
+    gaps = sum(map(len, loaded.gaps)) if loaded else 0
+    return _COPIES * (contents.archive.member(name).size - gaps)
 
 
 def edit_one(
@@ -116,8 +142,8 @@ def edit_one(
     layout: Layout,
     trust: Sequence[str] = (),
     sandbox: Sandbox | None = None,
-) -> tuple[Edited | None, list[Finding]]:
-    """Edit one file, and compare its device code; without a result where it cannot be edited, or must not be read.
+) -> Steps[tuple[Edited | None, list[Finding]]]:
+    """Edit one file, in steps, and compare its device code; without a result where it cannot be edited, or must not be read.
 
     :param path: for what patchelf works on.
     :param loaded: the file with its gaps, where it has some.
@@ -126,7 +152,7 @@ def edit_one(
     :raises PatchelfError: there is no patchelf that can be used.
     """
     try:
-        edited, found = _edited(file, image, path, loaded, whole, layout, trust, sandbox)
+        edited, found = yield from _edited(file, image, path, loaded, whole, layout, trust, sandbox)
     except EditError as error:
         return None, [_failed(file.path, error)]
     if edited is not None and code is not None:
@@ -144,7 +170,7 @@ def _edited(
     layout: Layout,
     trust: Sequence[str],
     sandbox: Sandbox | None,
-) -> tuple[Edited | None, list[Finding]]:
+) -> Steps[tuple[Edited | None, list[Finding]]]:
     """Edit one file: without its gaps if that can be done, as a whole otherwise; not at all if the static scan refuses it.
 
     :raises EditError: patchelf fails, or its result does not hold up.
@@ -155,11 +181,13 @@ def _edited(
         if has_errors(found):
             return None, found
         try:
-            return edit_without_gaps(
+            edited = yield from short_edit(
                 path, file.edit, image, loaded.view, loaded.gaps, loaded.kept_ranges, sandbox
-            ), found
+            )
         except EditError as error:
             reason = "; ".join([error.message, *error.issues])
+        else:
+            return edited, found
     content = whole()
     try:
         # Also of a file that was scanned above: patchelf reads its gaps now.
@@ -167,7 +195,7 @@ def _edited(
         if has_errors(found):
             return None, found
         path.write_bytes(content)
-        after = apply_edit(path, file.edit, image, content, sandbox)
+        after = yield from whole_edit(path, file.edit, image, content, sandbox)
     finally:
         content.release()
     if image.size >= REPORTED_FROM:

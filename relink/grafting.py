@@ -28,6 +28,7 @@ from relink.resolve.grafts import GraftDraft
 from relink.resolve.strategy import ResolveContext
 from relink.sandbox import Sandbox
 from relink.screening import screen_member
+from relink.steps import finished
 from relink.system_errors import raise_trouble
 from relink.wheel.changes import Addition, Replacement
 
@@ -70,7 +71,7 @@ def graft_files(
         if file.changed:
             loaded = LoadedMember(view, gaps, (), True) if gaps else None
             place = directory / f"graft-{number}.elf"
-            edited, found = edit_one(
+            steps = edit_one(
                 file,
                 image,
                 place,
@@ -81,6 +82,7 @@ def graft_files(
                 trust=trust,
                 sandbox=sandbox,
             )
+            edited, found = finished(steps)
         else:
             found = [*screen_member(view, draft.path, image, context.layout, trust)]
             edited = None if has_errors(found) else Edited(image, view, gaps)

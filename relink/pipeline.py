@@ -33,6 +33,7 @@ from relink.verification import Verification, verify
 from relink.wayout import find_way_out, with_sound_options
 from relink.wheel.changes import Addition
 from relink.wheel.naming import renamed_directory
+from relink.wheel.record import default_jobs
 from relink.wheel.writer import output_path
 
 __all__ = ["carry_out", "make_plan", "make_report", "run"]
@@ -164,6 +165,7 @@ def _edit(
         check=options.verify_record,
         on_progress=staging.on_progress,
         sandbox=sandbox,
+        jobs=options.jobs or default_jobs(),
     ):
         if isinstance(edited, UneditedFile):
             failures += edited.findings

@@ -33,6 +33,7 @@ from relink.elf.version_edits import write_versions
 from relink.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.files import map_file
 from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
+from relink.steps import Steps, finished
 from relink.system_errors import raise_trouble, trouble_in
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "find_patchelf",
     "locate_patchelf",
     "result_of",
+    "short_edit",
+    "whole_edit",
 ]
 
 MINIMUM_VERSION = Version("0.19.1")
@@ -154,7 +157,14 @@ def apply_edit(
     :raises EditError: patchelf failed or did not end, or its result is wrong; `issues` has every check that failed.
     :raises PatchelfError: there is no patchelf that can be used.
     """
-    call_patchelf(path, edit, before, sandbox or find_sandbox())
+    return finished(whole_edit(path, edit, before, original, sandbox))
+
+
+def whole_edit(
+    path: Path, edit: ElfEdit, before: Image, original: Buffer, sandbox: Sandbox | None = None
+) -> Steps[Image]:
+    """Do in steps what :func:`apply_edit` does."""
+    yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
@@ -188,10 +198,23 @@ def edit_without_gaps(
     :raises EditError: as for :func:`apply_edit`, or the gaps cannot be put back.
     :raises PatchelfError: as for :func:`apply_edit`.
     """
+    return finished(short_edit(path, edit, before, original, gaps, keep, sandbox))
+
+
+def short_edit(
+    path: Path,
+    edit: ElfEdit,
+    before: Image,
+    original: Buffer,
+    gaps: Sequence[Gap],
+    keep: Iterable[range] = (),
+    sandbox: Sandbox | None = None,
+) -> Steps[Edited]:
+    """Do in steps what :func:`edit_without_gaps` does."""
     found = find_symbols(original, before, gaps)
     out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
     path.write_bytes(without_gaps(original, out))
-    call_patchelf(path, edit, before, sandbox or find_sandbox())
+    yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         view = with_gaps(path.read_bytes(), out, original, keep)
         if found:
@@ -207,7 +230,7 @@ def edit_without_gaps(
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
-def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> None:
+def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> Steps[None]:
     """Let patchelf make an edit of the file at `path`, in place; `before` is what the file was.
 
     :raises PatchelfError: there is no patchelf, or it failed.
@@ -217,7 +240,7 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
     try:
         with edited_as_library(path, before):
             for arguments in argument_lists(before, edit):
-                _run(patchelf, arguments, path, before.path, sandbox)
+                yield from _run(patchelf, arguments, path, before.path, sandbox)
         place_headers(path, before)
     except OSError as error:
         raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
@@ -239,8 +262,8 @@ def _wrong_result(before: Image, issues: list[str]) -> EditError:
     return EditError(what, [issue.removeprefix(f"{before.path}: ") for issue in issues])
 
 
-def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbox: Sandbox) -> None:
-    """Run patchelf, which may write `path` and nothing else."""
+def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbox: Sandbox) -> Steps[None]:
+    """Run patchelf, which may write `path` and nothing else; pause once it has been started."""
     size = path.stat().st_size
     timeout = EDIT_TIMEOUT + size / BYTES_A_SECOND
     # It has several copies of the file in memory, and what it writes is larger by the sections that it moves.
@@ -255,6 +278,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         raise _cannot_run(patchelf, str(error.strerror)) from error
     with process:
         try:
+            yield
             _, said = process.communicate(timeout=timeout)
         except BaseException as error:
             stop(process)

@@ -36,6 +36,7 @@ from relink.trees.journal import held, place_of, read_journal, settle
 from relink.trees.managed import keeper_of
 from relink.trees.records import Hashes, new_records
 from relink.verification import Verification, verify
+from relink.wheel.record import default_jobs
 
 __all__ = ["put_back", "relink_tree"]
 
@@ -209,6 +210,7 @@ def _edited(
         trust=trusted(options),
         check=False,
         sandbox=sandbox,
+        jobs=options.jobs or default_jobs(),
     ):
         if isinstance(edited, UneditedFile):
             failures += edited.findings

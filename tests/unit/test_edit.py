@@ -161,7 +161,7 @@ def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise EditError("it does not hold up", ["a section with a gap moved"])
 
-    monkeypatch.setattr(apply, "edit_without_gaps", fail)
+    monkeypatch.setattr(apply, "short_edit", fail)
 
 
 @pytest.mark.few(1, reason="the same of streams written in another way")

@@ -423,7 +423,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
     "place",
     [
         "relink.loader.dryrun.read_answer",
-        "relink.edit.apply_edit",
+        "relink.edit.whole_edit",
         "relink.wheel.writer.ReadBack.entries",
         "relink.verification.extract",
     ],

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from relink import verification as relink_verify
+from relink.elf.image import Image
 from relink.errors import TargetError
 from relink.findings.model import Finding
 from relink.library import relink
@@ -29,6 +30,7 @@ from relink.planning import context_of
 from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.sandbox import KINDS, Sandbox, why_not
+from relink.steps import Steps
 from relink.verification import Verification, verify
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
@@ -298,8 +300,13 @@ def test_a_difference_forbids_the_output(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
     """patchelf's checks are switched off and its result is another than planned: the loader and the second reader can tell."""
+
+    def unedited(_path: Path, _edit: object, before: Image, *_: object) -> Steps[Image]:
+        yield
+        return before
+
     vendor = works.small(tmp_path)
-    monkeypatch.setattr("relink.edit.apply_edit", lambda _path, _edit, before, *_: before)
+    monkeypatch.setattr("relink.edit.whole_edit", unedited)
     report = relink(vendor, works.options(tmp_path / "out", jobs=jobs))
     assert not report.ok
     assert report.output is None

@@ -15,7 +15,8 @@ import pytest
 import relink
 from relink import cli
 from relink.elf.image import Image
-from relink.elf.patchelf import apply_edit
+from relink.elf.patchelf import whole_edit
+from relink.steps import Steps
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.unit.gpu.build import code_object, entries_of, library, raw
@@ -206,15 +207,15 @@ def test_a_runtime_that_is_too_old_is_an_error(run: Run, rocm: Path, tmp_path: P
 def test_device_code_that_an_edit_damages_is_an_error(
     run: Run, vendor: Path, rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damage(path: Path, *arguments: Any, **named: Any) -> Image:
-        after = apply_edit(path, *arguments, **named)
+    def damage(path: Path, *arguments: Any) -> Steps[Image]:
+        after = yield from whole_edit(path, *arguments)
         data = bytearray(path.read_bytes())
         at = data.index(b"__CLANG_OFFLOAD_BUNDLE__")
         struct.pack_into("<Q", data, at + 24, 1)  # one entry where there were three
         path.write_bytes(data)
         return after
 
-    monkeypatch.setattr("relink.edit.apply_edit", damage)
+    monkeypatch.setattr("relink.edit.whole_edit", damage)
     code, out, _ = run(vendor, "--prefix", rocm, "-o", tmp_path / "out", "--json", "--no-verify")
     document = report(out)
     (changed,) = found(document, "RLK411")

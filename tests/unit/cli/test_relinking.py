@@ -574,7 +574,7 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relink.edit.apply_edit", interrupt)
+    monkeypatch.setattr("relink.edit.whole_edit", interrupt)
     code, out, err = run(works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
     assert (code, out) == (130, "")
     assert err == "relink: interrupted; no unfinished file was left behind\n"

@@ -251,7 +251,7 @@ def test_a_patchelf_that_moves_the_payload_is_refused(
     data = file.read_bytes()
     before = read_image(data, file.name)
     monkeypatch.setattr(
-        "relink.elf.patchelf.call_patchelf", lambda path, *_: path.write_bytes(b"\x7fELF" + bytes(100))
+        "relink.elf.patchelf.call_patchelf", lambda path, *_: [path.write_bytes(b"\x7fELF" + bytes(100))]
     )
     with pytest.raises(PatchelfError, match="does not hold up"):
         edit_without_gaps(tmp_path / "x", EDITS[0], before, data, find_gaps(data, before))

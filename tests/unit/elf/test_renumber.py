@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,10 +155,11 @@ def test_a_patchelf_that_numbers_in_another_way_gets_the_whole_file(
 ) -> None:
     data, before, gaps = read(file)
 
-    def patch(path: Path, *_: object) -> None:
+    def patch(path: Path, *_: object) -> Iterator[None]:
         small = bytearray(path.read_bytes())
         small[symbols(memoryview(small)).offset + 6] ^= 1
         path.write_bytes(small)
+        yield
 
     monkeypatch.setattr("relink.elf.patchelf.call_patchelf", patch)
     with pytest.raises(PatchelfError) as caught:
