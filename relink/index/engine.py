@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -25,12 +25,12 @@ from relink.files import read_text
 
 __all__ = ["Engine", "Job", "Judgement", "LocalEngine", "LostWorkerError", "drive"]
 
-Judgement: TypeAlias = Literal["result", "suspect", "poison", "again"]
-"""What an exception of a future means: the task's own; its worker died, and it may be to blame; it is; nobody is."""
+Judgement: TypeAlias = Literal["result", "suspect", "again"]
+"""What an exception of a future means: the task's own; its worker died, and it may be to blame; it is not to blame."""
 
 _TRIES = 3  # of a task whose worker dies
 _RETURNS = 100  # of a task that comes back by no fault of its own
-_LOOK = 2.0  # seconds after which an engine is asked to look after what runs
+_LOOK = 1.0  # seconds after which an engine is asked to look after what runs
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 
@@ -45,7 +45,7 @@ class Job:
 
     :ivar memory: bytes that it may take.
     :ivar target: the name of the target whose prefix it reads; None where it reads none.
-    :ivar losses: so many workers died under it; `returns`: so often all its workers, or the scheduler, were lost.
+    :ivar losses: so many workers died under it; `returns`: so often it came back, and no worker died of it.
     """
 
     function: Callable[[Any], Any]
@@ -60,16 +60,16 @@ class Engine(Protocol):
     """Where tasks run."""
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether a job can be started beside those that run."""
+        """Whether a job can be started beside those that run; one with losses gets a worker that runs nothing else."""
 
     def submit(self, job: Job) -> Future[Any]:
-        """Start a job."""
+        """Start a job for which there is room."""
 
     def judge(self, error: BaseException) -> Judgement:
         """Say what an exception means."""
 
-    def tend(self, running: Collection[Future[Any]]) -> None:
-        """Look after what runs: called when nothing has ended for a while."""
+    def tend(self) -> None:
+        """Look after what runs: called at least once a second."""
 
     def restore(self) -> None:
         """Make it usable again after a worker or a scheduler was lost.
@@ -81,28 +81,22 @@ class Engine(Protocol):
 def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Iterable[Job]]) -> None:
     """Run jobs until none is left.
 
-    Where a worker dies, all that ran there are suspects, and each runs again alone: so the one that kills its worker is found,
-    and others lose nothing but time.
+    Where a worker dies, all that ran there are suspects. When all others are done, each of them runs again with a worker for
+    itself: so the one that kills its workers is found, and others lose nothing but time.
 
     :param on_done: gets a job and its result, or the exception that it ended with; gives the jobs that follow from it.
-    :raises RelinkError: the engine cannot be used any more.
+    :raises RelinkError: the engine cannot be used any more, and jobs are left that no worker has died of.
     """
     waiting = deque(jobs)
     suspects: deque[Job] = deque()
     running: dict[Future[Any], Job] = {}
     while waiting or suspects or running:
-        for job in _startable(engine, waiting, suspects, running):
+        for job in _startable(engine, waiting or suspects, running):
             running[engine.submit(job)] = job
-        if not running:  # there is no worker
-            engine.restore()
-            continue
-        done, _ = wait(running, _LOOK, return_when=FIRST_COMPLETED)
-        if not done:
-            engine.tend(running)
-        lost = False
-        for future in done:
+        lost = not running  # there is no worker
+        for future in wait(running, _LOOK, return_when=FIRST_COMPLETED).done:
             job = running.pop(future)
-            error = CancelledTaskError() if future.cancelled() else future.exception()
+            error = future.exception()
             judgement = "result" if error is None else engine.judge(error)
             if judgement == "result":
                 waiting.extend(on_done(job, future.result() if error is None else error))
@@ -112,29 +106,27 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Ite
             job.returns += judgement == "again"
             if job.returns > _RETURNS:
                 waiting.extend(on_done(job, error))
-            elif judgement == "poison" or job.losses >= _TRIES:
+            elif job.losses >= _TRIES:
                 reason = (
                     "its worker died each time, at last with no other task on it; it may need more memory"
                 )
                 waiting.extend(on_done(job, LostWorkerError(reason)))
             else:
-                (suspects if judgement == "suspect" else waiting).append(job)
-        if lost:
-            engine.restore()
+                (suspects if job.losses else waiting).append(job)
+        engine.tend()
+        if lost and (waiting or suspects or running):
+            try:
+                engine.restore()
+            except RelinkError as error:
+                if waiting or running:
+                    raise
+                for job in suspects:
+                    on_done(job, error)
+                suspects.clear()
 
 
-class CancelledTaskError(Exception):
-    """A future that was cancelled by what runs it."""
-
-
-def _startable(
-    engine: Engine, waiting: deque[Job], suspects: deque[Job], running: dict[Future[Any], Job]
-) -> Iterator[Job]:
-    """The jobs to start now: a suspect alone, or else as many as there is room for."""
-    if suspects:
-        if not running:
-            yield suspects.popleft()
-        return
+def _startable(engine: Engine, waiting: deque[Job], running: Mapping[Future[Any], Job]) -> Iterator[Job]:
+    """The jobs to start now: as many as there is room for."""
     passed: list[Job] = []
     # Behind one that is too large for now a smaller one may go first; a few are looked at, so that the large one has its turn.
     while waiting and len(passed) < 8:
@@ -144,6 +136,10 @@ def _startable(
         else:
             passed.append(job)
     waiting.extendleft(reversed(passed))
+
+
+class _NotStartedError(Exception):
+    """The pool had ended before the job could begin."""
 
 
 class LocalEngine:
@@ -176,20 +172,29 @@ class LocalEngine:
         return ProcessPoolExecutor(self.workers, context, _begin, (os.getpid(),))
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether a worker is free, and the memory of all fits."""
+        """Whether a worker is free, and the memory of all fits; where one process dies, all end, so a suspect runs alone."""
+        if running and (job.losses or any(one.losses for one in running)):
+            return False
         if len(running) >= self.workers:
             return False
         return not running or sum(one.memory for one in running) + job.memory <= self.memory
 
     def submit(self, job: Job) -> Future[Any]:
         """Start a job in a process of the pool."""
-        return self._pool.submit(job.function, job.task)
+        try:
+            return self._pool.submit(job.function, job.task)
+        except BrokenProcessPool:  # by another job, of which nothing has been heard so far
+            future: Future[Any] = Future()
+            future.set_exception(_NotStartedError())
+            return future
 
     def judge(self, error: BaseException) -> Judgement:
         """Say what an exception means: where one process dies, the pool ends, and all that ran are suspects."""
+        if isinstance(error, _NotStartedError):
+            return "again"
         return "suspect" if isinstance(error, BrokenProcessPool) else "result"
 
-    def tend(self, running: Collection[Future[Any]]) -> None:
+    def tend(self) -> None:
         """Nothing: a pool notices by itself when a process dies."""
 
     def restore(self) -> None:

@@ -48,8 +48,8 @@ class InlineEngine:
         del error
         return "result"
 
-    def tend(self, running: Collection[Future[Any]]) -> None:
-        raise AssertionError(f"{len(running)} jobs run, and all have ended")
+    def tend(self) -> None:
+        """Nothing runs beside this process."""
 
     def restore(self) -> None:
         raise AssertionError("nothing is lost here")

@@ -128,8 +128,8 @@ class Manual:
     def judge(self, error: BaseException) -> Judgement:
         return "again" if isinstance(error, ConnectionError) else "result"
 
-    def tend(self, running: Collection[Future[Any]]) -> None:
-        raise AssertionError(f"{len(running)} jobs run, and all have ended")
+    def tend(self) -> None:
+        """All have ended."""
 
     def restore(self) -> None:
         self.most += 1
