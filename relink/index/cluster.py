@@ -222,15 +222,18 @@ class ClusterEngine:
     def tend(self) -> None:
         """Take back what lost workers had."""
         self._look()
+        gone = set()
         for started, given in list(self._given.items()):
             # All futures are cancelled where the scheduler is lost, and no task is to blame.
             lost = given.worker not in self._present and given.remote.status != "cancelled"
             if lost and not started.done():
-                self._say(f"worker {given.worker} is lost; what it had runs again")
+                gone.add(given.worker)
                 _settle(started, error=_LostWorkerError())
                 given.remote.cancel()  # or it would run as soon as a worker of this address came
             if started.done():
                 del self._given[started]
+        for worker in sorted(gone):
+            self._say(f"worker {worker} is lost; what it had runs again")
 
     def judge(self, error: BaseException) -> Judgement:
         """Say what an exception means; Dask raises its own where a worker comes back under its address each time."""

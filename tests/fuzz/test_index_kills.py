@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +49,9 @@ def started(place: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.fuzz
 def test_killed_builds(works: Works, tmp_path: Path) -> None:
-    hunt(works, tmp_path, KILLS)
+    found = hunt(works, tmp_path, KILLS)
+    assert found["old"] > KILLS // 4, found
+    assert found["new"], found
 
 
 @pytest.mark.slow(reason="whole builds, each killed")
@@ -56,27 +59,29 @@ def test_a_few_killed_builds(works: Works, tmp_path: Path) -> None:
     hunt(works, tmp_path, 5)
 
 
-def hunt(works: Works, place: Path, kills: int) -> None:
+def hunt(works: Works, place: Path, kills: int) -> Counter[str]:
+    """Kill builds; returns how many had ended before, and which site the others have left."""
     own = prepared(works, place)
     begin = time.monotonic()
     assert started(place).wait() == 0
     whole = time.monotonic() - begin
     chance = random.Random(7)
-    seen = set()
+    seen: Counter[str] = Counter()
     for number in range(kills):
         # Another content each time, so that every wheel is to be done again.
         library = shared(place / "new" / "libdeep.so.1", f"int deep(void){{return {number};}}")
         os.replace(library, own.prefix / "lib/libdeep.so.1")
+        before = os.readlink(place / "site")
         process = started(place)
         # The whole group, as where a machine is switched off; or the coordinator alone, which its workers follow.
         time.sleep(chance.uniform(0, whole))
         kill = os.killpg if chance.random() < 0.5 else os.kill
         if process.poll() is None:
             kill(process.pid, signal.SIGKILL)
-        process.wait()
+        ended = process.wait() != -signal.SIGKILL
         found = check_site(place / "site", 0, {})
         assert (found.problems, found.files) == ((), WHEELS), f"after kill {number}"
-        seen.add(os.readlink(place / "site"))
+        seen["ended" if ended else "old" if os.readlink(place / "site") == before else "new"] += 1
     assert started(place).wait() == 0
     found = check_site(place / "site", 0, {})
     assert (found.problems, found.files) == ((), WHEELS)
@@ -84,4 +89,4 @@ def hunt(works: Works, place: Path, kills: int) -> None:
         path.name for path in (place / "site.relink" / "files").iterdir() if path.name.startswith(".relink-")
     ]
     assert left == []
-    assert len(seen) >= 1
+    return seen
