@@ -128,6 +128,9 @@ def _fill(
                 yield row | {
                     "key": task_key(sha256, targets[row["target"]]),
                     "input": sha256,
+                    "filename": record["wheel"]["filename"],
+                    "file_sha256": file and file["sha256"],
+                    "file_name": file and file["filename"],
                     "record": json.dumps(record),
                 }
 
@@ -151,8 +154,8 @@ def _pages(site: Path) -> tuple[int, int, int, int]:
 def nothing_to_do() -> Iterator[str]:
     """The first run publishes what the state has, and the second one finds that nothing has changed."""
     yield (
-        "    wheels    tasks  state, MB   publish, s   peak MB   again, s   peak MB    pages   all, MB   "
-        "index.html, MB   largest, MB"
+        "  wheels    tasks  state MB |  publish s  processor s  peak MB |  again s  processor s  peak MB |"
+        "    pages  all MB  index.html MB  largest MB"
     )
     with tempfile.TemporaryDirectory(prefix="relink-index-", dir=os.environ.get("RELINK_BENCH_DIR")) as top:
         os.environ["XDG_CACHE_HOME"] = f"{top}/cache"
@@ -164,10 +167,13 @@ def nothing_to_do() -> Iterator[str]:
             state = (place / "site.relink" / "state.sqlite").stat().st_size
             publish, again = (measured([_build(recipe, place / "site")], place) for _ in range(2))
             count, every, index, largest = _pages(place / "site")
+            runs = "".join(
+                f" | {run.wall:9.1f}  {run.processor:11.1f}  {run.memory / 1e6:7.0f}"
+                for run in (publish, again)
+            )
             yield (
-                f"{wheels:10} {wheels * len(_TARGETS):8} {state / 1e6:10.0f} {publish.wall:12.1f} "
-                f"{publish.memory / 1e6:9.0f} {again.wall:10.1f} {again.memory / 1e6:9.0f} {count:8} "
-                f"{every / 1e6:9.1f} {index / 1e6:16.1f} {largest / 1e6:13.1f}"
+                f"{wheels:8} {wheels * len(_TARGETS):8} {state / 1e6:9.0f}{runs} | {count:8} {every / 1e6:7.1f} "
+                f"{index / 1e6:14.1f} {largest / 1e6:11.1f}"
             )
             shutil.rmtree(place)
 

@@ -100,16 +100,11 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
             summary.published, summary.red = published.changed, published.red
             for text in published.notes:
                 say(Event("note", {"text": text}))
-            store.forget(_forgettable(standing.stale, run.results))
+            store.forget([key for key in standing.stale if key not in run.results])
         summary.wheels, summary.tasks, summary.done_before = budget.wheels, budget.tasks, budget.done
         summary.seconds = round(time.monotonic() - start, 3)
         say(Event("published", {"changed": summary.published, "seconds": summary.seconds}))
         return summary
-
-
-def _forgettable(stale: Iterable[str], results: Mapping[Any, StoredResult]) -> list[str]:
-    current = {result.key for result in results.values()}
-    return [key for key in stale if key not in current]
 
 
 def _with_hashes(listing: Listing, store: Store) -> Listing:
@@ -170,8 +165,4 @@ def _work(run: Run, engine: Engine, todo: Todo) -> None:
 def _refused(run: Run, listing: Listing) -> int:
     """How many of the wheels that sources have now were refused."""
     wheels = {wheel.sha256 for wheel in listing.wheels}
-    return sum(
-        result.record["status"] == "refused"
-        for (sha256, _), result in run.results.items()
-        if sha256 in wheels
-    )
+    return sum(result.status == "refused" for (sha256, _), result in run.results.items() if sha256 in wheels)

@@ -75,7 +75,9 @@
   const drawRow = ({ row }) => {
     const line = document.createElement("tr");
     const name = element("th", "", { scope: "row" });
-    name.append(element("strong", `${row.project} ${row.version}`), element("span", row.tags));
+    const strong = element("strong", data.projects ? "" : `${row.project} ${row.version}`);
+    if (data.projects) strong.append(element("a", `${row.project} ${row.version}`, { href: `projects/${row.project}.html` }));
+    name.append(strong, element("span", row.tags));
     line.append(name);
     for (const column of shown.columns) {
       const cell = row.cells[column.target.target];

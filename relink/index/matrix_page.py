@@ -12,22 +12,26 @@ from typing import Any
 
 from relink.report.html.markup import Html, tag
 
-__all__ = ["matrix_page"]
+__all__ = ["PROJECTS", "matrix_page"]
+
+PROJECTS = "projects"
+"""Where a site has a page for each project, which only a large one has; so is the list of them called in ``matrix.json``."""
 
 _DIALOG = Html(
     '<dialog aria-labelledby="what"><h2 id="what"></h2><div id="more"></div>'
     '<p><button id="close" type="button">Close</button></p></dialog>'
 )
-_FOOT = Html(
-    '<p><a href="matrix.json">matrix.json</a> has the same as data, <a href="changes.atom">changes.atom</a> what has changed.</p>'
-)
 
 
-def matrix_page(data: Mapping[str, Any]) -> str:
+def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
     """Return the page.
 
-    :param data: as :func:`relink.index.matrix.matrix_data` gives it.
+    :param data: as :func:`relink.index.matrix.matrix_data` gives it; with the names of projects where each has a page.
+    :param project: the project whose page it is; None for the page of all.
     """
+    up = "../" if project else ""
+    title = "What works with which ROCm and which card"
+    title = f"{project}: {title[0].lower()}{title[1:]}" if project else title
     style, script = _asset("matrix.css"), _asset("matrix.js")
     policy = (
         f"default-src 'none'; style-src '{_source(style)}'; script-src '{_source(script)}'; "
@@ -42,16 +46,17 @@ def matrix_page(data: Mapping[str, Any]) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="generator", content=f"relink {data['relink']}"),
-        tag("title", "What works with which ROCm and which card"),
-        Html('<link rel="alternate" type="application/atom+xml" title="Changes" href="changes.atom">'),
+        tag("title", title),
+        Html(f'<link rel="alternate" type="application/atom+xml" title="Changes" href="{up}changes.atom">'),
         tag("style", style),
     )
     body = tag(
         "body",
         tag(
             "header",
-            tag("h1", "What works with which ROCm and which card"),
+            tag("h1", title),
             tag("p", _counts(data), class_="lead"),
+            *_about(data, up),
             _search(),
             tag("p", id="found", role="status"),
         ),
@@ -67,10 +72,10 @@ def matrix_page(data: Mapping[str, Any]) -> str:
                 aria_label="Matrix",
             ),
             tag("h2", "Targets"),
-            tag("div", *_targets(data), id="targets"),
+            tag("div", *_targets(data, up), id="targets"),
         ),
         _DIALOG,
-        tag("footer", _FOOT, tag("p", f"Written by relink {data['relink']}.")),
+        tag("footer", _foot(project, up), tag("p", f"Written by relink {data['relink']}.")),
         Html(f'<script type="application/json" id="data">{text}</script>'),
         tag("script", script),
     )  # fmt: skip
@@ -85,6 +90,27 @@ def _counts(data: Mapping[str, Any]) -> str:
     )
 
 
+def _about(data: Mapping[str, Any], up: str) -> list[Html]:
+    """Where the rest is, if the page does not have all."""
+    if up:
+        return [tag("p", tag("a", "All projects", href=f"{up}index.html"))]
+    if PROJECTS not in data:
+        return []
+    count = len(data[PROJECTS])
+    return [tag("p", f"The newest release of each of {count} projects; its name leads to the others.")]
+
+
+def _foot(project: str | None, up: str) -> Html:
+    same = f"{project}.json" if project else "matrix.json"
+    return tag(
+        "p",
+        tag("a", same, href=same),
+        " has the same as data, ",
+        tag("a", "changes.atom", href=f"{up}changes.atom"),
+        " what has changed.",
+    )
+
+
 def _search() -> Html:
     return Html(
         '<div id="tools"><label for="search">Package, version or card</label>'
@@ -95,14 +121,14 @@ def _search() -> Html:
     )
 
 
-def _targets(data: Mapping[str, Any]) -> list[Html]:
+def _targets(data: Mapping[str, Any], up: str) -> list[Html]:
     found = []
     for target in data["targets"]:
         name = target["target"]
         address = f"{name}/simple/"
         rows = [
-            ("Index", tag("a", address, href=f"{address}index.html")),
-            ("Find-links page", tag("a", f"{name}/find-links.html", href=f"{name}/find-links.html")),
+            ("Index", tag("a", address, href=f"{up}{address}index.html")),
+            ("Find-links page", tag("a", f"{name}/find-links.html", href=f"{up}{name}/find-links.html")),
             ("ROCm", tag("span", ", ".join(target["prefixes"]))),
             ("Fingerprint", tag("code", target["fingerprint"][:16])),
             ("GPUs", tag("span", ", ".join(gpu["name"] for gpu in target["gpus"]) or "none named")),

@@ -17,15 +17,17 @@ from packaging.utils import NormalizedName
 
 from relink.wheel.naming import WheelName
 
-__all__ = ["ALL", "FILES", "SiteFile", "write_indexes"]
+__all__ = ["ALL", "FILES", "IndexPages", "SiteFile", "Write"]
 
 ALL = "all"
 """The index that has the files of every target; what is for which says the local version."""
 FILES = "files"
 _UP = "../../../"  # from the page of a project to the top of the site
 
+_END = b"</body>\n</html>\n"
+
 Write = Callable[[str, bytes], None]
-"""Takes a path below the site and the content of the file."""
+"""Takes a path below the site and the content of the file; more content where the file has been written before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +58,55 @@ class SiteFile:
         return self.url or f"{up}{self.path}"
 
 
-def write_indexes(indexes: Mapping[str, Iterable[SiteFile]], write: Write) -> list[str]:
-    """Write the pages of each index, by its name.
+class IndexPages:
+    """The pages of several indexes, written project by project, so that no more than one project is in memory.
 
-    :return: a sentence for each file that is left out, since its index has another one of its name.
+    :param names: of the indexes.
+    :ivar notes: a sentence for each file that is left out, since its index has another one of its name.
     """
-    notes: list[str] = []
-    for index, files in indexes.items():
-        projects: dict[NormalizedName, dict[str, SiteFile]] = {}
-        for file in sorted(
-            files, key=lambda one: (one.name.canonical, one.name.version, one.name.filename, one.sha256)
-        ):
-            own = projects.setdefault(file.name.canonical, {})
-            if own.setdefault(file.name.filename, file).sha256 != file.sha256:
-                notes.append(f"{index}: {file.name.filename} is there with two contents; the first is taken")
-        _write_root(index, list(projects), write)
-        for project, named in projects.items():
-            place = f"{index}/simple/{project}"
-            write(f"{place}/index.html", _project_html(project, list(named.values())))
-            write(f"{place}/index.json", _project_json(project, list(named.values())))
-        every = [file for named in projects.values() for file in named.values()]
-        write(f"{index}/find-links.html", _document(f"Wheels of {index}", _anchors(every, "../")))
-    return notes
+
+    def __init__(self, names: Iterable[str], write: Write) -> None:
+        self.notes: list[str] = []
+        self._write = write
+        self._projects: dict[str, list[str]] = {name: [] for name in names}
+        for index in self._projects:
+            write(_find_links(index), _begin(f"Wheels of {index}"))
+
+    def add(self, project: NormalizedName, files: Mapping[str, Iterable[SiteFile]]) -> None:
+        """Write the pages of a project.
+
+        :param files: by the name of the index.
+        """
+        for index, own in files.items():
+            named: dict[str, SiteFile] = {}
+            for file in sorted(own, key=lambda one: (one.name.version, one.name.filename, one.sha256)):
+                if named.setdefault(file.name.filename, file).sha256 != file.sha256:
+                    self.notes.append(
+                        f"{index}: {file.name.filename} is there with two contents; the first is taken"
+                    )
+            if named:
+                self._projects[index].append(project)
+                place, listed = f"{index}/simple/{project}", list(named.values())
+                self._write(f"{place}/index.html", _project_html(project, listed))
+                self._write(f"{place}/index.json", _project_json(project, listed))
+                self._write(
+                    _find_links(index), "".join(f"{line}\n" for line in _anchors(listed, "../")).encode()
+                )
+
+    def finish(self) -> None:
+        """Write the pages that list the projects."""
+        for index, projects in self._projects.items():
+            links = [f'<a href="{project}/">{project}</a><br>' for project in projects]
+            self._write(f"{index}/simple/index.html", _document(f"Index {index}", links))
+            listed = [{"name": project} for project in projects]
+            self._write(
+                f"{index}/simple/index.json", _json({"meta": {"api-version": "1.1"}, "projects": listed})
+            )
+            self._write(_find_links(index), _END)
 
 
-def _write_root(index: str, projects: Sequence[str], write: Write) -> None:
-    links = [f'<a href="{project}/">{project}</a><br>' for project in projects]
-    write(f"{index}/simple/index.html", _document(f"Index {index}", links))
-    listed = [{"name": project} for project in projects]
-    write(f"{index}/simple/index.json", _json({"meta": {"api-version": "1.1"}, "projects": listed}))
+def _find_links(index: str) -> str:
+    return f"{index}/find-links.html"
 
 
 def _project_html(project: str, files: Sequence[SiteFile]) -> bytes:
@@ -136,9 +158,12 @@ def _json(data: Mapping[str, Any]) -> bytes:
 
 
 def _document(title: str, lines: Iterable[str]) -> bytes:
-    head = (
+    return _begin(title) + "".join(f"{line}\n" for line in lines).encode() + _END
+
+
+def _begin(title: str) -> bytes:
+    return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="pypi:repository-version" content="1.0">\n'
         f"<title>{html.escape(title)}</title>\n</head>\n<body>\n<h1>{html.escape(title)}</h1>\n"
-    )
-    return (head + "\n".join(lines) + "\n</body>\n</html>\n").encode()
+    ).encode()

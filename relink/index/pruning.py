@@ -54,7 +54,7 @@ def prune(recipe: Recipe, site: Path, keep: int) -> Pruned:
         digests.save()
         kept = _kept(standing.results, keep)
         publish_site(store, site, recipe, states, Listing(()), kept, {})
-        gone = [result.key for key, result in standing.results.items() if key not in kept]
+        gone = [key for key in standing.results if key not in kept]
         store.forget((*gone, *standing.stale))
         files, size = _sweep(store, kept.values())
         return Pruned(len(gone), files, size)
@@ -63,7 +63,7 @@ def prune(recipe: Recipe, site: Path, keep: int) -> Pruned:
 def _kept(results: Mapping[tuple[str, str], StoredResult], keep: int) -> dict[tuple[str, str], StoredResult]:
     projects: dict[tuple[str, str], dict[Version, list[tuple[tuple[str, str], StoredResult]]]] = {}
     for key, result in results.items():
-        name = parse_wheel_name(result.record["wheel"]["filename"])
+        name = parse_wheel_name(result.filename)
         own = projects.setdefault((name.canonical, result.target), {})
         own.setdefault(name.version, []).append((key, result))
     kept: dict[tuple[str, str], StoredResult] = {}
@@ -72,7 +72,7 @@ def _kept(results: Mapping[tuple[str, str], StoredResult], keep: int) -> dict[tu
         working = [
             version
             for version in ordered
-            if any(result.record["status"] != "refused" for _, result in releases[version])
+            if any(result.status != "refused" for _, result in releases[version])
         ]
         for version in {*ordered[:keep], *working[:1]}:
             kept.update(releases[version])
@@ -81,7 +81,7 @@ def _kept(results: Mapping[tuple[str, str], StoredResult], keep: int) -> dict[tu
 
 def _sweep(store: Store, kept: Iterable[StoredResult]) -> tuple[int, int]:
     """Remove the directories of files that no result has; returns how many, and their bytes."""
-    named = {file["sha256"] for result in kept if (file := result.record.get("file"))}
+    named = {result.file[0] for result in kept if result.file}
     count = size = 0
     for directory in store.files.glob("??/*"):
         if directory.name in named or directory.stat().st_mtime > time.time() - _YOUNG:

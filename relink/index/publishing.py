@@ -7,7 +7,6 @@ share: files there never change, so an installer that has read an old page still
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import shutil
 import time
@@ -21,9 +20,9 @@ from relink.index.pages import FILES, Write
 from relink.index.store import Store
 from relink.system_errors import raise_trouble
 
-__all__ = ["check_place", "publish"]
+__all__ = ["check_place", "publish", "shows"]
 
-_DIGEST_FILE = "site.sha256"
+_BASIS = "site.sha256"
 _KEPT = 2  # sites: the one that is shown, and the one before, of which a web server may still read
 
 
@@ -40,11 +39,19 @@ def check_place(site: Path) -> None:
         )
 
 
-def publish(store: Store, site: Path, write_pages: Callable[[Write], None]) -> bool:
-    """Write a site and show it, unless it would be the one that is shown already.
+def shows(site: Path, basis: str) -> bool:
+    """Whether the site that is shown was made of this."""
+    try:
+        return read_text(site / _BASIS, 100) == basis
+    except (OSError, UnicodeDecodeError):
+        return False
 
+
+def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write], None]) -> None:
+    """Write a site and show it.
+
+    :param basis: a digest of what it is made of.
     :param write_pages: gets a function that writes one file.
-    :return: whether the site has changed.
     :raises UsageError: it cannot be written.
     """
     check_place(site)
@@ -52,19 +59,15 @@ def publish(store: Store, site: Path, write_pages: Callable[[Write], None]) -> b
         with working_directory(store.sites) as place:
             made = place / "site"
             made.mkdir(mode=0o755)
-            digest = hashlib.sha256()
 
             def write(name: str, content: bytes) -> None:
                 path = made / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-                digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+                with path.open("ab") as file:
+                    file.write(content)
 
             write_pages(write)
-            shown = digest.hexdigest()
-            if site.exists() and _read(site / _DIGEST_FILE) == shown:
-                return False
-            (made / _DIGEST_FILE).write_text(shown)
+            (made / _BASIS).write_text(basis)
             final = store.sites / f"{time.time_ns()}"
             _sync(made)
             (made / FILES).symlink_to(f"../../{FILES}")  # from where it will be
@@ -74,14 +77,6 @@ def publish(store: Store, site: Path, write_pages: Callable[[Write], None]) -> b
         raise_trouble(error, str(site))
         raise UsageError(f"{site}: the site cannot be written ({error.strerror})") from error
     _remove_old(store, final)
-    return True
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return read_text(path, 100)
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 def _switch(store: Store, site: Path, final: Path) -> None:

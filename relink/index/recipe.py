@@ -31,7 +31,7 @@ _KINDS: tuple[SourceKind, ...] = ("index", "directory", "lock")
 _TARGET_NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
 _UNITS = {"M": 20, "G": 30, "T": 40}
 _TARGETS = 64
-_RESERVED = frozenset({"all", "files", "simple"})  # directories of a site
+_RESERVED = frozenset({"all", "files", "projects", "simple"})  # directories of a site
 
 
 @dataclass(frozen=True, slots=True)

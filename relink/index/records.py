@@ -29,7 +29,7 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
     found = verdict(report)
     isa = report.isa or {}
     return {
-        "verdict": {"level": found.level, "text": found.text[:TEXT], "step": found.step},
+        "verdict": {"level": found.level, "text": found.text[:TEXT]},
         "causes": [
             {
                 "code": cause.code,
@@ -81,7 +81,7 @@ def record_of_error(error: RelinkError) -> dict[str, Any]:
     """Return the same for a wheel that cannot be read."""
     cause = {"code": "", "level": "error", "subjects": [], "more": 0, "remedy": ""}
     return {
-        "verdict": {"level": "error", "text": error.message[:TEXT], "step": None},
+        "verdict": {"level": "error", "text": error.message[:TEXT]},
         "causes": [cause | {"message": str(error)[:TEXT]}],
         "gpus": {},
         "rocm": [],

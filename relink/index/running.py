@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,10 +147,9 @@ class Run:
             "size": self.facts.get(sha256, {}).get("size", wheel.size),
         }
         record = {"status": outcome.status, **outcome.record, "wheel": about}
-        rests = None if outcome.rests is None else _digest(outcome.rests)
-        result = StoredResult(task_key(sha256, target), sha256, target.name, __version__, rests, record)
-        self.store.keep(result, outcome.rests)
-        self.results[sha256, target.name] = result
+        self.results[sha256, target.name] = self.store.keep(
+            task_key(sha256, target), sha256, target.name, __version__, record, outcome.rests
+        )
         setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
         self.summary.bytes_written += (outcome.record.get("file") or {}).get("size", 0)
         spent = (outcome.record.get("seconds", 0.0), wheel.filename, target.name)
@@ -185,7 +182,3 @@ def _short(outcome: TaskOutcome) -> dict[str, Any]:
         "text": found.get("text"),
         "file": (outcome.record.get("file") or {}).get("filename"),
     }
-
-
-def _digest(rests: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(rests, sort_keys=True).encode()).hexdigest()

@@ -1,30 +1,40 @@
-"""A site of the results that hold: indexes of files, the matrix, the feed; see docs/index-building.md for what lies where."""
+"""A site of the results that hold: indexes of files, the matrix, the feed; see docs/index-building.md for what lies where.
+
+It is written project by project, so that an index of a hundred thousand wheels needs no more memory than its largest project, and
+not at all where nothing of what it is made of has changed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import NormalizedName
+
+from relink import __version__
 from relink.index.feed import atom_feed
 from relink.index.fingerprint import TargetState
-from relink.index.matrix import Cell, colour_of, matrix_data
-from relink.index.matrix_page import matrix_page
-from relink.index.pages import ALL, SiteFile, Write, write_indexes
-from relink.index.publishing import publish
+from relink.index.matrix import Cell, matrix_data
+from relink.index.matrix_page import PROJECTS, matrix_page
+from relink.index.pages import ALL, IndexPages, SiteFile, Write
+from relink.index.publishing import publish, shows
 from relink.index.recipe import Recipe
 from relink.index.simple_api import ListedWheel
 from relink.index.sources import Listing
 from relink.index.store import Store, StoredResult
-from relink.wheel.naming import parse_wheel_name
+from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = ["Published", "publish_site"]
 
 _CHANGES = 500  # that the page and the feed show
 _FEED = 100
+_ONE_PAGE = 15_000  # results that one page shows; where there are more, each project has a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,24 @@ class Published:
     changed: bool
     red: int
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One wheel for one target; `result` is None where nothing is known and this run has failed, `failure` says why."""
+
+    name: WheelName
+    target: str
+    result: StoredResult | None
+    failure: Mapping[str, Any]
+
+    @property
+    def status(self) -> str:
+        return self.result.status if self.result else "failed"
+
+    @property
+    def what(self) -> str:
+        return f"{self.name.filename} {self.target}"
 
 
 def publish_site(
@@ -50,75 +78,136 @@ def publish_site(
     :param results: by (SHA-256 of the wheel, name of the target).
     :param failures: what could not be done in this run, by (SHA-256 or address of the wheel, name of the target).
     """
+    red = sum(result.status == "refused" for result in results.values())
+    red += sum(key not in results for key in failures)
+    basis = _basis(store, recipe, states, listing, results, failures)
+    if shows(site, basis):
+        return Published(False, red, ())
+    projects = _projects(listing, results, failures)
+    changes = _note_changes(store, itertools.chain.from_iterable(projects.values()))
     listed = {wheel.sha256: wheel for wheel in listing.wheels if wheel.sha256}
-    cells = sorted(
-        (*_cells(results), *_failed(listing, failures, results)),
-        key=lambda cell: (cell.project, parse_wheel_name(cell.filename).version, cell.filename, cell.target),
-    )
-    changes = _note_changes(store, cells)
-    indexes = {
-        target.name: [
-            file
-            for result in results.values()
-            if result.target == target.name and (file := _site_file(result, recipe, listed.get(result.input)))
-        ]
-        for target in recipe.targets
-    }
-    together = {(file.name.filename, file.sha256): file for files in indexes.values() for file in files}
+    many = len(results) + len(failures) > _ONE_PAGE
     notes: list[str] = []
 
     def write_pages(write: Write) -> None:
-        data = matrix_data(recipe.targets, states, cells, changes)
-        write("matrix.json", json.dumps(data, separators=(",", ":")).encode() + b"\n")
+        pages = IndexPages([*(target.name for target in recipe.targets), ALL], write)
+
+        def cells() -> Iterator[Cell]:
+            for project, entries in projects.items():
+                own = [_cell(store, entry) for entry in entries]
+                pages.add(project, _files(zip(entries, own, strict=True), recipe, listed))
+                if many:
+                    about = [change for change in changes if change[1]["project"] == project]
+                    data = matrix_data(recipe.targets, states, own, about)
+                    write(f"{PROJECTS}/{project}.json", _json(data))
+                    write(f"{PROJECTS}/{project}.html", matrix_page(data, project).encode())
+                yield from (cell for cell in own if not many or cell.version == own[-1].version)
+
+        data = matrix_data(recipe.targets, states, cells(), changes)
+        if many:
+            data[PROJECTS] = list(projects)
+        write("matrix.json", _json(data))
         write("index.html", matrix_page(data).encode())
         write("changes.atom", atom_feed("Changes of the index", changes[:_FEED]))
-        notes.extend(write_indexes({**indexes, ALL: together.values()}, write))
+        pages.finish()
+        notes.extend(pages.notes)
 
-    changed = publish(store, site, write_pages)
-    red = sum(colour_of(cell.status, cell.record, None) == "red" for cell in cells)
-    return Published(changed, red, tuple(notes))
-
-
-def _cells(results: Mapping[tuple[str, str], StoredResult]) -> Iterator[Cell]:
-    for result in results.values():
-        name = parse_wheel_name(result.record["wheel"]["filename"])
-        yield Cell(
-            name.canonical,
-            str(name.version),
-            f"{name.python}-{name.abi}",
-            name.filename,
-            result.target,
-            result.record["status"],
-            result.record,
-        )
+    publish(store, site, basis, write_pages)
+    return Published(True, red, tuple(notes))
 
 
-def _failed(
+def _json(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def _basis(
+    store: Store,
+    recipe: Recipe,
+    states: Mapping[str, TargetState],
     listing: Listing,
-    failures: Mapping[tuple[str, str], Mapping[str, Any]],
     results: Mapping[tuple[str, str], StoredResult],
-) -> Iterator[Cell]:
+    failures: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> str:
+    """A digest of all that a site is made of."""
+    targets = [
+        [asdict(target), states[target.name].fingerprint, states[target.name].paths]
+        for target in recipe.targets
+    ]
+    facts = [__version__, recipe.originals, targets, sorted(map(str, failures.items()))]
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for wheel in listing.wheels:
+        digest.update(json.dumps([wheel.sha256, wheel.yanked]).encode())
+    for sha256, target, record in store.digests():
+        if (sha256, target) in results:
+            digest.update(f"{sha256} {target} {record}\n".encode())
+    return digest.hexdigest()
+
+
+def _projects(
+    listing: Listing,
+    results: Mapping[tuple[str, str], StoredResult],
+    failures: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> dict[NormalizedName, list[_Entry]]:
+    """What there is of each project, in the order of releases."""
+    names: dict[str, WheelName] = {}
     wheels = {wheel.sha256 or wheel.url: wheel for wheel in listing.wheels}
-    for (key, target), facts in failures.items():
-        wheel = wheels[key]
+    found: dict[NormalizedName, list[_Entry]] = {}
+
+    def add(filename: str, target: str, result: StoredResult | None, failure: Mapping[str, Any]) -> None:
+        if filename not in names:
+            names[filename] = parse_wheel_name(filename)
+        name = names[filename]
+        found.setdefault(name.canonical, []).append(_Entry(name, target, result, failure))
+
+    for result in results.values():
+        add(result.filename, result.target, result, {})
+    for (key, target), failure in failures.items():
         if (key, target) not in results:
-            name = wheel.name
-            tags = f"{name.python}-{name.abi}"
-            yield Cell(name.canonical, str(name.version), tags, name.filename, target, "failed", facts)
+            add(wheels[key].filename, target, None, failure)
+    for entries in found.values():
+        entries.sort(key=lambda entry: (entry.name.version, entry.name.filename, entry.target))
+    return dict(sorted(found.items()))
 
 
-def _site_file(result: StoredResult, recipe: Recipe, listed: ListedWheel | None) -> SiteFile | None:
+def _cell(store: Store, entry: _Entry) -> Cell:
+    name = entry.name
+    return Cell(
+        name.canonical,
+        str(name.version),
+        f"{name.python}-{name.abi}",
+        name.filename,
+        entry.target,
+        entry.status,
+        store.record(entry.result) if entry.result else entry.failure,
+    )
+
+
+def _files(
+    found: Iterable[tuple[_Entry, Cell]], recipe: Recipe, listed: Mapping[str, ListedWheel]
+) -> dict[str, list[SiteFile]]:
+    """What each index has of a project."""
+    indexes: dict[str, list[SiteFile]] = {target.name: [] for target in recipe.targets}
+    together: dict[tuple[str, str], SiteFile] = {}
+    for entry, cell in found:
+        result = entry.result
+        if result and (file := _site_file(result, cell.record, recipe, listed.get(result.input))):
+            indexes[entry.target].append(file)
+            together[file.name.filename, file.sha256] = file
+    return {**indexes, ALL: list(together.values())}
+
+
+def _site_file(
+    result: StoredResult, record: Mapping[str, Any], recipe: Recipe, listed: ListedWheel | None
+) -> SiteFile | None:
     """What an index has of a result; None where that is nothing."""
-    record, wheel = result.record, result.record["wheel"]
+    wheel, file = record["wheel"], record.get("file")
     # What the source says now counts: a release may have been yanked since.
     yanked = listed.yanked if listed else wheel["yanked"]
-    status = record["status"]
-    if status == "refused" or (status == "original" and recipe.originals == "omit"):
+    if result.status == "refused" or (result.status == "original" and recipe.originals == "omit"):
         return None
-    if status == "original" and recipe.originals == "link" and not wheel["url"].startswith("file:"):
+    if result.status == "original" and recipe.originals == "link" and not wheel["url"].startswith("file:"):
         name = parse_wheel_name(wheel["filename"])
         return SiteFile(name, result.input, wheel["size"], wheel["requires_python"], yanked, wheel["url"])
-    file = record.get("file")
     if file is None:
         return None
     return SiteFile(
@@ -133,23 +222,30 @@ def _site_file(result: StoredResult, recipe: Recipe, listed: ListedWheel | None)
     )
 
 
-def _note_changes(store: Store, cells: list[Cell]) -> list[tuple[float, dict[str, Any]]]:
+def _note_changes(store: Store, entries: Iterable[_Entry]) -> Sequence[tuple[float, dict[str, Any]]]:
     """Compare with the last state that was noted, note the differences, and return the last of them, the newest first."""
     before = store.shown()
-    now = {f"{cell.filename} {cell.target}": cell.status for cell in cells}
-    told = [
-        {
-            "project": cell.project,
-            "version": cell.version,
-            "wheel": cell.filename,
-            "target": cell.target,
-            "before": before.get(f"{cell.filename} {cell.target}"),
-            "after": cell.status,
-            "text": (cell.record.get("verdict", {}).get("text") or cell.record.get("error", ""))[:300],
-        }
-        for cell in cells
-        if before.get(f"{cell.filename} {cell.target}") != cell.status
+    changed = [
+        (entry, was) for entry in entries for was in (before.pop(entry.what, None),) if was != entry.status
     ]
-    if told or now.keys() != before.keys():
-        store.note_changes(time.time(), told, now)
+
+    def told() -> Iterator[tuple[str, dict[str, Any]]]:
+        for entry, was in changed:
+            cell = _cell(store, entry)
+            text = cell.record.get("verdict", {}).get("text") or cell.record.get("error", "")
+            yield (
+                entry.what,
+                {
+                    "project": cell.project,
+                    "version": cell.version,
+                    "wheel": cell.filename,
+                    "target": cell.target,
+                    "before": was,
+                    "after": cell.status,
+                    "text": text[:300],
+                },
+            )
+
+    if changed or before:
+        store.note_changes(time.time(), told(), before)
     return store.changes(_CHANGES)

@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
+from packaging.version import Version
 
 from relink.checks.tags import installs, is_for
 from relink.errors import RelinkError, UsageError
@@ -32,6 +33,7 @@ __all__ = ["Listing", "find_wheels", "fits"]
 
 _PAGES = 8  # pages that are read at the same time
 _FILES_HERE = 100_000  # wheels of one directory
+_TAGS = 10_000  # sets of tags whose answer is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,20 @@ def _environment(version: tuple[int, int], machine: str) -> dict[str, str]:
 
 def fits(name: WheelName, requires_python: str | None, python: tuple[int, int], machine: str) -> bool:
     """Whether a CPython on a machine installs a wheel; of glibc nothing is asked."""
+    return _fits(name.python, name.abi, name.platform, requires_python, python, machine)
+
+
+@lru_cache(_TAGS)
+def _fits(
+    interpreter: str,
+    abi: str,
+    platform: str,
+    requires_python: str | None,
+    python: tuple[int, int],
+    machine: str,
+) -> bool:
+    """The same for all wheels of these tags, of which there are many."""
+    name = WheelName("any", Version("0"), "0", "", interpreter, abi, platform)
     if requires_python is not None:
         specifier, text = SpecifierSet(requires_python), ".".join(map(str, python))
         if not any(specifier.contains(f"{text}.{patch}", prereleases=True) for patch in (0, 99)):
@@ -132,12 +148,12 @@ def _choice(
     if not source.requirements:
         yield from _newest([wheel for wheel, _ in fitting], source.latest)
         return
+    projects: dict[NormalizedName, list[tuple[ListedWheel, tuple[tuple[tuple[int, int], str], ...]]]] = {}
+    for wheel, cases in fitting:
+        projects.setdefault(wheel.name.canonical, []).append((wheel, cases))
     for requirement in source.requirements:
-        own = [
-            wheel
-            for wheel, cases in fitting
-            if wheel.name.canonical == canonicalize_name(requirement.name) and _in_force(requirement, cases)
-        ]
+        listed = projects.get(canonicalize_name(requirement.name), ())
+        own = [wheel for wheel, cases in listed if _in_force(requirement, cases)]
         versions = set(requirement.specifier.filter({wheel.name.version for wheel in own}))
         yield from _newest([wheel for wheel in own if wheel.name.version in versions], source.latest)
 

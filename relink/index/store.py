@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import sqlite3
@@ -25,7 +26,8 @@ __all__ = ["Store", "StoredResult"]
 
 _TABLES = """
 create table if not exists results (
-    key text not null, input text not null, target text not null, relink text not null, rests text, record text not null,
+    input text not null, target text not null, key text not null, relink text not null, rests text, status text not null,
+    filename text not null, file_sha256 text, file_name text, lost integer not null, digest text not null, record text not null,
     primary key (input, target));
 create table if not exists rests (id text primary key, body text not null);
 create table if not exists wheels (sha256 text primary key, facts text not null);
@@ -33,22 +35,27 @@ create table if not exists unhashed (url text primary key, sha256 text not null)
 create table if not exists changes (time real not null, change text not null);
 create table if not exists shown (what text primary key, status text not null);
 """
+_PASSING = ("seconds", "peak")  # of a record: two runs that give the same differ in these
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """What came of one task.
+    """What came of one task; its record, which is longer, stays on disk: see :meth:`Store.record`.
 
     :ivar rests: the id of what it rests on, see :meth:`Store.rests`; None where it rests on the input alone.
-    :ivar record: JSON data: see :mod:`relink.index.work`.
+    :ivar filename: of the input.
+    :ivar file: SHA-256 and name of the wheel of the site; None where there is none.
+    :ivar lost: the wheel ended each worker.
     """
 
-    key: str
     input: str
     target: str
     relink: str
     rests: str | None
-    record: Mapping[str, Any]
+    status: str
+    filename: str
+    file: tuple[str, str] | None
+    lost: bool
 
 
 class Store:
@@ -91,43 +98,83 @@ class Store:
         if self._lock >= 0:
             os.close(self._lock)
 
-    def path_of(self, sha256: str, filename: str) -> Path:
+    def path_of(self, sha256: str, filename: str) -> str:
         """Return where a wheel of the site lies."""
-        return self.files / sha256[:2] / sha256 / filename
+        return f"{self.files}/{sha256[:2]}/{sha256}/{filename}"
 
     # Results
 
-    def results(self) -> Iterator[StoredResult]:
-        """Yield all results."""
-        rows = self._rows("select key, input, target, relink, rests, record from results")
-        for key, wheel, target, relink, rests, record in rows:
-            yield StoredResult(key, wheel, target, relink, rests, json.loads(record))
+    def results(self) -> Iterator[tuple[str, StoredResult]]:
+        """Yield all results, each after the identity of its task."""
+        same: dict[str, str] = {}  # texts that many results have
+        columns = "key, input, target, relink, rests, status, filename, file_sha256, file_name, lost"
+        for key, *texts, sha256, name, lost in self._each(f"select {columns} from results"):  # noqa: S608 (a constant)
+            wheel, target, relink, rests, status, filename = (
+                text and same.setdefault(text, text) for text in texts
+            )
+            file = None if sha256 is None else (sha256, name)
+            yield key, StoredResult(wheel, target, relink, rests, status, filename, file, bool(lost))
+
+    def record(self, result: StoredResult) -> dict[str, Any]:
+        """Return the JSON data of a result: see :mod:`relink.index.records`."""
+        query = "select record from results where input = ? and target = ?"
+        ((record,),) = self._rows(query, (result.input, result.target))
+        found: dict[str, Any] = json.loads(record)
+        return found
+
+    def digests(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the input, the target and a digest of the record of each result, in a fixed order."""
+        yield from self._each("select input, target, digest from results order by input, target")
 
     def rests(self) -> dict[str, dict[str, Any]]:
         """Return what results rest on, by id; many rest on the same."""
         return {name: json.loads(body) for name, body in self._rows("select id, body from rests")}
 
-    def keep(self, result: StoredResult, rests: Mapping[str, Any] | None) -> None:
-        """Note one result, on disk when this returns."""
-        with self._written():
-            if result.rests is not None:
-                self._database.execute(
-                    "insert or ignore into rests values (?, ?)", (result.rests, json.dumps(rests))
-                )
-            row = (
-                result.key,
-                result.input,
-                result.target,
-                result.relink,
-                result.rests,
-                json.dumps(result.record),
-            )
-            self._database.execute("insert or replace into results values (?, ?, ?, ?, ?, ?)", row)
+    def keep(
+        self,
+        key: str,
+        sha256: str,
+        target: str,
+        relink: str,
+        record: Mapping[str, Any],
+        rests: Mapping[str, Any] | None,
+    ) -> StoredResult:
+        """Note the result of a task, on disk when this returns.
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """Remove results, and what nothing rests on any more."""
+        :param key: the task's identity.
+        :param sha256: of the input.
+        :param relink: the release that made it.
+        :param record: JSON data: see :mod:`relink.index.records`.
+        :param rests: what it rests on, as JSON data.
+        """
+        file = record.get("file")
+        result = StoredResult(
+            sha256,
+            target,
+            relink,
+            None if rests is None else _digest(rests),
+            record["status"],
+            record["wheel"]["filename"],
+            file and (file["sha256"], file["filename"]),
+            bool(record.get("lost")),
+        )
+        digest = _digest({name: value for name, value in record.items() if name not in _PASSING})
         with self._written():
-            self._database.executemany("delete from results where key = ?", [(key,) for key in keys])
+            if rests is not None:
+                row = (result.rests, json.dumps(rests))
+                self._database.execute("insert or ignore into rests values (?, ?)", row)
+            values = (sha256, target, key, relink, result.rests, result.status, result.filename,
+                      *(result.file or (None, None)), result.lost, digest, json.dumps(record))  # fmt: skip
+            self._database.execute(
+                f"insert or replace into results values ({', '.join('?' * len(values))})",  # noqa: S608 (as above)
+                values,
+            )
+        return result
+
+    def forget(self, results: Iterable[tuple[str, str]]) -> None:
+        """Remove results, by input and target, and what nothing rests on any more."""
+        with self._written():
+            self._database.executemany("delete from results where input = ? and target = ?", results)
             self._database.execute(
                 "delete from rests where id not in (select rests from results where rests is not null)"
             )
@@ -161,15 +208,26 @@ class Store:
         return dict(self._rows("select what, status from shown"))
 
     def note_changes(
-        self, time: float, changes: Iterable[Mapping[str, Any]], shown: Mapping[str, str]
+        self, time: float, changes: Iterable[tuple[str, Mapping[str, Any]]], gone: Iterable[str]
     ) -> None:
-        """Note what has changed, and what is shown now."""
+        """Note what has changed, which becomes what is shown.
+
+        :param changes: what has changed, and how: ``after`` is its status now.
+        :param gone: what is not shown any more.
+        """
         with self._written():
-            self._database.executemany(
-                "insert into changes values (?, ?)", [(time, json.dumps(one)) for one in changes]
-            )
-            self._database.execute("delete from shown")
-            self._database.executemany("insert into shown values (?, ?)", shown.items())
+            for what, change in changes:
+                self._database.execute("insert into changes values (?, ?)", (time, json.dumps(change)))
+                row = (what, change["after"])
+                self._database.execute("insert or replace into shown values (?, ?)", row)
+            self._database.executemany("delete from shown where what = ?", ((what,) for what in gone))
+
+    def _each(self, query: str) -> Iterator[Any]:
+        """Yield rows, of which there may be many."""
+        try:
+            yield from self._database.execute(query)
+        except sqlite3.Error as error:
+            raise _failed(self.directory, error) from error
 
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         try:
@@ -184,6 +242,10 @@ class Store:
                 yield
         except sqlite3.Error as error:
             raise _failed(self.directory, error) from error
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _failed(directory: Path, error: OSError | sqlite3.Error) -> RelinkError:

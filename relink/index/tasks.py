@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -34,16 +36,21 @@ class Standing:
     """What is known already.
 
     :ivar results: those that still hold, by (SHA-256 of the wheel, name of the target).
-    :ivar stale: keys of those that do not.
+    :ivar stale: the same of those that do not.
     """
 
     results: Mapping[tuple[str, str], StoredResult]
-    stale: tuple[str, ...]
+    stale: tuple[tuple[str, str], ...]
 
 
 def task_key(sha256: str, target: IndexTarget) -> str:
     """Return the identity of a task: the wheel's content and everything that the recipe says of the target."""
-    return hashlib.sha256(json.dumps([sha256, asdict(target)], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(f"{sha256} {_said(target)}".encode()).hexdigest()
+
+
+@functools.lru_cache
+def _said(target: IndexTarget) -> str:
+    return json.dumps(asdict(target), sort_keys=True)
 
 
 def valid_results(
@@ -66,20 +73,15 @@ def valid_results(
     rests = {name: Dependencies.from_json(body) for name, body in store.rests().items()}
     checked: dict[tuple[str, str], bool] = {}
 
-    def still(result: StoredResult) -> bool:
+    def still(key: str, result: StoredResult) -> bool:
         target = targets.get(result.target)
-        if (
-            target is None
-            or result.key != task_key(result.input, target)
-            or not _made_since(result.relink, since)
-        ):
+        if target is None or key != task_key(result.input, target) or not _made_since(result.relink, since):
             return False
-        if retry and result.record.get("lost"):
+        if retry and result.lost:
             return False
-        file = result.record.get("file")
-        if file is None and result.record["status"] == "original" and recipe.originals == "mirror":
+        if result.file is None and result.status == "original" and recipe.originals == "mirror":
             return False
-        if file is not None and not store.path_of(file["sha256"], file["filename"]).exists():
+        if result.file is not None and not os.path.exists(store.path_of(*result.file)):
             return False
         if result.rests is None:
             return True
@@ -90,12 +92,12 @@ def valid_results(
 
     _made_since(__version__, since)
     good: dict[tuple[str, str], StoredResult] = {}
-    stale: list[str] = []
-    for result in store.results():
-        if still(result):
+    stale: list[tuple[str, str]] = []
+    for key, result in store.results():
+        if still(key, result):
             good[result.input, result.target] = result
         else:
-            stale.append(result.key)
+            stale.append((result.input, result.target))
     return Standing(good, tuple(stale))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from packaging.utils import canonicalize_name
 
-from relink.index.pages import SiteFile, write_indexes
+from relink.index.pages import IndexPages, SiteFile
 from relink.index.simple_api import read_page
 from relink.index.web import Page
 from relink.wheel.naming import parse_wheel_name
@@ -20,8 +20,14 @@ FILE = SiteFile(
 
 def written(*files: SiteFile) -> tuple[dict[str, bytes], list[str]]:
     pages: dict[str, bytes] = {}
-    notes = write_indexes({"one": files}, pages.__setitem__)
-    return pages, notes
+
+    def write(name: str, content: bytes) -> None:
+        pages[name] = pages.get(name, b"") + content
+
+    indexes = IndexPages(["one", "empty"], write)
+    indexes.add(files[0].name.canonical, {"one": files, "empty": ()})
+    indexes.finish()
+    return pages, indexes.notes
 
 
 def test_both_forms_say_the_same() -> None:
@@ -48,6 +54,8 @@ def test_both_forms_say_the_same() -> None:
     assert b'<a href="demo-pkg/">' in pages["one/simple/index.html"]
     assert json.loads(pages["one/simple/index.json"])["projects"] == [{"name": "demo-pkg"}]
     assert b'href="../files/ab/' in pages["one/find-links.html"]
+    assert pages["one/find-links.html"].endswith(b"</html>\n")
+    assert json.loads(pages["empty/simple/index.json"])["projects"] == []
     assert json.loads(written(FILE)[0]["one/simple/demo-pkg/index.json"])["meta"] == {"api-version": "1.1"}
 
 

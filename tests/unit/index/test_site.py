@@ -9,14 +9,14 @@ from typing import Any
 from relink.index.recipe import IndexTarget, Recipe
 from relink.index.site import publish_site
 from relink.index.sources import Listing
-from relink.index.store import Store, StoredResult
+from relink.index.store import Store
 from tests.unit.index.test_matrix import STATE, record
 
 TARGET = IndexTarget("one", ("/x",))
 SHA = "ab" * 32
 
 
-def result(status: str, **more: Any) -> StoredResult:
+def result(status: str) -> dict[str, Any]:
     wheel: dict[str, Any] = {"filename": "demo-1.0-py3-none-any.whl", "url": "https://x.test/demo-1.0-py3-none-any.whl",
              "requires_python": None, "yanked": None, "size": 5}  # fmt: skip
     file: dict[str, Any] = {
@@ -27,14 +27,14 @@ def result(status: str, **more: Any) -> StoredResult:
         "metadata": SHA,
         "beside": [],
     }
-    facts = {"status": status, **record(), "wheel": wheel, "file": None if status == "refused" else file}
-    return StoredResult("k", SHA, "one", "1", None, facts | more)
+    return {"status": status, **record(), "wheel": wheel, "file": None if status == "refused" else file}
 
 
-def addresses(tmp_path: Path, originals: str, stored: StoredResult) -> list[str]:
+def addresses(tmp_path: Path, originals: str, facts: dict[str, Any]) -> list[str]:
     recipe = Recipe(Path("x"), ((3, 12),), (), (TARGET,), originals=originals)
     site = tmp_path / "site"
     with Store(site) as store:
+        stored = store.keep("key", SHA, "one", "1", facts, None)
         publish_site(store, site, recipe, {"one": STATE}, Listing(()), {(SHA, "one"): stored}, {})
     page = site / "one/simple/demo/index.json"
     return [file["url"] for file in json.loads(page.read_text())["files"]] if page.exists() else []
