@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 from relink.bounded_json import parse_json
 from relink.errors import RelinkError, UsageError
 from relink.files import file_sha256, read_bytes
+from relink.index.matrix_page import PROJECTS
 from relink.index.pages import ALL, FILES
 from relink.index.recipe import IndexTarget
 from relink.index.simple_api import PAGE_LIMIT, ListedWheel, read_page
@@ -171,11 +172,19 @@ def _relinked_problems(archive: WheelArchive, path: Path, wheel: ListedWheel) ->
 
 
 def _matrix_problems(site: Path) -> Iterator[str]:
+    name = "matrix.json"
     try:
-        data = json.loads(read_bytes(site / "matrix.json", _SITE_LIMIT))
+        data = json.loads(read_bytes(site / name, _SITE_LIMIT))
         targets = [target["target"] for target in data["targets"]]
+        for project in data.get(PROJECTS, ()):
+            name = f"{PROJECTS}/{canonicalize_name(project, validate=True)}.json"
+            wheels = {row["wheel"] for row in json.loads(read_bytes(site / name, _SITE_LIMIT))["rows"]}
+            if any(row["project"] == project and row["wheel"] not in wheels for row in data["rows"]):
+                yield f"{name}: lacks what matrix.json has of it"
+            if not (site / name).with_suffix(".html").is_file():
+                yield f"{name}: there is no page of it"
     except (OSError, ValueError, LookupError, TypeError) as error:
-        yield f"matrix.json: cannot be read ({error})"
+        yield f"{name}: cannot be read ({error})"
         return
     for target in targets:
         if not (site / target / "simple" / "index.html").is_file():

@@ -30,7 +30,7 @@ _PER_BYTE = 3  # bytes of memory for each byte of the largest library: its conte
 class Event:
     """Something that happened, for a bar and a log.
 
-    :ivar kind: ``budget``, ``fetched``, ``result``, ``note``, ``failure``, ``published``.
+    :ivar kind: ``source``, ``note``, ``budget``, ``fetched``, ``result``, ``failure``, ``published``.
     """
 
     kind: str

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from relink.errors import UsageError
 from relink.files import read_text
 from relink.index.matrix import MATRIX_SCHEMA
+from relink.index.matrix_page import PROJECTS
 
 __all__ = ["SiteChange", "site_diff"]
 
@@ -53,12 +56,25 @@ def site_diff(old: Path, new: Path) -> tuple[SiteChange, ...]:
 
 def _cells(site: Path) -> dict[tuple[str, str, str | None], str]:
     try:
-        data = json.loads(read_text(site / "matrix.json", _MATRIX_LIMIT))
-        if data["schema"] != MATRIX_SCHEMA:
-            raise ValueError(f"its form is {str(data['schema'])[:60]!r}")  # noqa: TRY301 (told like any other fault of it)
-        return dict(_flat(data))
+        return {key: colour for data in _matrices(site) for key, colour in _flat(data)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(f"{site}: is no site that this relink reads ({error})") from error
+
+
+def _matrices(site: Path) -> Iterator[Mapping[str, Any]]:
+    """All data of a site: that of each project, where they have it."""
+    data = _read(site / "matrix.json")
+    if PROJECTS not in data:
+        yield data
+    for project in data.get(PROJECTS, ()):
+        yield _read(site / PROJECTS / f"{canonicalize_name(project, validate=True)}.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(read_text(path, _MATRIX_LIMIT))
+    if data["schema"] != MATRIX_SCHEMA:
+        raise ValueError(f"its form is {str(data['schema'])[:60]!r}")
+    return data
 
 
 def _flat(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str | None], str]]:

@@ -273,6 +273,26 @@ def test_a_damaged_wheel_is_refused_alone(
     assert built(recipe, site, monkeypatch).ran == []
 
 
+@pytest.mark.slow(reason="a large wheel is read; the limit is that of every member")
+def test_gigantic_metadata_are_refused(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wheel that is small, since they compress well."""
+    wheel = make_wheel(
+        tmp_path / "wheels", {"demo/a.so": own.library}, version="9.0", tag=TAG, requires=("x" * (17 << 20),)
+    )
+    assert wheel.stat().st_size < 1 << 20
+    run = built(recipe_of(tmp_path, own), tmp_path / "site", monkeypatch)
+    assert (run.summary.refused, run.summary.failed) == (1, 0)
+    (row,) = (
+        row
+        for row in json.loads((tmp_path / "site/matrix.json").read_text())["rows"]
+        if row["version"] == "9.0"
+    )
+    assert row["cells"]["one"]["status"] == "refused"
+    (said,) = (event.facts["text"] for event in run.events if event.facts.get("status") == "refused")
+    assert "METADATA" in said
+    assert f"at most {16 << 20} are expected" in said
+
+
 @pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
 def test_two_prefixes_never_give_one_name(
     own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

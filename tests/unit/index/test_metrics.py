@@ -10,7 +10,8 @@ import pytest
 
 from relink.errors import UsageError
 from relink.index.metrics import metrics_text, summary_json, write_metrics
-from relink.index.running import Summary
+from relink.index.running import Event, Summary
+from tests.support.built import ROOT
 
 
 def test_every_figure_has_its_lines(tmp_path: Path) -> None:
@@ -27,3 +28,11 @@ def test_every_figure_has_its_lines(tmp_path: Path) -> None:
         write_metrics(summary, tmp_path / "none" / "x.prom", ok=True)
     data = json.loads(json.dumps(summary_json(summary, ok=True)))
     assert (data["ok"], data["slowest"]) == (True, [{"seconds": 1.0, "wheel": "x.whl", "target": "one"}])
+
+
+def test_the_document_has_every_figure_and_event() -> None:
+    text = (ROOT / "docs" / "index-building.md").read_text()
+    names = [*summary_json(Summary(), ok=True)]
+    names += re.findall(r"``(\w+)``", Event.__doc__ or "")
+    assert len(names) > 20
+    assert [name for name in names if f"`{name}`" not in text and name != "schema"] == []
