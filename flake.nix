@@ -21,7 +21,7 @@
 
       # relinkWheel belongs to a set of Python packages: `python312Packages.relinkWheel`.
       overlays.default = final: prev: {
-        inherit (import ./default.nix { pkgs = final; }) relink relinkHook;
+        inherit (import ./default.nix { pkgs = final; }) relink relinkHook rocmSdk;
         pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
           (pythonFinal: _: { relinkWheel = pythonFinal.callPackage ./nix/relink-wheel.nix { }; })
         ];

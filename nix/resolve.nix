@@ -13,7 +13,8 @@
   gpuTargets ? null,
   # Packages for what rocmPackages lacks, or instead of what it has, by the last part of the attribute.
   extraLibraries ? { },
-  # One package that has all of ROCm in lib/, instead of rocmPackages: a vendor's archive, a build of one's own.
+  # One package that has all of ROCm in lib/, or where its libraryDirectories say, instead of rocmPackages: a vendor's archive, the
+  # wheels of pip's ROCm (rocm-sdk.nix), a build of one's own.
   rocm ? null,
   # Other Python packages, for libraries that their import maps: torch, say.
   pythonPackages ? { },
@@ -70,6 +71,12 @@ let
   };
   rocmVersion = if rocm == null then rocmPackages.clr.version or null else rocm.version or null;
   rocmMajor = if rocmVersion == null then null else builtins.head (lib.splitString "." rocmVersion);
+  isRocm =
+    attribute:
+    let
+      path = lib.splitString "." attribute;
+    in
+    rocm != null && builtins.head path == "rocmPackages" && !(extraLibraries ? ${lib.last path});
   lookUp =
     attribute:
     let
@@ -96,7 +103,7 @@ let
       # A name that nixpkgs gave up throws; its sentence knows nothing of the wheel.
       tried = builtins.tryEval (
         extraLibraries.${name} or (
-          if rocm != null && builtins.head path == "rocmPackages" then
+          if isRocm attribute then
             rocm
           else
             lib.attrByPath (builtins.tail path) null (scopes.${builtins.head path} or { })
@@ -187,8 +194,14 @@ let
 
   # The edits
 
-  entry =
-    item: if item.attribute == null then item.text else "${lookUp item.attribute}/${item.directory}";
+  entriesOfItem =
+    item:
+    if item.attribute == null then
+      [ item.text ]
+    else
+      map (directory: "${lookUp item.attribute}/${directory}") (
+        if isRocm item.attribute then rocm.libraryDirectories or [ item.directory ] else [ item.directory ]
+      );
   entriesOf =
     file:
     if file.search_path == null then
@@ -216,7 +229,7 @@ let
       (if file.search_path.kind == "rpath" then [ "--force-rpath" ] else [ ])
       ++ [
         "--set-rpath"
-        (builtins.concatStringsSep ":" (map entry (entriesOf file)))
+        (builtins.concatStringsSep ":" (lib.unique (builtins.concatMap entriesOfItem (entriesOf file))))
       ];
   loader = "${lib.getLib stdenv.cc.libc}/lib/ld-linux-x86-64.so.2";
   interpreter =
@@ -258,10 +271,13 @@ let
         [ p.pname ]
         ++ builtins.concatMap (
           item:
-          builtins.concatMap (soname: [
-            soname
-            (entry item)
-          ]) p.libraries.${item.attribute}
+          builtins.concatMap (
+            soname:
+            builtins.concatMap (directory: [
+              soname
+              directory
+            ]) (entriesOfItem item)
+          ) p.libraries.${item.attribute}
         ) directories
       )
     }

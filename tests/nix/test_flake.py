@@ -202,7 +202,7 @@ def test_the_overlay_gives_the_function_to_every_python(
         f"let pkgs = {in_store.packages()}; added = ({overlay}).overlays.default pkgs pkgs; "
         "extension = builtins.head added.pythonPackagesExtensions; "
         "relinkWheel = (extension pkgs.python3Packages { }).relinkWheel; in "
-        f'assert builtins.attrNames added == [ "pythonPackagesExtensions" "relink" "relinkHook" ]; '
+        f'assert builtins.attrNames added == [ "pythonPackagesExtensions" "relink" "relinkHook" "rocmSdk" ]; '
         f"pkgs.python3Packages.callPackage {tmp_path}/out/package.nix {{ inherit relinkWheel; }}"
     )
     check_built(in_store, built)

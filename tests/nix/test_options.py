@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.nix.conftest import PYTHON, Nix
+from relink.elf.image import read_image
+from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import package, write
+from tests.support.cc import shared
+from tests.support.rocm_sdk import Settings, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 
@@ -38,6 +43,35 @@ def test_one_derivation_as_rocm(in_store: Nix, vendor_wheel: Path, tmp_path: Pat
     built = in_store.build(package(in_store, tmp_path / "out"))
     gcc = str(in_store.build(f"{pkgs}.gcc"))
     assert in_store.references(built) == {str(in_store.build(own)), gcc}
+
+
+def test_the_wheels_of_rocm_sdk_as_that_derivation(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
+    """Its libraries lie in several directories and find each other, the renamed ones of the system too, by $ORIGIN."""
+    lib = tmp_path / "prefix" / "lib"
+    zlib = shared(lib / "libz.so.1", "int inflate(void){return 1;}")
+    below = shared(
+        lib / "libhsa-runtime64.so.1",
+        "extern int inflate(void); int hsa(void){return inflate();}",
+        needed=[zlib],
+    )
+    hip = "extern int hsa(void); int hip_init(void){return hsa() + 40;}"
+    shared(lib / "libamdhip64.so.7", hip, needed=[below])
+    shared(lib / "librocm_smi64.so.1", "int rsmi_init(void){return 2;}")
+    wheels = build(tmp_path / "prefix", tmp_path, Settings(version="7.2.4", gpus=()))
+    write(vendor_wheel, tmp_path / "out")
+    listed = " ".join(f'"${{{path}}}"' for path in wheels if "core" in path.name)
+    made = f"{in_store.packages()}.callPackage {ROOT}/nix/rocm-sdk.nix {{ }}"
+    own = f'({made}) {{ version = "7.2.4"; wheels = [ {listed} ]; gpuTargets = [ "gfx1100" ]; }}'
+    with_arguments(tmp_path / "out", f"rocm = {own};")
+    built = in_store.build(package(in_store, tmp_path / "out"))
+    store = in_store.build(own)
+    assert store in [Path(path) for path in in_store.references(built)]
+    library = built / f"lib/python{PYTHON}/site-packages/demo/a.so"
+    core = f"{store}/lib/python3/site-packages/_rocm_sdk_core/lib"
+    assert core in (read_image(library.read_bytes(), "a.so").search_path or "").split(":")
+    call = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).g())"
+    run = subprocess.run([sys.executable, "-c", call, library], capture_output=True, text=True, check=True)
+    assert run.stdout == "43\n"  # the renamed zlib answers 0
 
 
 def test_another_release_of_that_derivation(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:

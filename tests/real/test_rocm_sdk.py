@@ -158,6 +158,38 @@ def breaks_without_each_entry(report: Report, environment: Environment, before: 
     return count
 
 
+# A model with one Identity, in the encoding of protobuf, given to ONNX Runtime; then what the process has mapped.
+SESSION = """
+import sys
+import numpy, onnxruntime
+def number(n): return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
+def data(key, value): return number(key << 3 | 2) + number(len(value)) + value
+def plain(key, value): return number(key << 3) + number(value)
+def value(name): return data(1, name) + data(2, data(1, plain(1, 1) + data(2, data(1, plain(1, 1)))))
+graph = data(1, data(1, b"x") + data(2, b"y") + data(4, b"Identity")) + data(2, b"g")
+graph += data(11, value(b"x")) + data(12, value(b"y"))
+model = plain(1, 8) + data(7, graph) + data(8, data(1, b"") + plain(2, 13))
+session = onnxruntime.InferenceSession(model, providers=[sys.argv[1], "CPUExecutionProvider"])
+print(session.run(None, {"x": numpy.ones(1, numpy.float32)})[0][0])
+print("\\n".join({line.split()[-1] for line in open("/proc/self/maps") if line.count("/")}))
+"""
+
+
+def in_onnxruntime(environment: Environment, provider: str) -> subprocess.CompletedProcess[str]:
+    """Have ONNX Runtime itself load its provider, whose initialisers call it: by ctypes the vendor's own file crashes in them.
+
+    Where no GPU is, the last word is HIP's own: all that the provider is linked to was loaded and initialised.
+    """
+    for name in ("numpy-2.2.6-cp312", "flatbuffers-25.12.19", "packaging-26.3"):
+        requirement = "==".join(name.split("-")[:2])
+        install(environment.python, [fetch_wheel(requirement, f"{name}-*.whl")], "--no-deps")
+    command = [str(environment.python), "-c", SESSION, provider]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not os.path.exists("/dev/kfd"):
+        assert "no ROCm-capable device is detected" in run.stdout + run.stderr, run.stderr
+    return run
+
+
 def test_jax(environment: Environment, jax_plugin_wheel: Path, tmp_path: Path) -> None:
     report = relinked(jax_plugin_wheel, environment, tmp_path)
     assert report.relocatable
@@ -181,6 +213,7 @@ def test_onnxruntime_rocm(environment: Environment, rocm_wheel: Path, tmp_path: 
     inside = shown_everywhere(report, environment, members, tmp_path)
     assert {"_rocm_sdk_libraries/lib/libhipfft.so.0", "_rocm_sdk_core/lib/librocm_smi64.so.7"} <= set(inside)
     assert breaks_without_each_entry(report, environment, members[:1]) >= 4
+    in_onnxruntime(environment, "ROCMExecutionProvider")
 
 
 def test_onnxruntime_migraphx(environment: Environment, migraphx_wheel: Path, tmp_path: Path) -> None:
@@ -193,6 +226,13 @@ def test_onnxruntime_migraphx(environment: Environment, migraphx_wheel: Path, tm
     inside = shown_everywhere(report, environment, members, tmp_path)
     assert {"migraphx_libs/libmigraphx_onnx.so.2014000", "_rocm_sdk_core/lib/libamdhip64.so.7"} <= set(inside)
     assert breaks_without_each_entry(report, environment, members[:1]) >= 5
+    run = in_onnxruntime(environment, "MIGraphXExecutionProvider")
+    assert run.returncode == 0, run.stderr
+    mapped = run.stdout.splitlines()
+    assert "1.0" in mapped
+    own = [path for path in mapped if "migraphx" in path or "amdhip" in path]
+    assert len(own) >= 5
+    assert all(path.startswith(f"{environment.site}/") for path in own)
 
 
 @pytest.mark.network
