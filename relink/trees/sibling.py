@@ -56,7 +56,7 @@ def link_copy(top: Path, copy: Path, files: Mapping[str, Path], most: int = MOST
             os.link(files.get(name, top / name), copy / name, follow_symlinks=False)
     for name in reversed(folders):  # a directory's time is set after everything was made in it
         _copy_directory(top / name, copy / name)
-    sync_directories(copy / name for name in folders)
+    sync_directories([copy])  # a journal of the file system has all that was done before it, too
     return listing
 
 
