@@ -13,7 +13,7 @@ __all__ = ["main"]
 # Hardly any object of a run is in a reference cycle, so the garbage collector need not search often.
 _THRESHOLDS = 50_000, 20, 50
 # Seconds that a thread waits for the interpreter lock before it asks for it. Python's 5 ms are ten MiB of inflating or hashing.
-_SWITCH_INTERVAL = 0.0005
+_SWITCH_INTERVAL = 0.0001
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from relink.checks.gpu_findings import changed_code
@@ -113,7 +113,8 @@ def edit_files(
             yield UneditedFile(name, tuple(found))
             continue
         pieces = _counted(_pieces(contents, name, edited, check=check), on_progress)
-        replacement = Replacement(pieces, len(edited.view), _reusable(contents, name, edited))
+        spans = cache(partial(_reusable, contents, name, edited))
+        replacement = Replacement(pieces, len(edited.view), spans)
         yield EditedFile(name, edited, replacement, tuple(found))
 
 

@@ -147,7 +147,9 @@ def _edit(
     sandbox: Sandbox,
     stack: ExitStack,
 ) -> tuple[dict[str, EditedFile], list[Finding]]:
-    """Edit the members that change, the largest first, and pass them to the output; then the grafts. Report failures.
+    """Edit the members that change and pass them to the output, in the order in which they were read; then the grafts.
+
+    Report failures.
 
     :param stack: keeps the files open that are copied.
     """
@@ -156,7 +158,7 @@ def _edit(
     failures: list[Finding] = []
     for edited in edit_files(
         wheel.contents,
-        sorted(planned.plan.changed, key=lambda file: -members[file.path].size),
+        sorted(planned.plan.changed, key=lambda file: members[file.path].size),
         wheel.images,
         wheel.codes,
         staging.directory,

@@ -103,7 +103,8 @@ class Staging:
                 f"{self.final}: the result would take the input's place; name another directory by --output"
             )
         self._replacements[name] = replacement
-        self._packing.begin(output_path(self._contents.archive, self._name, name), replacement)
+        # On the thread, as it may wait for the spans; where that fails, the writer fails in the same way.
+        self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), replacement)
 
     def write(
         self,
@@ -138,6 +139,10 @@ class Staging:
         if not withhold and not _is_same(self.final, self._contents.archive.path):
             os.replace(self.directory / self.final.name, self.final)
         return sha256
+
+    def _begin(self, path: str, replacement: Replacement) -> None:
+        if not self._closing.is_set():
+            self._packing.begin(path, replacement)
 
     def _write(
         self,

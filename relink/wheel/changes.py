@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from relink.wheel import zipformat as z
@@ -19,13 +19,14 @@ class Replacement:
 
     :ivar content: what the member is to contain.
     :ivar size: bytes; required if `content` is an iterable of pieces, checked whenever it is given.
-    :ivar spans: ranges of the content whose compressed bytes are reused (:func:`relink.wheel.deflate.splice.find_spans`).
-        The content must be unchanged in them and in the :data:`~relink.wheel.deflate.inflate.WINDOW` bytes before them.
+    :ivar spans: gives ranges of the content whose compressed bytes are reused (:func:`relink.wheel.deflate.splice.find_spans`);
+        may wait until they are found. The content must be unchanged in them and in the
+        :data:`~relink.wheel.deflate.inflate.WINDOW` bytes before them.
     """
 
     content: Content
     size: int | None = None
-    spans: tuple[Span, ...] = ()
+    spans: Callable[[], tuple[Span, ...]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class WriteOptions:
 
 
 def spans_of(new: Replacement | Addition) -> tuple[Span, ...]:
-    """Return the ranges of new content whose compressed bytes are reused."""
-    return new.spans if isinstance(new, Replacement) else ()
+    """Return the ranges of new content whose compressed bytes are reused; waits until they are found."""
+    return new.spans() if isinstance(new, Replacement) else ()
 
 
 def method_of(new: Replacement | Addition) -> int:

@@ -15,5 +15,5 @@ def test_the_method() -> None:
 
 def test_only_what_was_there_has_spans() -> None:
     span = Span(0, 1, 0, 8, reader(b""))
-    assert spans_of(Replacement(b"x", spans=(span,))) == (span,)
+    assert spans_of(Replacement(b"x", spans=lambda: (span,))) == (span,)
     assert spans_of(Addition(b"x")) == ()
