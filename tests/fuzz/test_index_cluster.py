@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
 
 KILLS = int(os.environ.get("RELINK_FUZZ_KILLS", "20"))
-WHEELS = 6
+WHEELS = 4
 
 
 @pytest.fixture
@@ -76,20 +76,20 @@ def files(site: Path) -> set[str]:
 
 
 def built(
-    recipe: Recipe, site: Path, scheduler: str | None = None, ended: threading.Event | None = None
+    recipe: Recipe, site: Path, scheduler: str | None = None, after: Callable[[int], None] = lambda _: None
 ) -> Counter[tuple[str, str]]:
-    """Build; returns how often each task had a result."""
+    """Build; returns how often each task had a result.
+
+    :param after: called with the number of results so far.
+    """
     results: Counter[tuple[str, str]] = Counter()
 
     def say(event: Event) -> None:
         if event.kind == "result":
             results[event.facts["wheel"], event.facts["target"]] += 1
+            after(results.total())
 
-    try:
-        summary = build(recipe, site, BuildOptions(scheduler=scheduler), say)
-    finally:
-        if ended:
-            ended.set()
+    summary = build(recipe, site, BuildOptions(scheduler=scheduler), say)
     assert (summary.failed, summary.tasks) == (0, (WHEELS + 1) * 2)
     found = check_site(site, 0, {})
     assert (found.problems, found.files) == ((), WHEELS * 2)
@@ -110,6 +110,22 @@ def test_four_workers_make_the_site_of_one_machine(works: Works, place: Path, cl
     assert results == once(place / "one")
     assert shown(place / "many") == shown(place / "one")
     assert files(place / "many") == files(place / "one")
+
+
+@pytest.mark.slow(reason="whole builds on a cluster")
+def test_a_scheduler_that_is_started_anew(works: Works, place: Path, cluster: DaskCluster) -> None:
+    recipe = prepared(works, place)
+    cluster.add_workers(2)
+
+    def restart(count: int) -> None:
+        if count == 4:
+            cluster.restart_scheduler()
+            cluster.add_workers(2, wait=False)
+
+    results = built(recipe, place / "many", cluster.address, restart)
+    built(recipe, place / "one")
+    assert results == once(place / "one")
+    assert shown(place / "many") == shown(place / "one")
 
 
 @pytest.mark.slow(reason="whole builds on a cluster")
@@ -150,8 +166,11 @@ def hunt(works: Works, place: Path, cluster: DaskCluster, kills: int) -> None:
 
         thread = threading.Thread(target=kill)
         thread.start()
-        results = built(recipe, place / "many", cluster.address, ended)
-        thread.join()
+        try:
+            results = built(recipe, place / "many", cluster.address)
+        finally:
+            ended.set()
+            thread.join()
         interrupted += in_time[0]
         assert results == once(place / "many"), f"after kill {number}"
         built(recipe, place / "one")
