@@ -41,6 +41,7 @@ def main(words: list[str]) -> int:
         return 0
     recipe, site = rest
     with KubeCluster(custom_cluster_spec=specification(image, claim)) as started:
+        started.wait_for_workers(1)
         command = ["relink", "index", "build", recipe, "-o", site, "--scheduler", started.scheduler_address]
         return subprocess.run(command, check=False).returncode
 

@@ -33,6 +33,7 @@ def main(words: list[str]) -> int:
             return 0
         recipe, site = words
         started.adapt(minimum=1, maximum=40)
+        started.wait_for_workers(1)  # as long as the queue takes
         command = ["relink", "index", "build", recipe, "-o", site, "--scheduler", started.scheduler_address]
         return subprocess.run(command, check=False).returncode
 

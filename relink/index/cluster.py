@@ -95,7 +95,9 @@ class ClusterEngine:
         began = time.monotonic()
         self._worked = {target.name: began for target in targets}
         self._look()
-        while self._asked and not self._usable() and time.monotonic() < began + _ANSWER:
+        while not self._usable() and (self._asked or not self._seen):
+            if time.monotonic() > began + (_ANSWER if self._asked else _RESTORE):
+                break
             time.sleep(_LOOK)
             self._look()
         if not self._usable():

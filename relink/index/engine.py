@@ -118,7 +118,7 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Ite
             try:
                 engine.restore()
             except RelinkError as error:
-                if waiting or running:
+                if waiting:
                     raise
                 for job in suspects:
                     on_done(job, error)

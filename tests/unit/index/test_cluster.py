@@ -52,11 +52,12 @@ def take_all_memory(place: str) -> None:
 def engine_of(
     cluster: DaskCluster, works: Works, files: Path, **expected: str
 ) -> tuple[ClusterEngine, list[str]]:
+    """:param expected: other fingerprints than those of this machine, by target."""
     files.mkdir(exist_ok=True)
-    target = IndexTarget("one", (str(works.prefix),))
+    targets = tuple(IndexTarget(name, (str(works.prefix),)) for name in {"one": "", **expected})
     said: list[str] = []
-    own = expected or fingerprints((target,), str(files))
-    return ClusterEngine(cluster.address, (target,), own, str(files), said.append), said
+    own = fingerprints(targets, str(files)) | expected
+    return ClusterEngine(cluster.address, targets, own, str(files), said.append), said
 
 
 def run(
@@ -85,8 +86,8 @@ def answers(found: dict[Any, Any]) -> dict[Any, int]:
 
 
 def test_killed_workers_lose_nothing(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
-    """The one that has just given a result has got the next task, and is killed; another one comes."""
-    cluster.add_workers(2)
+    """The one that has just given a result has got the next task, and is killed; another one comes, as the first ones did."""
+    cluster.add_workers(2, wait=False)
     engine, said = engine_of(cluster, works, tmp_path / "files")
     killed: set[int] = set()
 
@@ -170,6 +171,19 @@ def test_a_worker_with_another_prefix_is_told_and_gets_no_task(
     assert not {worker for _, worker in found.values()} & {process.pid for process in foreign}
     assert len(said) == 1
     assert "gets no task of one: its prefix has other content" in said[0]
+
+
+def test_a_target_that_no_worker_has(
+    cluster: DaskCluster, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks fail, after a while in which such a worker may come; those of the other target are done."""
+    monkeypatch.setattr("relink.index.cluster._RESTORE", 1)
+    cluster.add_workers(1)
+    engine, said = engine_of(cluster, works, tmp_path / "files", two="0" * 64)
+    found = run(engine, [*(Job(double, f"two {number}", target="two") for number in range(10)), *doubles(3)])
+    assert {str(found.pop(f"two {number}")) for number in range(10)} == {"no worker has the prefix of two"}
+    assert answers(found) == {number: number * 2 for number in range(3)}
+    assert len(said) == 1
 
 
 def test_no_worker_can_be_used(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
