@@ -158,10 +158,11 @@ def breaks_without_each_entry(report: Report, environment: Environment, before: 
     return count
 
 
-# A model with one Identity, in the encoding of protobuf, given to ONNX Runtime; then what the process has mapped.
+# A model with one Identity, in the encoding of protobuf, given to ONNX Runtime; then what the process has mapped. numpy comes
+# second, as it brings the host's C++ runtime, and Debian's libraries need that of the stand-in.
 SESSION = """
 import sys
-import numpy, onnxruntime
+import onnxruntime, numpy
 def number(n): return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
 def data(key, value): return number(key << 3 | 2) + number(len(value)) + value
 def plain(key, value): return number(key << 3) + number(value)
