@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from relink.additions import saved_additions
-from relink.contents import Contents
 from relink.elf.patchelf import result_of
 from relink.errors import TargetError, UsageError
 from relink.loader.files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.options import Options
+from relink.original import open_contents
 from relink.pipeline import carry_out
 from relink.planning import PreparedPlan, context_of
 from relink.plans.basis import changes_since
@@ -63,7 +63,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     if not (plan.ok or options.force):
         raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
     clock = Clock()
-    with Contents(wheel, options.limits, reuse=True) as contents:
+    with open_contents(wheel, options.limits, reuse=True, sha256=plan.wheel.sha256) as contents:
         with clock.stage("target"):
             target = _target_of(plan)
         with clock.stage("read"):

@@ -22,6 +22,7 @@ from typing import Final, Self, TypeAlias
 from relink.elf.gaps import Gap, pages_in, release_gaps
 from relink.elf.image import is_elf
 from relink.errors import WheelError
+from relink.findings.model import Finding
 from relink.progress import OnProgress
 from relink.wheel.archive import WheelArchive
 from relink.wheel.byte_types import RangeReader
@@ -71,12 +72,14 @@ class Contents:
 
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
-    :param archive: in the place of the wheel: a directory whose files are read like members.
+    :param archive: in the place of the wheel: a directory whose files are read like members, or a wheel that is open already.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
+    :param findings: what was found when the wheel was opened.
     :raises WheelError: it is not a wheel that can be trusted.
     """
 
     archive: WheelArchive
+    findings: tuple[Finding, ...]
     loaded: dict[str, LoadedMember]
 
     def __init__(
@@ -86,7 +89,9 @@ class Contents:
         *,
         archive: WheelArchive | None = None,
         reuse: bool = False,
+        findings: tuple[Finding, ...] = (),
     ) -> None:
+        self.findings = findings
         self.archive = archive or WheelArchive(path, limits=limits)
         self.loaded = {}
         self._reuse = reuse
@@ -168,16 +173,18 @@ class Contents:
         gaps: tuple[Gap, ...],
         noted: Iterable[range],
         *,
+        edited: range = range(0),
         whole: bool = False,
     ) -> None:
         """Keep a member, and release the memory of its gaps unless it is to be kept `whole`.
 
         :param content: from :meth:`read`.
         :param noted: ranges inside of gaps that must remain readable.
+        :param edited: bytes between gaps that an edit is sure to change.
         """
         kept_ranges = pages_in(gaps, noted)
         self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole)
-        search = self._find_spans(name, content, gaps) if self._reuse else None
+        search = self._find_spans(name, content, joined_gaps(gaps, edited)) if self._reuse else None
         memory = content.obj
         if whole or not isinstance(memory, mmap.mmap):
             return
@@ -193,7 +200,7 @@ class Contents:
             wait(one for _, one in self._unreleased)
 
     def _find_spans(
-        self, name: str, content: memoryview, gaps: Sequence[Gap]
+        self, name: str, content: memoryview, unchanged: Sequence[range]
     ) -> Future[tuple[Span, ...]] | None:
         """Begin to search the spans of a member whose deflated bytes may be reused; None for one that is not worth it."""
         member = self.archive.member(name)
@@ -205,7 +212,7 @@ class Contents:
             member.compressed_size,
             content,
             member.crc,
-            joined_gaps(gaps),
+            unchanged,
             self.archive.split(name),
         )
         return self._finding_spans[name]
@@ -272,11 +279,15 @@ def slices_of(view: memoryview) -> Iterator[memoryview]:
             memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 
-def joined_gaps(gaps: Sequence[Gap]) -> list[range]:
-    """Join gaps that lie close together: where an edit does not touch the bytes between them, less is deflated again."""
+def joined_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
+    """Join gaps that lie close together: where an edit does not touch the bytes between them, less is deflated again.
+
+    :param edited: bytes between gaps that an edit is sure to change.
+    """
     found: list[range] = []
     for gap in gaps:
-        if found and gap.start - found[-1].stop <= _JOINED:
+        apart = found and found[-1].stop <= edited.start < gap.start
+        if found and not apart and gap.start - found[-1].stop <= _JOINED:
             found[-1] = range(found[-1].start, gap.stop)
         else:
             found.append(gap)

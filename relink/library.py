@@ -7,6 +7,7 @@ parameters with defaults may be added. Everything else in the package may change
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,11 +45,11 @@ def relink(
     :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
-    from relink.contents import Contents
+    from relink.original import open_contents
 
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
-    with Contents(Path(wheel), options.limits, reuse=not options.dry_run) as contents:
+    with open_contents(Path(wheel), options.limits, reuse=not options.dry_run) as contents:
         from relink import pipeline
 
         return pipeline.run(contents, options, on_stage, on_bytes)
@@ -95,15 +96,16 @@ def plan(wheel: Path | str, options: Options | None = None) -> Plan:
 
     :raises RelinkError: the input cannot be read, or the target or a prefix cannot be used.
     """
-    from relink.contents import Contents
+    from relink.original import open_contents
 
     options = options or Options()
-    with Contents(Path(wheel), options.limits) as contents:
+    with ExitStack() as stack:
+        contents = stack.enter_context(open_contents(Path(wheel), options.limits))
         from relink import pipeline
         from relink.plans.basis import basis_of
         from relink.progress import Clock
 
-        made = pipeline.make_plan(contents, options, Clock())[1].plan
+        made = pipeline.plan_input(contents, options, Clock(), stack)[1].plan
         return replace(made, basis=basis_of(made, str(wheel)))
 
 

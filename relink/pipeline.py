@@ -22,7 +22,7 @@ from relink.options import Options, trusted
 from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
 from relink.plans.model import Graft
 from relink.progress import Clock, Count, OnBytes
-from relink.provenance import added_members, removed_members
+from relink.provenance import PLAN_MEMBER, added_members, is_carried, removed_members
 from relink.providers.prefix import Provider
 from relink.reading import Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
@@ -31,12 +31,13 @@ from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.staging import Staging
 from relink.verification import Verification, verify
 from relink.wayout import find_way_out, with_sound_options
+from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition
 from relink.wheel.naming import renamed_directory
 from relink.wheel.record import default_jobs
 from relink.wheel.writer import output_path
 
-__all__ = ["carry_out", "make_plan", "make_report", "run"]
+__all__ = ["carry_out", "make_plan", "make_report", "plan_input", "run"]
 
 
 def run(
@@ -47,10 +48,29 @@ def run(
 ) -> Report:
     """Relink an open wheel; :func:`relink.library.relink` has the parameters."""
     clock = Clock(on_stage, on_bytes)
+    with ExitStack() as stack:
+        wheel, planned = plan_input(contents, options, clock, stack)
+        if options.dry_run or not (planned.plan.ok or options.force):
+            return make_report(planned, options, clock)
+        return carry_out(wheel, planned, options, clock)
+
+
+def plan_input(
+    contents: Contents, options: Options, clock: Clock, stack: ExitStack
+) -> tuple[Wheel, PreparedPlan]:
+    """Make the plan as :func:`make_plan`; an empty one of a relinked wheel that is what would be made of the vendor's.
+
+    :param stack: keeps the input open.
+    """
     wheel, planned = make_plan(contents, options, clock)
-    if options.dry_run or not (planned.plan.ok or options.force):
-        return make_report(planned, options, clock)
-    return carry_out(wheel, planned, options, clock)
+    archive = contents.archive
+    if archive.comes_out:
+        with WheelArchive(archive.source, limits=options.limits) as relinked:
+            carried = is_carried(planned.plan, planned.output, relinked)
+        if carried:
+            again = stack.enter_context(Contents(archive.source, options.limits, reuse=not options.dry_run))
+            return make_plan(again, options, clock)
+    return wheel, planned
 
 
 def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PreparedPlan]:
@@ -108,7 +128,12 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
                 dist_info = renamed_directory(contents.archive.dist_info, planned.output)
                 added |= licence_members(plan, dist_info, planned.context)
                 added |= {graft.path: _addition(edits[graft.path]) for graft in copied}
-                staging.write(added, removed_members(plan, contents.archive), (plan.forgotten, plan.metadata))
+                staging.write(
+                    added,
+                    removed_members(plan, contents.archive),
+                    (plan.forgotten, plan.metadata),
+                    delta=f"{contents.archive.dist_info}/{PLAN_MEMBER}" not in contents.archive.members,
+                )
         with clock.stage("verify"):
             findings = [found for edited in edits.values() for found in edited.findings]
             edited_files = {name: file.edited for name, file in edits.items()}

@@ -16,6 +16,7 @@ from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition
 from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.reverse_delta import DELTA_MEMBER
 
 __all__ = [
     "MEMBERS",
@@ -23,6 +24,7 @@ __all__ = [
     "SBOM_MEMBER",
     "STORE_MEMBER",
     "added_members",
+    "is_carried",
     "json_bytes",
     "read_plan",
     "removed_members",
@@ -31,7 +33,7 @@ __all__ = [
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
 STORE_MEMBER = "relink-store-paths"
-MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
+MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, DELTA_MEMBER)
 """All of them, in the order in which an output has them."""
 
 
@@ -52,10 +54,19 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
 
 
 def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
-    """Return what of an earlier run is left out: stubs and grafts, and the list of store paths that the output does not name."""
-    name = f"{archive.dist_info}/{STORE_MEMBER}"
-    idle = {name} if name in archive.members and not store_paths(plan) else set()
-    return frozenset({*idle, *plan.dropped})
+    """Return what of an earlier run is left out: stubs, grafts, a delta, and a list of store paths not named any more."""
+    idle = {DELTA_MEMBER} if store_paths(plan) else {DELTA_MEMBER, STORE_MEMBER}
+    names = {f"{archive.dist_info}/{member}" for member in idle}
+    return frozenset({*(names & archive.members.keys()), *plan.dropped})
+
+
+def is_carried(plan: Plan, output: WheelName, relinked: WheelArchive) -> bool:
+    """Whether a wheel that was relinked is what a plan for the vendor's wheel would make: it has that plan, and that name."""
+    name = f"{relinked.dist_info}/{PLAN_MEMBER}"
+    same = relinked.member(name).size <= JSON_LIMIT and relinked.read(name) == json_bytes(
+        to_json(embedded(plan))
+    )
+    return same and output.filename == relinked.path.name
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.contents import Contents
+from relink.elf.constants import PT_DYNAMIC
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbol_reader import read_symbols
@@ -78,7 +79,7 @@ def read_wheel(
     """
     wheel = read_members(contents, target, on_bytes)
     tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
-    return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
+    return replace(wheel, findings=(*contents.findings, *wheel.findings, *_record_findings(contents), *tags))
 
 
 def read_members(
@@ -128,7 +129,9 @@ def read_members(
             source = NotedSource(content)
             codes[name] = read_device_code(source, name)
             if gaps := _gaps(content, image):
-                contents.keep(name, content, gaps, source.noted, whole=member is members[-1])
+                contents.keep(
+                    name, content, gaps, source.noted, edited=_dynamic(image), whole=member is members[-1]
+                )
         except ElfError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
@@ -142,6 +145,12 @@ def read_members(
         codes,
         tuple(findings),
     )
+
+
+def _dynamic(image: Image) -> range:
+    """The dynamic array: every edit changes it."""
+    found = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
+    return range(found[0].offset, found[0].offset + found[0].file_size) if found else range(0)
 
 
 def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:

@@ -7,7 +7,6 @@ caller plans and edits; :meth:`Staging.publish` waits for them.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -98,7 +97,7 @@ class Staging:
 
         :raises UsageError: the output would replace the input.
         """
-        if _is_same(self.final, self._contents.archive.path):
+        if _is_same(self.final, self._contents.archive.source):
             raise UsageError(
                 f"{self.final}: the result would take the input's place; name another directory by --output"
             )
@@ -111,12 +110,14 @@ class Staging:
         additions: Mapping[str, Addition],
         removals: frozenset[str] = frozenset(),
         metadata: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+        *,
+        delta: bool = False,
     ) -> None:
         """Begin to write the output: the members that were added replace those of the input.
 
-        :param additions: as for :class:`relink.wheel.changes.Changes`; `removals` and `metadata` too.
+        :param additions: as for :class:`relink.wheel.changes.Changes`; `removals`, `metadata` and `delta` too.
         """
-        self._written = self._thread.submit(self._write, additions, removals, metadata)
+        self._written = self._thread.submit(self._write, additions, removals, metadata, delta)
 
     def copy(self) -> None:
         """Begin to make the output a copy of the input, which must be what its RECORD lists."""
@@ -136,7 +137,7 @@ class Staging:
         :param withhold: do not give it the name.
         """
         sha256, _ = self._written.result()
-        if not withhold and not _is_same(self.final, self._contents.archive.path):
+        if not withhold and not _is_same(self.final, self._contents.archive.source):
             os.replace(self.directory / self.final.name, self.final)
         return sha256
 
@@ -149,11 +150,12 @@ class Staging:
         additions: Mapping[str, Addition],
         removals: frozenset[str],
         metadata: tuple[tuple[str, ...], tuple[str, ...]],
+        delta: bool,
     ) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,
             self.directory,
-            Changes(self._name, self._replacements, additions, removals, metadata),
+            Changes(self._name, self._replacements, additions, removals, metadata, delta),
             self._write_options,
             packing=self._packing,
             on_progress=self.on_progress,
@@ -166,7 +168,7 @@ class Staging:
             listed = self._contents.listed.values()
             entries = [entry for entry in listed if entry.path in archive.members and entry.digest]
             verify_members(archive, entries, self._options.jobs)
-        shutil.copyfile(archive.path, self.directory / self.final.name)
+        archive.copy_to(self.directory / self.final.name)
         return archive.sha256(), ()
 
     def _unwritable(self, error: OSError) -> UsageError:

@@ -11,14 +11,12 @@ import errno
 import hashlib
 import mmap
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
-
-from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from relink.errors import RelinkError, WheelError
 from relink.files import open_regular
@@ -32,12 +30,12 @@ from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName, parse_wheel_name
-from relink.wheel.schemes import scheme_defects
+from relink.wheel.reverse_delta import ReverseDelta
+from relink.wheel.schemes import scheme_defects, special_directories
 from relink.wheel.zipformat import DEFLATED, LOCAL, Member
 
 __all__ = ["WheelArchive"]
 
-_REQUIRED = ("METADATA", "WHEEL", "RECORD")
 _READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
 SPLIT_FROM = 8 << 20  # bytes of a member; walking through all blocks of a smaller one takes no time
 
@@ -46,15 +44,17 @@ class WheelArchive:
     """An open wheel. All methods may be called from several threads at once.
 
     :param path: the file.
+    :param delta: the file is another wheel, and how this one's bytes come out of it.
     :param filename: the wheel's name, where the file is called otherwise (a store path, a download).
     :param limits: sizes and counts that it may not exceed.
     :raises WheelError: unreadable, not a regular file, or with structural defects; ``issues`` has them all.
 
-    ``members`` are in the central directory's order. ``dist_info`` and ``data_dir`` are the names of the
-    directories, without a slash; ``data_dir`` is None if there is none.
+    ``path`` has the wheel's name, ``source`` is the file that is read. ``members`` are in the central directory's order.
+    ``dist_info`` and ``data_dir`` are the names of the directories, without a slash; ``data_dir`` is None if there is none.
     """
 
     path: Path
+    source: Path
     name: WheelName
     size: int
     members: Mapping[str, Member]
@@ -62,9 +62,16 @@ class WheelArchive:
     data_dir: str | None
 
     def __init__(
-        self, path: Path | str, *, filename: str | None = None, limits: WheelLimits | None = None
+        self,
+        path: Path | str,
+        *,
+        filename: str | None = None,
+        limits: WheelLimits | None = None,
+        delta: ReverseDelta | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.source = Path(path)
+        self.path = self.source.with_name(filename) if delta and filename else self.source
+        self._delta = delta
         self._sha256: str | None = None
         self._lock = threading.Lock()
         self._splits: dict[str, Block] = {}
@@ -77,14 +84,14 @@ class WheelArchive:
 
     def _open_file(self) -> int:
         """Open the file and note its size."""
-        if problem := not_a_wheel(self.path):
+        if problem := not_a_wheel(self.source):
             raise WheelError(problem)
         try:
-            fd = open_regular(self.path)
+            fd = open_regular(self.source)
         except OSError as error:
             raise_trouble(error, f"{self.path} cannot be opened")
             raise WheelError(f"{self.path} cannot be opened: {error.strerror}") from error
-        self.size = os.fstat(fd).st_size
+        self.size = self._delta.size if self._delta else os.fstat(fd).st_size
         return fd
 
     def _read_structure(self, filename: str, limits: WheelLimits) -> None:
@@ -100,7 +107,7 @@ class WheelArchive:
             issues.extend(error.issues or [error.message])
             raise self._refused(issues) from error
         issues.extend(defects)
-        dist_info, data_dir, more = _special_directories(members, name)
+        dist_info, data_dir, more = special_directories(members, name)
         issues.extend(more)
         issues.extend(scheme_defects(members, data_dir))
         if issues or name is None:
@@ -132,6 +139,11 @@ class WheelArchive:
 
     def _pread(self, offset: int, length: int) -> bytes:
         """Read exactly ``length`` bytes at ``offset``."""
+        if self._delta is None:
+            return self._pread_file(offset, length)
+        return self._delta.read(self._pread_file, offset, length)
+
+    def _pread_file(self, offset: int, length: int) -> bytes:
         try:
             data = os.pread(self._fd, length, offset)
             if len(data) < length:
@@ -260,6 +272,30 @@ class WheelArchive:
                 break
         return b"".join(parts)
 
+    @property
+    def comes_out(self) -> bool:
+        """Whether this wheel's bytes come out of another one's."""
+        return self._delta is not None
+
+    def bytes_at(self, offset: int, length: int) -> bytes:
+        """Return bytes of the wheel's file, unchecked.
+
+        :raises WheelError: it ends before them.
+        """
+        return self._pread(offset, length)
+
+    def copy_to(self, path: Path) -> None:
+        """Write the wheel to a file.
+
+        :raises OSError: it cannot be written.
+        """
+        if self._delta is None:
+            shutil.copyfile(self.source, path)
+            return
+        with path.open("wb") as file:
+            for offset in range(0, self.size, CHUNK):
+                file.write(self._pread(offset, min(CHUNK, self.size - offset)))
+
     def local_extra(self, member: Member, name_size: int) -> bytes:
         """Return the extra field of a member's local header, unchecked.
 
@@ -289,39 +325,3 @@ class WheelArchive:
                     digest.update(self._pread(offset, min(CHUNK, self.size - offset)))
                 self._sha256 = digest.hexdigest()
             return self._sha256
-
-
-def _matches(directory: str, name: WheelName) -> bool:
-    """Whether ``X-V.dist-info`` or ``X-V.data`` is of this distribution and version, however spelled."""
-    distribution, _, version = directory.rpartition(".")[0].rpartition("-")
-    try:
-        # Old tools escaped the dashes of a version to underscores.
-        same_version = Version(version.replace("_", "-")) == name.version
-    except ValueError:  # InvalidVersion, or more digits than Python makes a number of
-        return False
-    return same_version and canonicalize_name(distribution) == name.canonical
-
-
-def _special_directories(
-    members: Mapping[str, Member], name: WheelName | None
-) -> tuple[str, str | None, list[str]]:
-    """Find dist-info and data directory, and say what is wrong with them ("File contents" of the wheel format)."""
-    issues: list[str] = []
-    top = dict.fromkeys(member.partition("/")[0] for member in members if "/" in member)
-
-    def only(suffix: str) -> str:
-        found = [directory for directory in top if directory.endswith(suffix)]
-        if len(found) > 1:
-            issues.append(f"several {suffix} directories: {', '.join(found[:5])}")
-        elif found and name and not _matches(found[0], name):
-            issues.append(f"{found[0]!r} does not match the filename {name.filename}")
-        return found[0] if found else ""
-
-    dist_info = only(".dist-info")
-    data_dir = only(".data") or None
-    if not dist_info:
-        issues.append("no .dist-info directory")
-    else:
-        missing = [file for file in _REQUIRED if f"{dist_info}/{file}" not in members]
-        issues.extend(f"{dist_info!r} has no {file}" for file in missing)
-    return dist_info, data_dir, issues

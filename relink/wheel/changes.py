@@ -56,6 +56,8 @@ class Changes:
         written. One whose path exists already replaces that member in its position.
     :ivar removals: paths in the input.
     :ivar metadata: lines of METADATA that are left out, and lines that are added, without their ends.
+    :ivar delta: whether the output gets a member that says how the input's bytes come out of it
+        (:mod:`relink.wheel.reverse_delta`).
     """
 
     name: WheelName
@@ -63,6 +65,7 @@ class Changes:
     additions: Mapping[str, Addition] = field(default_factory=dict)
     removals: frozenset[str] = frozenset()
     metadata: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    delta: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,18 @@ to be what is installed, so such a wheel is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-__all__ = ["SCHEMES", "past_the_schemes", "scheme_defects"]
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from relink.wheel.naming import WheelName
+from relink.wheel.zipformat import Member
+
+__all__ = ["SCHEMES", "past_the_schemes", "scheme_defects", "special_directories"]
+
+_REQUIRED = ("METADATA", "WHEEL", "RECORD")
 
 SCHEMES: Final = ("purelib", "platlib", "headers", "scripts", "data")
 """The keys that pip and `installer` know; pip refuses any other."""
@@ -88,3 +96,39 @@ def past_the_schemes(members: Iterable[str], data_dir: str | None) -> list[str]:
         return []
     start = f"{data_dir}/data/"
     return [name for name in members if name.startswith(start) and _SITE.fullmatch(name.removeprefix(start))]
+
+
+def _matches(directory: str, name: WheelName) -> bool:
+    """Whether ``X-V.dist-info`` or ``X-V.data`` is of this distribution and version, however spelled."""
+    distribution, _, version = directory.rpartition(".")[0].rpartition("-")
+    try:
+        # Old tools escaped the dashes of a version to underscores.
+        same_version = Version(version.replace("_", "-")) == name.version
+    except ValueError:  # InvalidVersion, or more digits than Python makes a number of
+        return False
+    return same_version and canonicalize_name(distribution) == name.canonical
+
+
+def special_directories(
+    members: Mapping[str, Member], name: WheelName | None
+) -> tuple[str, str | None, list[str]]:
+    """Find dist-info and data directory, and say what is wrong with them ("File contents" of the wheel format)."""
+    issues: list[str] = []
+    top = dict.fromkeys(member.partition("/")[0] for member in members if "/" in member)
+
+    def only(suffix: str) -> str:
+        found = [directory for directory in top if directory.endswith(suffix)]
+        if len(found) > 1:
+            issues.append(f"several {suffix} directories: {', '.join(found[:5])}")
+        elif found and name and not _matches(found[0], name):
+            issues.append(f"{found[0]!r} does not match the filename {name.filename}")
+        return found[0] if found else ""
+
+    dist_info = only(".dist-info")
+    data_dir = only(".data") or None
+    if not dist_info:
+        issues.append("no .dist-info directory")
+    else:
+        missing = [file for file in _REQUIRED if f"{dist_info}/{file}" not in members]
+        issues.extend(f"{dist_info!r} has no {file}" for file in missing)
+    return dist_info, data_dir, issues

@@ -25,6 +25,7 @@ from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of
 from relink.wheel.deflate.readback import ReadBack
+from relink.wheel.delta_writer import Written, write_delta
 from relink.wheel.member_content import content_size
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
@@ -38,6 +39,7 @@ from relink.wheel.record import (
     start_verification,
     verified,
 )
+from relink.wheel.reverse_delta import DELTA_MEMBER
 from relink.wheel.zipformat import DosTime, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
@@ -241,9 +243,12 @@ def write_wheel(
         # The largest first: it takes longest.
         waiting = _begin(packing, sorted((item for item in planned if item.new), key=_size, reverse=True))
         verification = start_verification(archive, unknown, packing.pool)
+        originals = {output_path(archive, name, path): member for path, member in archive.members.items()}
+        became: list[Written] = []
         for item in planned:
             if item.source:
                 writer.copy(item.header, item.source, archive.raw(item.source.name))
+                became.append(Written(item.source, writer.members[-1], None))
                 on_progress(item.source.size)
             elif item.new:
                 packed = packing.take(item.header.name)
@@ -255,7 +260,14 @@ def write_wheel(
                     waiting.remove(item)
                 waiting = _begin(packing, waiting)
                 file.flush()
+                if source := originals.get(item.header.name):
+                    became.append(Written(source, writer.members[-1], packed.pieces))
                 readback.begin(writer.members[-1], packed)
+        if changes.delta:
+            path = f"{renamed_directory(archive.dist_info, name)}/{DELTA_MEMBER}"
+            header = MemberHeader(path, z.STORED, new_time, (stat.S_IFREG | 0o644) << 16, _UNIX)
+            packed = write_delta(archive, writer, file, header, became)
+            readback.begin(writer.members[-1], packed)
         # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
@@ -270,6 +282,8 @@ def write_wheel(
             for item in planned
             if not (item.source and item.source.is_directory)
         )
+        if changes.delta:
+            lines = (*lines, new[writer.members[-1].name])
         _write_record(archive, writer, name, lines, new_time)
         size = writer.finish()
         file.flush()
