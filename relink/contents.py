@@ -41,7 +41,7 @@ __all__ = [
 Chunk: TypeAlias = bytes | memoryview
 
 READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
-REUSE: Final = 8 << 20  # bytes: deflating a smaller member anew takes no time
+REUSE: Final = 1 << 20  # bytes: deflating a smaller member anew takes no time
 _JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
 SHARE: Final = 8  # all other members together may take an eighth of the memory of the largest one
 _CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
