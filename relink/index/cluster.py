@@ -30,7 +30,6 @@ __all__ = ["ClusterEngine", "ClusterError"]
 _CONNECT = "30s"
 _ANSWER = 600  # seconds for a worker to read its prefixes, which it does once
 _RESULT = 30  # seconds for the result of a task, which is a few KiB
-_RESTORE = 60  # seconds for a scheduler, or a worker of a target, to come back
 _LOOK = 0.2  # seconds between two looks at the workers
 _MEMORY = "memory"  # the resource that workers declare: dask worker --resources "memory=8e9"
 
@@ -67,6 +66,7 @@ class ClusterEngine:
     :param expected: the fingerprint of each target on this machine, by name.
     :param files: the directory of the site's wheels.
     :param say: called with a sentence about each worker that is lost, or not used for a target.
+    :param patience: seconds to wait for a scheduler, or a worker of a target, to come back.
     :raises UsageError: Dask is not installed.
     :raises ClusterError: the scheduler cannot be reached, or no worker can be used.
     """
@@ -78,6 +78,7 @@ class ClusterEngine:
         expected: Mapping[str, str],
         files: str,
         say: Callable[[str], None],
+        patience: float = 60,
     ) -> None:
         try:
             import distributed
@@ -85,7 +86,7 @@ class ClusterEngine:
             raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
         self._dask: Any = distributed  # not typed
         self._address, self._targets, self._expected = address, targets, dict(expected)
-        self._files, self._say = files, say
+        self._files, self._say, self._patience = files, say, patience
         self._present: dict[str, dict[str, Any]] = {}
         self._seen: dict[str, dict[str, str]] = {}
         self._asked: dict[str, Any] = {}
@@ -96,7 +97,7 @@ class ClusterEngine:
         self._worked = {target.name: began for target in targets}
         self._look()
         while not self._usable() and (self._asked or not self._seen):
-            if time.monotonic() > began + (_ANSWER if self._asked else _RESTORE):
+            if time.monotonic() > began + (_ANSWER if self._asked else self._patience):
                 break
             time.sleep(_LOOK)
             self._look()
@@ -192,14 +193,15 @@ class ClusterEngine:
         return min(places)[2] if places else None
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether a worker with the job's prefix can take it; where there has been none for a minute, that becomes its result."""
+        """Whether a worker with the job's prefix can take it; where there has been none for long, that becomes its result."""
         del running
         if self._client.status != "running":
             return False
         return self._place(job) is not None or self._missing(job.target)
 
     def _missing(self, target: str | None) -> bool:
-        return target is not None and time.monotonic() > self._worked[target] + _RESTORE and self._usable()
+        waited = target is not None and time.monotonic() > self._worked[target] + self._patience
+        return waited and self._usable()
 
     def submit(self, job: Job) -> Future[Any]:
         """Give a job to a worker; where workers declare memory, with what it needs."""
@@ -246,9 +248,9 @@ class ClusterEngine:
     def restore(self) -> None:
         """Wait until there is a worker; the scheduler may have been started anew, and then knows nothing of earlier tasks.
 
-        :raises ClusterError: there is none in a minute.
+        :raises ClusterError: none comes.
         """
-        end = time.monotonic() + _RESTORE
+        end = time.monotonic() + self._patience
         reason = "no worker is left"
         while True:
             time.sleep(_LOOK)

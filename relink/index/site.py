@@ -30,11 +30,12 @@ from relink.index.sources import Listing
 from relink.index.store import Store, StoredResult
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["Published", "publish_site"]
+__all__ = ["ONE_PAGE", "Published", "publish_site"]
 
 _CHANGES = 500  # that the page and the feed show
 _FEED = 100
-_ONE_PAGE = 15_000  # results that one page shows; where there are more, each project has a page
+ONE_PAGE = 15_000
+"""Results that one page shows; where there are more, each project has a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def publish_site(
     projects = _projects(listing, results, failures)
     changes = _note_changes(store, itertools.chain.from_iterable(projects.values()))
     listed = {wheel.sha256: wheel for wheel in listing.wheels if wheel.sha256}
-    many = len(results) + len(failures) > _ONE_PAGE
+    many = len(results) + len(failures) > ONE_PAGE
     notes: list[str] = []
 
     def write_pages(write: Write) -> None:

@@ -50,14 +50,14 @@ def take_all_memory(place: str) -> None:
 
 
 def engine_of(
-    cluster: DaskCluster, works: Works, files: Path, **expected: str
+    cluster: DaskCluster, works: Works, files: Path, patience: float = 60, **expected: str
 ) -> tuple[ClusterEngine, list[str]]:
     """:param expected: other fingerprints than those of this machine, by target."""
     files.mkdir(exist_ok=True)
     targets = tuple(IndexTarget(name, (str(works.prefix),)) for name in {"one": "", **expected})
     said: list[str] = []
     own = fingerprints(targets, str(files)) | expected
-    return ClusterEngine(cluster.address, targets, own, str(files), said.append), said
+    return ClusterEngine(cluster.address, targets, own, str(files), said.append, patience), said
 
 
 def run(
@@ -113,13 +113,10 @@ def test_a_task_that_kills_its_workers(cluster: DaskCluster, works: Works, tmp_p
     assert len(Path(deadly).read_text().splitlines()) == 3
 
 
-def test_a_task_that_kills_all_workers(
-    cluster: DaskCluster, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_kills_all_workers(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
     """No other ones come: everything else was done before, and the task ends with the reason."""
-    monkeypatch.setattr("relink.index.cluster._RESTORE", 1)
     cluster.add_workers(2)
-    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    engine, _ = engine_of(cluster, works, tmp_path / "files", patience=1)
     deadly = str(tmp_path / "runs")
     found = run(engine, [Job(die, deadly, target="one"), *doubles(10)])
     assert "no worker is left" in str(found.pop(deadly))
@@ -173,13 +170,10 @@ def test_a_worker_with_another_prefix_is_told_and_gets_no_task(
     assert "gets no task of one: its prefix has other content" in said[0]
 
 
-def test_a_target_that_no_worker_has(
-    cluster: DaskCluster, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_no_worker_has(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
     """Its tasks fail, after a while in which such a worker may come; those of the other target are done."""
-    monkeypatch.setattr("relink.index.cluster._RESTORE", 1)
     cluster.add_workers(1)
-    engine, said = engine_of(cluster, works, tmp_path / "files", two="0" * 64)
+    engine, said = engine_of(cluster, works, tmp_path / "files", patience=1, two="0" * 64)
     found = run(engine, [*(Job(double, f"two {number}", target="two") for number in range(10)), *doubles(3)])
     assert {str(found.pop(f"two {number}")) for number in range(10)} == {"no worker has the prefix of two"}
     assert answers(found) == {number: number * 2 for number in range(3)}

@@ -64,7 +64,7 @@ def test_changes_are_noted_once(tmp_path: Path) -> None:
 
 
 def test_a_large_site_has_a_page_for_each_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.index.site._ONE_PAGE", 2)
+    monkeypatch.setattr("relink.index.site.ONE_PAGE", 2)
     recipe, site, results = Recipe(Path("x"), ((3, 12),), (), (TARGET,)), tmp_path / "site", {}
     with Store(site) as store:
         for name in ("demo-1.0", "demo-2.0", "Other_One-1.0"):
