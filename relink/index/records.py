@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from relink.errors import RelinkError
@@ -26,7 +28,9 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
 
     :param name: of the input.
     """
-    found = verdict(report)
+    # Its directory is that of the task, and gone when anybody reads this.
+    output = report.output and replace(report.output, path=os.path.basename(report.output.path))
+    found = verdict(replace(report, output=output))
     isa = report.isa or {}
     return {
         "verdict": {"level": found.level, "text": found.text[:TEXT]},

@@ -36,3 +36,8 @@ def test_what_is_kept_is_short() -> None:
     assert {cause["level"] for cause in record["causes"]} <= {"error", "warning"}
     shown = record_of_error(WheelError("x" * 9999))
     assert len(shown["verdict"]["text"]) == len(shown["causes"][0]["message"]) == TEXT
+
+
+def test_a_directory_of_a_task_is_not_kept() -> None:
+    text = record_of(sample_report(output=True), NAME, TARGET)["verdict"]["text"]
+    assert "Written to demo-1.0+rocm7.whl" in text
