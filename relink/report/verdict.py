@@ -22,6 +22,7 @@ __all__ = ["Verdict", "differing", "verdict", "verified"]
 
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
 _INSTALLS = re.compile(rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII)
+_PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 _MAX_REASONS = 3
 _MAX_GPUS = 8
 _DRY = "--dry-run"
@@ -59,7 +60,7 @@ def verdict(report: Report) -> Verdict:
     parts = [f"{_loads(report)}{'; will not work on the GPU until one HIP runtime is left' if twice else ''}"]
     if report.relocatable:
         packages = [f"{item.name} {series(item.version)}" for item in report.relies_on]
-        parts.append(f"Relocatable: works in any venv with {join_with_and(packages)}")
+        parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
     allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
     if allowed:
         verb = "is" if len(allowed) == 1 else "are"
@@ -78,6 +79,13 @@ def verdict(report: Report) -> Verdict:
     if twice:
         return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP)
     return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
+
+
+def _of_python(report: Report) -> str:
+    """What the way from bin/ to site-packages adds: it has the version of a Python in it."""
+    paths = (str(file.rpath.after) for file in report.files if file.changed)
+    found = next(filter(None, (_PYTHON.search(path) for path in paths)), None)
+    return f" of Python {found[1]}" if found else ""
 
 
 def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:

@@ -13,6 +13,7 @@ import pytest
 
 from relink import Options, diff, relink
 from relink.report.model import Report
+from relink.report.verdict import verdict
 from tests.support.cc import cc, shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
@@ -205,6 +206,7 @@ def test_a_program_of_the_scripts(works: Works, prefix: Path, tmp_path: Path) ->
     report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path / "out"))
     assert report.relocatable
     version = f"python3.{sys.version_info[1]}"
+    assert f"any venv of Python 3.{sys.version_info[1]} with rocm-sdk-core 7.2" in verdict(report).text
     place = f"$ORIGIN/../lib/{version}/site-packages/_rocm_sdk_libraries/lib"
     assert report.files[0].rpath.after == place
     (tmp_path / "venv" / "lib" / "python3").rename(tmp_path / "venv" / "lib" / version)
