@@ -68,8 +68,10 @@ def _key(source: str, flags: Sequence[str], needed: Sequence[Path | str]) -> str
 
 def _keep(result: Path, name: str, needed: Sequence[Path | str]) -> None:
     """Put a result into the cache, unless a path is in it: a library without DT_SONAME is needed by its path."""
+    if result.stat().st_size > LARGEST:
+        return
     data = result.read_bytes()
-    if len(data) > LARGEST or any(os.fsencode(item) in data for item in needed if isinstance(item, Path)):
+    if any(os.fsencode(item) in data for item in needed if isinstance(item, Path)):
         return
     CACHE.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=CACHE)
