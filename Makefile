@@ -19,7 +19,7 @@ PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
 APART := slow or network or real or nix or browser or examples or fuzz
 
-.PHONY: ready test test-all check demo docs site fuzz bench format lock clean
+.PHONY: ready test test-all check demo docs site fuzz bench bench-check format lock clean
 
 # What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
 test: check
@@ -51,8 +51,15 @@ site: $(READY)
 fuzz: $(READY)
 	RELINK_TESTS=fuzz $(PYTEST) -m "fuzz or hypothesis" tests/fuzz tests/unit
 
+# The table and the plot of docs/benchmarks.md, from all that can be measured here; docs/benchmarks.md says what that needs.
 bench: $(READY)
+	$(if $(filter no,$(LOCKED)),$(BIN)/python -m pip install --quiet --group bench,$(HASHED) --requirement requirements/bench.txt)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.page
+
+# A small benchmark, whose ratio to a peer must not be worse than the one that is recorded.
+bench-check: $(READY)
+	$(STAGE) bench-check $(BIN)/python -m benchmarks.check
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -60,10 +67,10 @@ format: $(READY)
 
 # For Python 3.11 and newer, all platforms, whatever index is configured here: neither its address nor a path gets into the files.
 lock: $(READY)
-	for group in dev compiler; do \
+	for group in dev compiler bench; do \
 		$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --upgrade \
 			--no-emit-index-url --no-annotate --no-header --group $$group --output-file requirements/$$group.txt \
-			$$(test $$group = dev && echo pyproject.toml) && \
+			$$(test $$group = dev && echo pyproject.toml) $$(test $$group = bench && echo --constraint requirements/dev.txt) && \
 		sed -i "1i # Made by \`make lock\`: the group $$group of pyproject.toml." requirements/$$group.txt || exit 1; \
 	done
 

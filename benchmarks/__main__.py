@@ -1,4 +1,8 @@
-"""``python -m benchmarks [NAME…]``: print how relink compares with its peers on this machine; a benchmark is never a test."""
+"""``python -m benchmarks [NAME…]``: print how relink compares with its peers on this machine; a benchmark is never a test.
+
+A name is that of a module or of one benchmark (``relink.tensorflow``). What becomes part of docs/benchmarks.md is kept in
+.cache/bench, and ``python -m benchmarks.page`` writes the page from it.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,37 @@ import importlib
 import pkgutil
 import platform
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.common import Skipped
 
 
 def main(wanted: list[str]) -> int:
-    names = sorted(
-        module.name
-        for module in pkgutil.iter_modules([str(Path(__file__).parent)])
-        if module.name not in ("__main__", "common")
-    )
-    unknown = sorted(set(wanted) - set(names))
+    benchmarks: dict[str, Callable[[], Iterator[str]]] = {}
+    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if found.name != "__main__":
+            module = importlib.import_module(f"benchmarks.{found.name}")
+            of_module = getattr(module, "BENCHMARKS", ())
+            benchmarks |= {f"{found.name}.{benchmark.__name__}": benchmark for benchmark in of_module}
+    unknown = sorted(set(wanted) - benchmarks.keys() - {name.partition(".")[0] for name in benchmarks})
     if unknown:
-        print(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(names)}", file=sys.stderr)
+        print(
+            f"no benchmark is called {', '.join(unknown)}; there are {', '.join(benchmarks)}", file=sys.stderr
+        )
         return 2
     # As pip does at installation: with PYTHONDONTWRITEBYTECODE each run of a command would compile all of relink again.
     compileall.compile_dir(Path(__file__).parents[1] / "relink", quiet=1)
     print(f"Python {platform.python_version()}, {platform.machine()}; the best of several runs, warm cache")
-    for name in wanted or names:
-        module = importlib.import_module(f"benchmarks.{name}")
-        for benchmark in module.BENCHMARKS:
-            print(f"\n{name}.{benchmark.__name__}")
-            try:
-                for line in benchmark():
-                    print(f"  {line}", flush=True)
-            except Skipped as reason:
-                print(f"  skipped: {reason}")
+    for name, benchmark in benchmarks.items():
+        if wanted and name not in wanted and name.partition(".")[0] not in wanted:
+            continue
+        print(f"\n{name}", flush=True)
+        try:
+            for line in benchmark():
+                print(f"  {line}", flush=True)
+        except Skipped as reason:
+            print(f"  skipped: {reason}")
     return 0
 
 

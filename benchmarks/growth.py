@@ -1,159 +1,137 @@
 """How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the number of members.
 
-Synthetic wheels of compiled libraries with made-up device code, half of which does not compress. RELINK_BENCH_DIR names a
-directory with space for two of the largest (14 GiB); the system's temporary directory if it is not set.
+RELINK_BENCH_DIR names a directory with space for two of the largest wheels and one that is unpacked (14 GiB); the system's
+temporary directory if it is not set.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
 import random
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
+from benchmarks import results
 from benchmarks.common import Skipped
-from benchmarks.relink import Cost, measured
-from relink.wheel.zipformat import DEFLATED
-from relink.wheel.zipwriter import MemberHeader, ZipWriter
+from benchmarks.cost import Cost, bench_directory, in_turns
+from benchmarks.job import RELINK, plan_job, sizes, ways
+from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
+from benchmarks.wheel_file import NAME, WheelFile
 from tests.support.cc import shared
 
-_MIB: Final = 1 << 20
 _FREE_SPACE: Final = 14 << 30  # bytes
-_LARGEST: Final = 512  # MiB of one member
+_PIECE: Final = 512  # MiB of one file of data
 _SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
-_MOMENT: Final = (2026, 1, 1, 0, 0, 0)
-_DIST_INFO: Final = "demo-1.0.dist-info"
-_TAG: Final = "py3-none-manylinux_2_17_x86_64"
-_FILES: Final = {
-    "METADATA": b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
-    "WHEEL": f"Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: false\nTag: {_TAG}\n".encode(),
-}
-_SOURCE: Final = """
-extern int hip(void); int g(void) { return hip() + 1; }
-__asm__(".section .hip_fatbin,\\"aw\\",@progbits\\n.p2align 12\\n.incbin \\"PAYLOAD\\"\\n.previous\\n");
-"""
+_SOURCE: Final = "extern int roc0_call0(void); int g(void) { return roc0_call0(); }"
 
 
-def _sha256(content: Path | bytes) -> bytes:
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).digest()
-    with content.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
-
-
-def _write(wheel: Path, files: Mapping[str, Path | bytes]) -> None:
-    """Write a wheel of these files, level 1."""
-    rows: list[str] = []
-    with wheel.open("wb") as file:
-        writer = ZipWriter(file, 1)
-        for name, content in (*files.items(), *((f"{_DIST_INFO}/{k}", v) for k, v in _FILES.items())):
-            writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
-            text = base64.urlsafe_b64encode(_sha256(content)).rstrip(b"=").decode()
-            rows.append(f"{name},sha256={text},{writer.members[-1].size}\n")
-        record = f"{_DIST_INFO}/RECORD"
-        text = "".join((*rows, f"{record},,\n"))
-        writer.add(MemberHeader(record, DEFLATED, _MOMENT, 0o100644 << 16, 3), text.encode())
-        writer.finish()
-
-
-def _payload(path: Path, mib: int) -> Path:
+def _data(path: Path, mib: int) -> Path:
     rng = random.Random(mib)
     with path.open("wb") as file:
         for _ in range(mib):
-            file.write(rng.randbytes(_MIB // 2) + bytes(_MIB // 2))
+            file.write(rng.randbytes(MIB // 2) + bytes(MIB // 2))
     return path
 
 
-def _library(place: Path, prefix: Path, mib: int) -> Path:
-    source = _SOURCE.replace("PAYLOAD", str(_payload(place / "payload", mib)))
-    made = shared(place / f"a{mib}.so", source, needed=[prefix / "lib" / "libhip.so.7"])
-    (place / "payload").unlink()
-    return made
-
-
-def _prefix(place: Path) -> Path:
-    (place / "rocm" / "lib").mkdir(parents=True)
-    shared(place / "rocm" / "lib" / "libhip.so.7", "int hip(void) { return 41; }")
-    return place / "rocm"
-
-
-def _relink(wheel: Path, prefix: Path, place: Path) -> Cost:
-    out = place / "out"
-    cost = measured(
-        [[sys.executable, "-m", "relink", str(wheel), "--prefix", str(prefix), "-o", str(out)]], place
+def _one_library(place: Path, prefix: Path) -> Path:
+    return shared(
+        place / "a.so",
+        _SOURCE,
+        needed=[prefix / "lib" / "libroc0.so.1"],
+        flags=["-Wl,-rpath,/opt/rocm/lib"],
     )
-    shutil.rmtree(out)
-    return cost
 
 
-Files: TypeAlias = Mapping[str, Path | bytes]
+def _series(
+    name: str, shape: Shape, cases: Mapping[str, Callable[[Path, Path], None]], wanted: tuple[str, ...] | None
+) -> Iterator[str]:
+    """Do one job after the other, once.
 
-
-def _series(cases: Iterable[tuple[str, Callable[[Path, Path], Files]]]) -> Iterator[str]:
-    """Relink one wheel after the other.
-
-    :param cases: what it is, and what makes its files, of a directory for them and the prefix.
+    :param shape: of the ROCm.
+    :param cases: what it is, and what writes its wheel, of the wheel's path and the prefix.
+    :param wanted: of the ways to do the job; None for all.
     """
-    yield f"  {'':24} wheel, MB   wall, s   processor, s   of first    peak MB"
-    base = None
-    with tempfile.TemporaryDirectory(prefix="relink-growth-", dir=os.environ.get("RELINK_BENCH_DIR")) as top:
+    yield f"  {'':20} wheel, MB   {'':28}   wall, s   processor, s   of first    peak MB"
+    first: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="relink-growth-", dir=bench_directory()) as top:
         place = Path(top)
-        prefix = _prefix(place)
-        for what, files in cases:
+        prefix = make_prefix(place, shape)
+        wheel = place / NAME
+        for case, write in cases.items():
             if shutil.disk_usage(place).free < _FREE_SPACE:
                 raise Skipped(
                     f"{place} has not {_FREE_SPACE >> 30} GiB free; name another by RELINK_BENCH_DIR"
                 )
-            wheel = place / f"demo-1.0-{_TAG}.whl"
-            _write(wheel, files(place, prefix))
-            cost = _relink(wheel, prefix, place)
-            base = base or cost
-            yield (
-                f"  {what:24} {wheel.stat().st_size / 1e6:10.0f}   {cost.wall:7.2f}   {cost.processor:12.2f}   "
-                f"{cost.processor / base.processor:8.1f}   {cost.memory / 1e6:8.0f}"
-            )
+            write(wheel, prefix)
+            job = plan_job(wheel, ["--prefix", str(prefix)])
+            chosen = {way: run for way, run in ways(job).items() if wanted is None or way in wanted}
+            costs = in_turns(chosen, turns=1)
+            results.keep(name, case, sizes(job), costs)
+            for way, cost in costs.items():
+                if isinstance(cost, Cost):
+                    base = first.setdefault(way, cost.processor)
+                    yield (
+                        f"  {case:20} {wheel.stat().st_size / 1e6:9.0f}   {way:28}   {cost.wall:7.2f}   "
+                        f"{cost.processor:12.2f}   {cost.processor / base:8.1f}   {cost.memory / 1e6:8.0f}"
+                    )
 
 
 def changed_bytes() -> Iterator[str]:
-    """ELF files of 512 MiB at most, all of which change."""
+    """Wheels of torch's shape, all of whose 60 ELF files change; by relink and its peers."""
+    yield from _series(
+        "changed bytes", Shape(), {f"{mib} MiB change": partial(_of_torch, mib) for mib in _SIZES}, None
+    )
 
-    def files(mib: int, place: Path, prefix: Path) -> Files:
-        count = -(-mib // _LARGEST)
-        library = _library(place, prefix, mib // count)
-        return {f"demo/a{number}.so": library for number in range(count)}
 
-    yield from _series((f"{mib} MiB change", partial(files, mib)) for mib in _SIZES)
+def _of_torch(mib: int, wheel: Path, prefix: Path) -> None:
+    shape = Shape()
+    small = mib // 3 // (shape.members - 3)
+    large = (mib - small * (shape.members - 3)) // 3
+    make_wheel(wheel, prefix, Shape(large=large, small=small))
 
 
 def untouched_bytes() -> Iterator[str]:
-    """One ELF file of 16 MiB that changes, beside data that does not."""
+    """One small ELF file that changes, beside data that does not."""
 
-    def files(mib: int, place: Path, prefix: Path) -> Files:
-        count = -(-mib // _LARGEST)
-        data = _payload(place / "data", mib // max(count, 1))
-        return {
-            "demo/a.so": _library(place, prefix, 16),
-            **{f"demo/{number}.bin": data for number in range(count)},
-        }
+    def write(mib: int, wheel: Path, prefix: Path) -> None:
+        count = -(-mib // _PIECE)
+        data = _data(wheel.parent / "data", mib // max(count, 1))
+        with WheelFile(wheel) as file:
+            file.add("demo/a.so", _one_library(wheel.parent, prefix))
+            for number in range(count):
+                file.add(f"demo/{number}.bin", data)
 
-    yield from _series((f"{mib} MiB beside", partial(files, mib)) for mib in (0, *_SIZES))
+    cases = {f"{mib} MiB beside": partial(write, mib) for mib in (0, *_SIZES)}
+    yield from _series("untouched bytes", Shape(libraries=1), cases, (RELINK,))
 
 
 def members() -> Iterator[str]:
     """One small ELF file among so many modules."""
 
-    def files(count: int, place: Path, prefix: Path) -> Files:
-        modules = {f"demo/m{number}.py": f"x = {number}\n".encode() * 9 for number in range(count)}
-        return {"demo/a.so": _library(place, prefix, 1), **modules}
+    def write(count: int, wheel: Path, prefix: Path) -> None:
+        with WheelFile(wheel) as file:
+            file.add("demo/a.so", _one_library(wheel.parent, prefix))
+            for number in range(count):
+                file.add(f"demo/m{number}.py", f"x = {number}\n".encode() * 9)
 
-    yield from _series((f"{count} members", partial(files, count)) for count in (10, 1000, 10_000))
+    cases = {f"{count} members": partial(write, count) for count in (10, 1000, 10_000)}
+    yield from _series("members", Shape(libraries=1), cases, (RELINK,))
 
 
-BENCHMARKS = (changed_bytes, untouched_bytes, members)
+def roots() -> Iterator[str]:
+    """A small wheel of torch's shape, with so many more members that share everything with the others."""
+    shape = Shape(large=8, small=0)
+    cases = {
+        f"{count} more": lambda wheel, prefix, count=count: make_wheel(wheel, prefix, shape, count)
+        for count in (0, 20, 140)
+    }
+    yield from _series("roots", shape, cases, (RELINK,))
+    measured = results.known()["roots"]
+    seconds = [measured[case]["rows"][RELINK]["wall"] for case in cases]
+    yield f"  {1000 * (seconds[-1] - seconds[0]) / 140:.0f} ms for each root more, everything included"
+
+
+BENCHMARKS = (changed_bytes, untouched_bytes, members, roots)

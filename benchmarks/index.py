@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.relink import measured
+from benchmarks.cost import measured
 from relink.index.recipe import read_recipe
 from relink.index.store import Store
 from relink.index.tasks import task_key

@@ -9,6 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from benchmarks import results
+from benchmarks.cost import Cost
+from benchmarks.job import RELINK
 from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import plan_wheel
@@ -64,10 +67,12 @@ def plan_of_many_roots() -> Iterator[str]:
                 f"demo/root{item}.so": _root(item).write(place / f"root{item}.so") for item in range(count)
             }
             wheel = open_wheel(make_wheel(place / str(count), files), stack, target)
-            start = time.process_time()
+            started, start = time.perf_counter(), time.process_time()
             planned = plan_wheel(wheel, target, (open_prefix(str(place / "rocm"), target),), Options())
             took = time.process_time() - start
             first = first or took
+            cost = Cost(wall=time.perf_counter() - started, processor=took)
+            results.keep("plan of roots", f"{count} roots", {}, {RELINK: cost})
             loaded = sum(len(file.closure) > _LIBRARIES for file in planned.plan.files)
             more = f", {1000 * (took - first) / (count - 1):.1f} ms for each more" if count > 1 else ""
             yield f"{count} roots of {loaded} closures: {took:.2f} s{more}"

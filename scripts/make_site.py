@@ -65,6 +65,7 @@ NAVIGATION = {
         "scan",
         "sandbox",
         "compared",
+        "benchmarks",
         "security",
         "contributing",
         "changelog",

@@ -16,7 +16,7 @@ from relink.elf.patchelf import BELOW_VERSION, MINIMUM_VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = ["dev", "compiler"]
+LOCKS = ["dev", "compiler", "bench"]
 # A pin as pip reads it: a release, perhaps a marker, and the hashes of its files, of which there is one at least.
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^ ;\\]+)(?: ; [^\\\n]+)?(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n"

@@ -86,6 +86,7 @@ ACROSS = {
     "test_acceptance": "installers and checkers take the output",
     "test_action": "the GitHub Action",
     "test_api_docs": "docs/api.md",
+    "test_bench_check": "benchmarks/check.py",
     "test_canaries": "no code of a wheel runs",
     "test_rocm_sdk": "the stand-in for ROCm as pip installs it",
     "test_demo_standin": "the demo's stand-in for a GPU library",
