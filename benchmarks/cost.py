@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,16 @@ def _flush(paths: Sequence[Path]) -> float:
         with path.open("rb") as file:
             os.fsync(file.fileno())
     return time.perf_counter() - start
+
+
+def need_space(what: str, size: int) -> None:
+    """:raises Skipped: there are not so many bytes free where large files go."""
+    place = bench_directory() or tempfile.gettempdir()
+    free = shutil.disk_usage(place).free
+    if free < size:
+        raise Skipped(
+            f"{what} takes {size / 1e9:.0f} GB; {free / 1e9:.0f} are free, and RELINK_BENCH_DIR names another place"
+        )
 
 
 def bench_directory() -> str | None:

@@ -1,13 +1,12 @@
 """How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the number of members.
 
-RELINK_BENCH_DIR names a directory with space for two of the largest wheels and one that is unpacked (14 GiB); the system's
+RELINK_BENCH_DIR names a directory with space for two of the largest wheels and one that is unpacked (12 GB); the system's
 temporary directory if it is not set.
 """
 
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -15,14 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import results
-from benchmarks.common import Skipped
-from benchmarks.cost import Cost, bench_directory, in_turns
+from benchmarks.cost import Cost, bench_directory, in_turns, need_space
 from benchmarks.job import RELINK, plan_job, sizes, ways
 from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
 from benchmarks.wheel_file import NAME, WheelFile
 from tests.support.cc import shared
 
-_FREE_SPACE: Final = 14 << 30  # bytes
 _PIECE: Final = 512  # MiB of one file of data
 _SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
 _SOURCE: Final = "extern int roc0_call0(void); int g(void) { return roc0_call0(); }"
@@ -61,15 +58,13 @@ def _series(
         prefix = make_prefix(place, shape)
         wheel = place / NAME
         for case, write in cases.items():
-            if shutil.disk_usage(place).free < _FREE_SPACE:
-                raise Skipped(
-                    f"{place} has not {_FREE_SPACE >> 30} GiB free; name another by RELINK_BENCH_DIR"
-                )
             write(wheel, prefix)
             job = plan_job(wheel, ["--prefix", str(prefix)])
+            size = sizes(job)
+            need_space(case, size["bytes"] + 2 * size["wheel"])
             chosen = {way: run for way, run in ways(job).items() if wanted is None or way in wanted}
             costs = in_turns(chosen, turns=1)
-            results.keep(name, case, sizes(job), costs)
+            results.keep(name, case, size, costs)
             for way, cost in costs.items():
                 if isinstance(cost, Cost):
                     base = first.setdefault(way, cost.processor)

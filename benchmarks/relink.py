@@ -20,10 +20,10 @@ from isal import isal_zlib
 
 from benchmarks import results
 from benchmarks.common import Skipped, directory
-from benchmarks.cost import Cost, bench_directory, in_turns
+from benchmarks.cost import Cost, bench_directory, in_turns, need_space
 from benchmarks.floor import floor
 from benchmarks.job import RELINK, Job, by_relink, plan_job, sizes, ways
-from benchmarks.torch_shape import Shape, make_prefix, make_wheel
+from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
 from benchmarks.wheel_file import NAME, WheelFile
 from tests.support.cc import shared
 
@@ -49,6 +49,7 @@ def _real(pattern: str, variable: str, *options: str) -> Job:
 def _compare(case: str, job: Job, more: dict[str, Callable[[Path], Cost]] | None = None) -> Iterator[str]:
     """Do the job in each way; keep the results, and print them."""
     size = sizes(job)
+    need_space(case, size["bytes"] + 2 * size["wheel"])
     rows = ways(job) | (more or {})
     if size["largest"] > _GIB:
         rows["relink --max-memory 1024"] = lambda place: by_relink(job, place, "--max-memory", "1024")
@@ -117,6 +118,7 @@ def torch_shape() -> Iterator[str]:
     """A generated wheel of 4.5 GB: 60 members, all of which load three of 1 GB."""
     with tempfile.TemporaryDirectory(prefix="relink-torch-", dir=bench_directory()) as place:
         shape = Shape()
+        need_space("the generated wheel", (shape.size + shape.large) * MIB)
         prefix = make_prefix(Path(place), shape)
         make_wheel(Path(place) / NAME, prefix, shape)
         job = plan_job(Path(place) / NAME, ["--prefix", str(prefix)])
