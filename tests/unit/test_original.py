@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,11 +10,7 @@ import pytest
 
 import relink
 from relink import Options
-from relink.original import open_contents
 from relink.report.model import Report
-from relink.wheel.archive import WheelArchive
-from relink.wheel.reverse_delta import DELTA_MEMBER
-from tests.support.cc import shared
 from tests.support.works import Works
 
 BUILD = "-Wl,--enable-new-dtags,-rpath,/build/rocm/lib:$ORIGIN"
