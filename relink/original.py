@@ -15,12 +15,12 @@ from relink.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import parse_wheel_name
-from relink.wheel.reverse_delta import DELTA_MEMBER, read_delta
+from relink.wheel.reverse_delta import DELTA_MEMBER, ReverseDelta, read_delta
 
 if TYPE_CHECKING:
     from relink.plans.model import WheelFacts
 
-__all__ = ["open_contents", "open_original"]
+__all__ = ["delta_of", "open_contents", "open_original"]
 
 
 def open_contents(
@@ -65,6 +65,16 @@ def open_original(
         return None, (finding("RLK541", relinked.path.name, text),)
 
 
+def delta_of(relinked: WheelArchive) -> ReverseDelta:
+    """Read the delta of a relinked wheel.
+
+    :raises WheelError: it is damaged, or the wheel was changed since.
+    """
+    own = {f"{relinked.dist_info}/{name}" for name in (DELTA_MEMBER, "RECORD")}
+    others = (member for name, member in relinked.members.items() if name not in own)
+    return read_delta(relinked.member(f"{relinked.dist_info}/{DELTA_MEMBER}"), relinked.bytes_at, others)
+
+
 def _original(relinked: WheelArchive, facts: WheelFacts, limits: WheelLimits | None) -> WheelArchive:
     """Open what a delta gives.
 
@@ -73,7 +83,7 @@ def _original(relinked: WheelArchive, facts: WheelFacts, limits: WheelLimits | N
     vendor = parse_wheel_name(facts.path)
     if vendor.canonical != relinked.name.canonical:
         raise WheelError("the plan is for another package")
-    delta = read_delta(relinked.member(f"{relinked.dist_info}/{DELTA_MEMBER}"), relinked.bytes_at)
+    delta = delta_of(relinked)
     original = WheelArchive(relinked.source, filename=vendor.filename, limits=limits, delta=delta)
     if original.sha256() == facts.sha256:
         return original

@@ -41,6 +41,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import renamed_directory
 from relink.wheel.record import check_record, read_record, signatures, verify_members
+from relink.wheel.reverse_delta import DELTA_MEMBER
 from relink.wheel.stale_record import stale_lines
 
 __all__ = ["PlanCheck", "plan_for"]
@@ -162,13 +163,15 @@ class PlanCheck:
         signature_files = signatures(self.before.dist_info, self.before.members)
         copies = {graft.path: graft for graft in self.plan.grafts}
         texts = self._licences()
-        yield from (f"{name}: added" for name in added if name not in {*made, *copies, *texts})
+        explained = {*made, *copies, *texts, f"{self.after.dist_info}/{DELTA_MEMBER}"}
+        yield from (f"{name}: added" for name in added if name not in explained)
         for name in (name for name in added if name in copies):
             yield from (f"{name}: {text}" for text in self._copy(copies[name]))
         for name, sha256 in texts.items():
             if name not in self.after.members or _sha256(self.after.read(name, LICENCE_LIMIT)) != sha256:
                 yield f"{name}: is not the licence's text that the plan names"
-        left_out = {*signature_files, f"{self.before.dist_info}/{STORE_MEMBER}", *self.plan.dropped}
+        idle = (f"{self.before.dist_info}/{name}" for name in (STORE_MEMBER, DELTA_MEMBER))
+        left_out = {*signature_files, *idle, *self.plan.dropped}
         yield from (f"{name}: removed" for name in removed if name not in left_out)
         if self.plan.output != self.after.name.filename:
             yield f"the plan leads to {self.plan.output}, the wheel is called {self.after.name.filename}"

@@ -12,7 +12,7 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.compress import Packed
 from relink.wheel.deflate.bits import whole_bytes
 from relink.wheel.deflate.splice import Piece
-from relink.wheel.reverse_delta import MAGIC, SIZES, STEP
+from relink.wheel.reverse_delta import DELTA_MAGIC, SIZES, STEP, digest_of
 from relink.wheel.zipformat import Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
@@ -47,7 +47,7 @@ def write_delta(
         return os.pread(file.fileno(), length, offset)
 
     file.flush()
-    size, content = _delta(archive.size, became, archive.bytes_at, read)
+    size, content = _delta(archive.size, digest_of(writer.members), became, archive.bytes_at, read)
     packed = writer.add(header, content, size)
     file.flush()
     return packed
@@ -73,11 +73,12 @@ def _copies(one: Written, original: RangeReader, output: RangeReader) -> Iterato
 
 
 def _delta(
-    size: int, members: Iterable[Written], original: RangeReader, output: RangeReader
+    size: int, digest: bytes, members: Iterable[Written], original: RangeReader, output: RangeReader
 ) -> tuple[int, Iterator[bytes]]:
     """Return its size in bytes, and its content in pieces.
 
     :param size: of the original in bytes.
+    :param digest: of the output's members.
     :param original: reads the original, and `output` the output as far as it is written.
     """
     steps: list[tuple[int, int, int]] = [(0, 0, 0)]
@@ -96,7 +97,7 @@ def _delta(
         done = start + length
     own.append(range(done, size))
     steps[-1] = (*steps[-1][:2], size - done)
-    head = MAGIC + SIZES.pack(size, len(steps)) + b"".join(STEP.pack(*step) for step in steps)
+    head = DELTA_MAGIC + digest + SIZES.pack(size, len(steps)) + b"".join(STEP.pack(*step) for step in steps)
 
     def content() -> Iterator[bytes]:
         yield head

@@ -1,9 +1,9 @@
 """How the bytes of a wheel come out of the wheel that was written from it: a member of the output, as it is read.
 
-The member is stored, not deflated, and is the last but RECORD. It begins with :data:`MAGIC`, the number of bytes of the original
-and the number of steps, each as an unsigned little-endian integer of eight bytes. Then come the steps, three such integers each:
-an offset in the output, how many bytes are copied from there, and how many bytes follow them that the member has itself. These
-come at its end, one step's behind another's.
+The member is stored, not deflated, and is the last but RECORD. It begins with :data:`DELTA_MAGIC` and :func:`digest_of` the
+members of the output; the number of bytes of the original and the number of steps, each as an unsigned little-endian integer of
+eight bytes. Then come the steps, three such integers each: an offset in the output, how many bytes are copied from there, and how
+many bytes follow them that the member has itself. These come at its end, one step's behind another's.
 
 What is copied lies in the output in the same order as in the original, and nothing is copied twice. So the original is not larger
 than the output, and reading it takes no longer.
@@ -11,9 +11,10 @@ than the output, and reading it takes no longer.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +22,12 @@ from relink.errors import WheelError
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["DELTA_MEMBER", "MAGIC", "SIZES", "STEP", "ReverseDelta", "read_delta"]
+__all__ = ["DELTA_MAGIC", "DELTA_MEMBER", "SIZES", "STEP", "ReverseDelta", "digest_of", "read_delta"]
 
 DELTA_MEMBER: Final = "relink.delta"
 """In the dist-info directory."""
-MAGIC: Final = b"relink delta 1\n"
+DELTA_MAGIC: Final = b"relink delta 1\n"
+_DIGEST: Final = 32  # bytes
 SIZES: Final = struct.Struct("<2Q")
 STEP: Final = struct.Struct("<3Q")
 _MOST_STEPS: Final = 1_000_000  # two a member, and one for each reused part of a changed one
@@ -66,20 +68,31 @@ class ReverseDelta:
             offset, number = stop, number + 1
 
 
-def read_delta(member: Member, output: RangeReader) -> ReverseDelta:
+def digest_of(members: Iterable[Member]) -> bytes:
+    """Return a SHA-256 of the names, sizes and CRCs of members: what differs once somebody has changed one of them."""
+    digest = hashlib.sha256()
+    for member in members:
+        digest.update(f"{member.name}\0{member.size} {member.crc}\n".encode())
+    return digest.digest()
+
+
+def read_delta(member: Member, output: RangeReader, others: Iterable[Member]) -> ReverseDelta:
     """Read the delta of an output.
 
-    :raises WheelError: it is damaged, or not one of this version.
+    :param others: the members of the output without the delta and RECORD, in their order.
+    :raises WheelError: it is damaged, or not one of this version; or the output was changed since.
     """
-    fixed = len(MAGIC) + SIZES.size
+    fixed = len(DELTA_MAGIC) + _DIGEST + SIZES.size
     if member.method != STORED or member.size < fixed:
         raise WheelError(f"{member.name} is not as relink writes it")
     head = output(member.data_offset, fixed)
-    size, count = SIZES.unpack(head[len(MAGIC) :])
+    size, count = SIZES.unpack(head[-SIZES.size :])
     own = member.data_offset + fixed + count * STEP.size  # where the bytes begin that the member has itself
     end = member.data_offset + member.size
-    if not head.startswith(MAGIC) or count > _MOST_STEPS or own > end:
+    if not head.startswith(DELTA_MAGIC) or count > _MOST_STEPS or own > end:
         raise WheelError(f"{member.name} is damaged, or of another version of relink")
+    if head[len(DELTA_MAGIC) : -SIZES.size] != digest_of(others):
+        raise WheelError("the wheel was changed after relink had written it")
     table = output(member.data_offset + fixed, count * STEP.size)
     starts: list[int] = []
     places: list[int] = []

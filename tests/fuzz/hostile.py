@@ -58,6 +58,7 @@ from relink.wheel.naming import relinked as renamed
 from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
+from tests.fuzz.deltas import check_delta, make_delta
 from tests.fuzz.inputs import Scene
 from tests.fuzz.locks import check_lock, make_lock
 from tests.fuzz.statements import check_statement_input, make_statement_input
@@ -305,6 +306,7 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 ALONE: Final[dict[str, Kind]] = {
+    "delta": Kind(make_delta, check_delta, 0.5),
     "tree": Kind(make_tree, check_tree, 0.1),
     "statement": Kind(make_statement_input, check_statement_input, 0.5),
     "toml": Kind(make_toml, check_toml, 1),

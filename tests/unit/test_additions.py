@@ -16,6 +16,7 @@ from relink.plans.files import link_facts
 from relink.report.model import Report
 from tests.support.donors import HELP, HIP, RCCL, Donors, build_donors
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.wheels import repacked
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -37,7 +38,10 @@ def test_relinking_for_another_prefix_forgets_the_copies(donors: Donors) -> None
     second = donors.root / "complete"
     shutil.copytree(donors.donor, second)
     shutil.copy(donors.prefix / "lib" / HIP, second / "lib" / HIP)
-    report = relink(output, Options(prefixes=(str(second),), output_directory=donors.root / "other"))
+    report = relink(
+        repacked(output, donors.root / "repacked"),
+        Options(prefixes=(str(second),), output_directory=donors.root / "other"),
+    )
     final = written(report)
     assert report.grafts == ()
     with zipfile.ZipFile(final) as archive:

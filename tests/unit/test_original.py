@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +13,12 @@ import pytest
 
 import relink
 from relink import Options
+from relink.original import open_contents
 from relink.report.model import Report
+from relink.wheel.archive import WheelArchive
+from relink.wheel.reverse_delta import DELTA_MEMBER
+from tests.support.cc import shared
+from tests.support.wheels import repacked
 from tests.support.works import Works
 
 BUILD = "-Wl,--enable-new-dtags,-rpath,/build/rocm/lib:$ORIGIN"
@@ -66,8 +74,113 @@ def test_a_library_a_program_and_the_data_directory(
     round_trip(works.wheel(tmp_path, files), prefixes, tmp_path)
 
 
+@pytest.mark.slow(reason="the same with other options")
 @pytest.mark.parametrize("options", [{"keep_version": True}, {"compress": "small", "epoch": 10**9}])
 def test_options_of_the_output(
     works: Works, prefixes: Mapping[str, Path], tmp_path: Path, options: Mapping[str, object]
 ) -> None:
     round_trip(works.small(tmp_path), prefixes, tmp_path, **options)
+
+
+@pytest.mark.slow(reason="deflates forty MiB, and relinks it seven times")
+def test_a_large_library_keeps_its_blocks(works: Works, prefixes: Mapping[str, Path], tmp_path: Path) -> None:
+    """Its delta has no more than what lies around the code; here twelve MiB of numbers before and behind the dynamic section."""
+    data = tmp_path / "numbers"
+    data.write_text(
+        "".join(f"{number:x}" for number in random.Random(1).choices(range(1 << 28), k=1_000_000))
+    )
+    source = (
+        f'asm(".section .rodata\\n.globl big\\nbig: .incbin \\"{data}\\"\\n'
+        f'.data\\n.globl more\\nmore: .incbin \\"{data}\\"\\n.text");\n'
+        "extern int hip(void); int g(void){return hip();}"
+    )
+    member = shared(tmp_path / "big.so", source, needed=[works.prefix / "lib/libhip.so.7"], flags=[BUILD])
+    wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/big.so": member})
+    with zipfile.ZipFile(made(wheel, prefixes["a"], tmp_path / "out")) as archive:
+        (size,) = (info.file_size for info in archive.infolist() if info.filename.endswith(DELTA_MEMBER))
+    assert size < wheel.stat().st_size // 4
+    round_trip(wheel, prefixes, tmp_path)
+
+
+def test_a_plan_is_made_and_applied(works: Works, prefixes: Mapping[str, Path], tmp_path: Path) -> None:
+    wheel = works.small(tmp_path)
+    to_a, to_b = made(wheel, prefixes["a"], tmp_path / "to-a"), made(wheel, prefixes["b"], tmp_path / "to-b")
+    plan = relink.plan(to_a, Options(prefixes=(str(prefixes["b"]),)))
+    assert plan.wheel.path == wheel.name
+    report = relink.apply(plan, wheel=to_a, output_directory=tmp_path / "over")
+    assert Path(report.path or "").read_bytes() == to_b.read_bytes()
+    again = relink.plan(to_a, Options(prefixes=(str(prefixes["a"]),)))
+    assert again.empty
+    assert again.wheel.path == to_a.name
+    same = relink.apply(again, wheel=to_a, output_directory=tmp_path / "same")
+    assert Path(same.path or "").read_bytes() == to_a.read_bytes()
+
+
+def test_a_wheel_that_needs_nothing_there_comes_out_as_the_vendors(
+    works: Works, prefixes: Mapping[str, Path], tmp_path: Path
+) -> None:
+    library = shared(
+        tmp_path / "a.so",
+        "extern int hip(void); int g(void){return hip();}",
+        needed=[prefixes["a"] / "lib/libhip.so.7"],
+        flags=[
+            f"-Wl,--enable-new-dtags,-rpath,{prefixes['a']}/lib",
+            "-Wl,--no-as-needed",
+            f"-L{prefixes['a']}/lib",
+            "-l:libdeep.so.1",
+        ],
+    )
+    wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": library})
+    direct = made(wheel, prefixes["a"], tmp_path / "direct")
+    assert direct.read_bytes() == wheel.read_bytes()
+    over = made(made(wheel, prefixes["b"], tmp_path / "to-b"), prefixes["a"], tmp_path / "over")
+    assert (over.name, over.read_bytes()) == (wheel.name, wheel.read_bytes())
+
+
+def test_the_difference_is_what_the_plan_says(
+    works: Works, prefixes: Mapping[str, Path], tmp_path: Path
+) -> None:
+    wheel = works.small(tmp_path)
+    to_a = made(wheel, prefixes["a"], tmp_path / "to-a")
+    assert relink.diff(wheel, to_a).verdict == "only what the plan says"
+    assert not relink.diff(wheel, to_a).archive or all(
+        "relink does not" not in text for text in relink.diff(wheel, to_a).archive
+    )
+    assert not relink.verify(to_a).findings
+    data = bytearray(to_a.read_bytes())
+    with WheelArchive(to_a) as archive:
+        delta = archive.member(f"{archive.dist_info}/{DELTA_MEMBER}")
+        data[delta.data_offset + delta.size - 1] ^= 1
+    other = tmp_path / to_a.name
+    other.write_bytes(data)
+    found = relink.diff(wheel, other)
+    assert found.verdict == "unexplained"
+    assert any(DELTA_MEMBER in text for text in found.unexplained)
+
+
+def test_one_that_was_repacked_is_relinked_as_it_is(
+    works: Works, prefixes: Mapping[str, Path], tmp_path: Path
+) -> None:
+    to_a = made(works.small(tmp_path), prefixes["a"], tmp_path / "to-a")
+    report = report_of(repacked(to_a, tmp_path / "other"), prefixes["b"], tmp_path / "out")
+    (found,) = (found for found in report.findings if found.code == "RLK541")
+    assert "is not as relink writes it" in found.message
+    with zipfile.ZipFile(report.path or "") as archive:  # its delta would lead to what was repacked
+        assert not any(name.endswith(DELTA_MEMBER) for name in archive.namelist())
+
+
+def test_a_delta_counts_only_with_the_plan(works: Works, tmp_path: Path) -> None:
+    """What a vendor's wheel calls so is a file like any other."""
+    wheel = works.wheel(tmp_path, {"demo/a.so": works.library, "demo-1.0.dist-info/relink.delta": b"theirs"})
+    with open_contents(wheel) as contents:
+        assert not contents.archive.comes_out
+        assert contents.findings == ()
+
+
+def test_nothing_stays_open(works: Works, prefixes: Mapping[str, Path], tmp_path: Path) -> None:
+    to_a = made(works.small(tmp_path), prefixes["a"], tmp_path / "to-a")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        report_of(to_a, prefixes["a"], tmp_path, dry_run=True)
+        report_of(to_a, prefixes["b"], tmp_path, dry_run=True)
+    assert len(os.listdir("/proc/self/fd")) == before
