@@ -14,6 +14,7 @@ from relink.elf.image import Image, read_image
 from relink.report.model import Report
 from tests.support.cc import shared
 from tests.support.rocm_sdk import build, tiny_prefix, unpack
+from tests.support.wheels import repacked
 from tests.support.works import Works
 
 SOURCE = "extern int hipblasSgemm(void); int answer(void){return hipblasSgemm() + 1;}"
@@ -39,20 +40,20 @@ def site(prefix: Path, tmp_path: Path) -> Path:
 
 
 def made(wheel: Path | str, provider: Path, output: Path) -> Report:
-    report = relink(wheel, Options(prefixes=(str(provider),), output_directory=output))
+    report = relink(wheel, Options(prefixes=(str(provider),), output_directory=output, requires=True))
     assert report.ok, report.findings
     return report
 
 
 def facts(report: Report) -> tuple[str, Image, dict[str, bytes]]:
-    """The name of an output, its member's facts, and what lies in its dist-info but the plan, the bill and RECORD."""
+    """The name of an output, its member's facts, and what lies in its dist-info but the plan, the bill, the delta and RECORD."""
     path = Path(report.path or "")
     with zipfile.ZipFile(path) as archive:
         content = archive.read("demo/a.so")
         others = {
             name: archive.read(name)
             for name in archive.namelist()
-            if not name.endswith((".so", "relink.json", "relink.cdx.json", "RECORD"))
+            if not name.endswith((".so", "relink.json", "relink.cdx.json", "relink.delta", "RECORD"))
         }
     return path.name, read_image(content, "a.so"), others
 
@@ -63,6 +64,7 @@ def test_from_pip_to_a_prefix_and_back(vendor: Path, site: Path, prefix: Path, t
     over = made(to_pip.path or "", prefix, tmp_path / "over")
     back = made(over.path or "", site, tmp_path / "back")
     for second, first in ((over, to_prefix), (back, to_pip)):
+        assert Path(second.path or "").read_bytes() == Path(first.path or "").read_bytes()
         name, image, others = facts(second)
         wanted_name, wanted, wanted_others = facts(first)
         assert (name, others) == (wanted_name, wanted_others)
@@ -92,6 +94,17 @@ def test_the_same_provider_again_changes_nothing(vendor: Path, prefix: Path, tmp
     again = made(first.path or "", prefix, tmp_path / "again")
     assert not any(file.changed for file in again.files)
     assert Path(again.path or "").read_bytes() == Path(first.path or "").read_bytes()
+
+
+def test_a_wheel_whose_delta_does_not_fit(vendor: Path, site: Path, prefix: Path, tmp_path: Path) -> None:
+    """What the plan tells is undone: search paths, NEEDED and metadata are those of the vendor's wheel, relinked."""
+    to_pip = made(vendor, site, tmp_path / "pip")
+    to_prefix = made(vendor, prefix, tmp_path / "prefix")
+    over = made(repacked(Path(to_pip.path or ""), tmp_path / "repacked"), prefix, tmp_path / "over")
+    assert "RLK541" in {found.code for found in over.findings}
+    (name, image, others), (wanted_name, wanted, wanted_others) = facts(over), facts(to_prefix)
+    assert (name, others) == (wanted_name, wanted_others)
+    assert (image.needed, image.search_path) == (wanted.needed, wanted.search_path)
 
 
 def test_a_file_that_somebody_changed_afterwards_is_left_to_them(
