@@ -128,6 +128,16 @@ def with_dlopens(
     return simulate(context, member, outcome.image, dlopens=knowledge)
 
 
+def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:
+    """Return the distribution of a provider that has all of these files."""
+    for provider in context.providers:
+        for package in provider.packages:
+            place = f"{provider.path}/{package.directory}/"
+            if package.directory and all(path.startswith(place) for path in paths):
+                return package.name
+    return None
+
+
 def dlopen_findings(
     context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
 ) -> Iterator[Finding]:
@@ -152,7 +162,10 @@ def dlopen_findings(
             )
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
             brief = f"not found when {who_opens} dlopens it"
-            step = f"--preload {shlex.quote(soname)}"
+            step: str | None = f"--preload {shlex.quote(soname)}"
+            if package := _package_of(context, [path, *callers]):
+                remedy = f"Relink {package}, too: what loads it lies beside it, and does not look there."
+                step = None
             yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
         else:
             message = f"would not be found, and no prefix has it; dlopened by {who}"

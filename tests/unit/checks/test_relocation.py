@@ -167,6 +167,22 @@ def test_an_installed_package_of_the_same_name_is_no_provider(
     assert [file.rpath.after for file in report.files] == ["$ORIGIN/../_rocm_sdk_libraries/lib", "$ORIGIN"]
 
 
+def test_a_package_whose_libraries_do_not_find_each_other(works: Works, tmp_path: Path) -> None:
+    """What the package brings itself to load is no matter of the wheel that uses it."""
+    lib = tmp_path / "prefix"
+    own = shared(lib / "libmigraphx.so.2", "int program(void){return 1;}", flags=["-Wl,-rpath,/build/lib"])
+    gpu = shared(lib / "libmigraphx_gpu.so.2", "int target(void){return 1;}")
+    files: dict[str, bytes | Path] = {f"migraphx_libs/{path.name}": path for path in (own, gpu)}
+    site = environment(tiny_prefix(tmp_path / "rocm"), tmp_path)
+    unpack([make_wheel(tmp_path, files, name="migraphx_libs", version="2.17.0+rocm7.2.4")], site)
+    source = "extern int program(void); int answer(void){return program();}"
+    wheel = works.wheel(tmp_path, {"demo/a.so": shared(tmp_path / "a.so", source, needed=[own])})
+    options = Options(prefixes=(str(site),), output_directory=tmp_path, dry_run=True, preload_known=False)
+    found = [item for item in relink(wheel, options).findings if item.subject == "libmigraphx_gpu.so.2"]
+    assert [(item.code, item.step) for item in found] == [("RLK120", None)]
+    assert str(found[0].remedy).startswith("Relink migraphx_libs, too: ")
+
+
 def test_a_package_for_another_rocm(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     unpack([migraphx_libs(tmp_path, "2.17.0+rocm10.0.0", member)], site)
