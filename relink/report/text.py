@@ -194,7 +194,8 @@ def _needed_line(entry: NeededDecision) -> str:
         else f"{entry.soname} → {entry.soname_after}"
     )
     where = entry.resolved or entry.origin
-    return f"{entry.action:10} {name}  {entry.origin}: {where}" + (
+    origin = "tree" if entry.origin == "wheel" and where.startswith("/") else entry.origin
+    return f"{entry.action:10} {name}  {origin}: {where}" + (
         f"  [{entry.found_by}]" if entry.found_by else ""
     )
 

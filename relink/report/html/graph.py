@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.plans.model import FilePlan, Load, Origin
+from relink.providers.prefix import TREE
 from relink.report.html.layered import reduced
 from relink.report.model import Report
 from relink.resolve.layout import Layout
@@ -119,7 +120,8 @@ class _Building:
 def graph_of(report: Report) -> Graph:
     """Return the graph of a report; of one without `loads`, what the files' own NEEDED show."""
     built = _Building()
-    layout = Layout()
+    tree = next((provider.path for provider in report.providers if provider.kind == TREE), None)
+    layout = Layout() if tree is None else Layout(tree, tree=True)
     members: dict[str, FilePlan] = {}
     for place, file in enumerate(report.files):
         path = layout.shown(layout.path_of(file.path))
