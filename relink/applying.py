@@ -12,6 +12,7 @@ from relink.errors import TargetError, UsageError
 from relink.loader.files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
+from relink.memory import spool_of
 from relink.options import Options
 from relink.original import open_contents
 from relink.pipeline import carry_out
@@ -63,7 +64,9 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     if not (plan.ok or options.force):
         raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
     clock = Clock()
-    with open_contents(wheel, options.limits, reuse=True, sha256=plan.wheel.sha256) as contents:
+    with open_contents(
+        wheel, options.limits, reuse=True, sha256=plan.wheel.sha256, spool=spool_of(options)
+    ) as contents:
         with clock.stage("target"):
             target = _target_of(plan)
         with clock.stage("read"):

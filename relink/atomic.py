@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["atomic_file", "remove_stale", "working_directory"]
+__all__ = ["atomic_file", "remove_stale", "unnamed_file", "working_directory"]
 
 _NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
@@ -96,6 +96,27 @@ def _create_directory(place: Path) -> tuple[int, Path]:
         if os.fstat(fd).st_nlink and path.exists():  # some file systems do not count a directory's links
             return fd, path
         os.close(fd)
+
+
+def unnamed_file(directory: Path) -> int:
+    """Make a file in ``directory`` that has no name, for its maker alone; return its descriptor. It is gone when that is closed.
+
+    :raises OSError: the directory cannot be written.
+    """
+    try:
+        return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        # File systems without it (NFS), and kernels that take it for opening the directory (open(2)).
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            raise
+    fd, path = _create(directory)
+    try:
+        os.fchmod(fd, 0o600)
+        path.unlink()
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _sync_directory(directory: Path) -> None:

@@ -19,11 +19,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from relink.elf.gaps import Gap, pages_in, release_gaps
+from relink.elf.gaps import Gap, pages_in, ranges_between, release_gaps
 from relink.elf.image import is_elf
 from relink.errors import WheelError
 from relink.findings.model import Finding
 from relink.progress import OnProgress
+from relink.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.splice import Span, find_spans
@@ -47,6 +48,7 @@ SHARE: Final = 8  # all other members together may take an eighth of the memory 
 _CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
 # Bytes: few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
 _SLICE: Final = 8 << 20
+MOVED: Final = 8 << 20  # bytes: smaller members stay in memory, as each file takes a descriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Contents:
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
     :param archive: in the place of the wheel: a directory whose files are read like members, or a wheel that is open already.
+    :param spool: where members are that are too large for memory.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
     :param findings: what was found when the wheel was opened.
     :raises WheelError: it is not a wheel that can be trusted.
@@ -81,6 +84,7 @@ class Contents:
     archive: WheelArchive
     findings: tuple[Finding, ...]
     loaded: dict[str, LoadedMember]
+    spool: Spool
 
     def __init__(
         self,
@@ -90,11 +94,14 @@ class Contents:
         archive: WheelArchive | None = None,
         reuse: bool = False,
         findings: tuple[Finding, ...] = (),
+        spool: Spool | None = None,
     ) -> None:
         self.findings = findings
         self.archive = archive or WheelArchive(path, limits=limits)
         self.loaded = {}
         self._reuse = reuse
+        self.spool = spool or Spool()
+        self._kept = 0  # bytes of members that are in memory without their gaps
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(1, "relink-contents")
         self._reading: dict[str, Future[memoryview]] = {}
@@ -151,7 +158,7 @@ class Contents:
             raise WheelError(f"{self.archive.path} has been closed")
 
     def _read(self, name: str, on_progress: OnProgress) -> memoryview:
-        return self.archive.read_into(name, on_progress, split=self._reuse)
+        return self.archive.read_into(name, on_progress, split=self._reuse, spool=self.spool)
 
     def read(self, name: str, on_progress: OnProgress) -> memoryview:
         """Return a member's content in a buffer of its own (:meth:`relink.wheel.archive.WheelArchive.read_into`).
@@ -183,10 +190,25 @@ class Contents:
         :param edited: bytes between gaps that an edit is sure to change.
         """
         kept_ranges = pages_in(gaps, noted)
-        self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole)
+        spooled = content.readonly
+        self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole or spooled)
         search = self._find_spans(name, content, joined_gaps(gaps, edited)) if self._reuse else None
+        if spooled:
+            release_pages(content)
+            if search is not None:
+                search.add_done_callback(lambda _: release_pages(content))
+            return
         memory = content.obj
         if whole or not isinstance(memory, mmap.mmap):
+            return
+        self._kept += len(content) - sum(map(len, gaps))
+        if self._kept > self.spool.kept and len(content) >= MOVED:
+            if search is not None:
+                wait([search])
+            parts = [*ranges_between(gaps, len(content)), *kept_ranges]
+            self.loaded[name] = LoadedMember(self.spool.keep(content, parts), gaps, kept_ranges, False)
+            self._kept -= len(content) - sum(map(len, gaps))
+            content.release()
             return
         release = partial(release_gaps, memory, gaps, kept_ranges)
         if search is None:
@@ -196,7 +218,7 @@ class Contents:
         # Few members wait for their memory to be released: together they take a part of what the largest takes.
         self._unreleased = [(size, one) for size, one in self._unreleased if not one.done()]
         self._unreleased.append((len(content), search))
-        if sum(size for size, _ in self._unreleased) > self._largest // SHARE:
+        if sum(size for size, _ in self._unreleased) > min(self._largest // SHARE, self.spool.kept):
             wait(one for _, one in self._unreleased)
 
     def _find_spans(
@@ -211,7 +233,7 @@ class Contents:
             self._raw_reader(name),
             member.compressed_size,
             content,
-            member.crc,
+            None if content.readonly else member.crc,  # to compute it, all of the content is read
             unchanged,
             self.archive.split(name),
         )
@@ -241,10 +263,11 @@ class Contents:
         :raises WheelError: it is damaged, or is not what RECORD lists.
         """
         loaded = self.loaded.get(name)
+        size = self.archive.member(name).size
         chunks: Iterator[Chunk]
         if loaded and loaded.whole:
             chunks = slices_of(loaded.view)
-        elif self.archive.member(name).size <= self._largest // SHARE:
+        elif size <= min(self._largest // SHARE, self.spool.kept):
             chunks = slices_of(self.archive.read_into(name))
         else:
             chunks = self._ahead(self.archive.chunks(name))

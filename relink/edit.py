@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.errors import EditError
 from relink.findings.model import Finding, finding, has_errors
 from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_code
+from relink.memory import edit_memory
 from relink.plans.model import FilePlan
 from relink.progress import OnProgress
 from relink.resolve.layout import Layout
 from relink.sandbox import Sandbox
 from relink.screening import screen_member
+from relink.spool import Spool, release_pages
 from relink.steps import Steps, side_by_side
 from relink.wheel.changes import Replacement
 from relink.wheel.deflate.inflate import WINDOW
@@ -34,8 +36,6 @@ from relink.wheel.record import verify_member
 __all__ = ["EditedFile", "UneditedFile", "edit_files", "edit_one", "pieces_of"]
 
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
-_ROOM = 256 << 20  # bytes in which files are edited side by side
-_COPIES = 4  # of what is not in a file's gaps, while it is edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def edit_files(
     on_progress: OnProgress = lambda _: None,
     sandbox: Sandbox | None = None,
     jobs: int = 1,
-    room: int = _ROOM,
+    room: int = 256 << 20,
 ) -> Iterator[EditedFile | UneditedFile]:
     """Edit files and yield them in order, as they are asked for; all are tried.
 
@@ -99,23 +99,35 @@ def edit_files(
                     images[name],
                     directory / f"{number}.elf",
                     contents.loaded.get(name),
-                    partial(contents.archive.read_into, name),
+                    partial(contents.archive.read_into, name, spool=contents.spool),
                     codes.get(name),
                     layout=layout,
                     trust=trust,
                     sandbox=sandbox,
                 ),
             )
-            yield _memory_of(contents, name), steps
+            yield edit_memory(contents, name), steps
 
+    kept = 0
     for name, edited, found in side_by_side(work(), jobs, room):
         if edited is None:
             yield UneditedFile(name, tuple(found))
             continue
-        pieces = _counted(_pieces(contents, name, edited, check=check), on_progress)
-        spans = cache(partial(_reusable, contents, name, edited))
-        replacement = Replacement(pieces, len(edited.view), spans)
-        yield EditedFile(name, edited, replacement, tuple(found))
+        if edited.gaps and name in contents.loaded:
+            release_pages(contents.loaded[name].view)
+            kept += len(edited.view) - sum(map(len, edited.gaps))
+        file = edited
+        if kept > contents.spool.kept:
+            file, kept = _in_a_file(edited, contents.loaded.get(name), contents.spool), 0
+        pieces = _counted(_pieces(contents, name, file, check=check), on_progress)
+        spans = cache(partial(_reusable, contents, name, file))
+        yield EditedFile(name, file, Replacement(pieces, len(file.view), spans), tuple(found))
+
+
+def _in_a_file(edited: Edited, loaded: LoadedMember | None, spool: Spool) -> Edited:
+    with memoryview(edited.view) as view:
+        parts = [*ranges_between(edited.gaps, len(view)), *(loaded.kept_ranges if loaded else ())]
+        return replace(edited, view=spool.keep(view, parts))
 
 
 def _named(
@@ -123,13 +135,6 @@ def _named(
 ) -> Steps[tuple[str, Edited | None, list[Finding]]]:
     edited, found = yield from steps
     return name, edited, found
-
-
-def _memory_of(contents: Contents, name: str) -> int:
-    """Return about how many bytes the edit of a member takes: copies of what is not in its gaps, and those of patchelf."""
-    loaded = contents.loaded.get(name)
-    gaps = sum(map(len, loaded.gaps)) if loaded else 0
-    return _COPIES * (contents.archive.member(name).size - gaps)
 
 
 def edit_one(

@@ -45,11 +45,14 @@ def relink(
     :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
+    from relink.memory import spool_of
     from relink.original import open_contents
 
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
-    with open_contents(Path(wheel), options.limits, reuse=not options.dry_run) as contents:
+    with open_contents(
+        Path(wheel), options.limits, reuse=not options.dry_run, spool=spool_of(options)
+    ) as contents:
         from relink import pipeline
 
         return pipeline.run(contents, options, on_stage, on_bytes)

@@ -28,7 +28,8 @@ class Options:
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
-    :ivar max_memory: bytes of members that are deflated at the same time; None: 256 MiB.
+    :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.memory.LEAST_MEMORY`; None: as
+        docs/large-wheels.md says.
     :ivar verify_record: compare the files with the vendor's RECORD.
     :ivar limits: sizes and counts that the wheel may not exceed.
     :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.sandbox.MODES`.

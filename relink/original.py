@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from relink.contents import Contents
 from relink.errors import UsageError, WheelError
 from relink.findings.model import Finding, finding
+from relink.spool import Spool
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import parse_wheel_name
@@ -24,26 +25,31 @@ __all__ = ["delta_of", "open_contents", "open_original"]
 
 
 def open_contents(
-    path: Path, limits: WheelLimits | None = None, *, reuse: bool = False, sha256: str | None = None
+    path: Path,
+    limits: WheelLimits | None = None,
+    *,
+    reuse: bool = False,
+    sha256: str | None = None,
+    spool: Spool | None = None,
 ) -> Contents:
     """Open a wheel to relink it; in the place of a relinked one the vendor's that it was made of, if that comes out.
 
-    :param reuse: as for :class:`relink.contents.Contents`.
+    :param reuse: as for :class:`relink.contents.Contents`, and so `spool`.
     :param sha256: of the wheel that is wanted, in hexadecimal: a relinked wheel may be that itself.
     :raises WheelError: it is not a wheel that can be trusted.
     """
     archive = WheelArchive(path, limits=limits)
     if f"{archive.dist_info}/{DELTA_MEMBER}" not in archive.members or archive.sha256() == sha256:
-        return Contents(path, archive=archive, reuse=reuse)
+        return Contents(path, archive=archive, reuse=reuse, spool=spool)
     try:
         original, findings = open_original(archive, limits)
     except BaseException:
         archive.close()
         raise
     if original is None:
-        return Contents(path, archive=archive, reuse=reuse, findings=findings)
+        return Contents(path, archive=archive, reuse=reuse, findings=findings, spool=spool)
     archive.close()
-    return Contents(path, archive=original, reuse=reuse)
+    return Contents(path, archive=original, reuse=reuse, spool=spool)
 
 
 def open_original(

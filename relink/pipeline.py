@@ -17,6 +17,7 @@ from relink.findings.model import Finding, has_errors, select
 from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
 from relink.grafting import graft_files, licence_members
 from relink.loader.target import Target, find_target
+from relink.memory import check_room, shares_of
 from relink.nix.roots import register_roots
 from relink.options import Options, trusted
 from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
@@ -28,6 +29,7 @@ from relink.reading import Wheel, read_wheel
 from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
 from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
+from relink.spool import release_pages
 from relink.staging import Staging
 from relink.verification import Verification, verify
 from relink.wayout import find_way_out, with_sound_options
@@ -68,8 +70,9 @@ def plan_input(
         with WheelArchive(archive.source, limits=options.limits) as relinked:
             carried = is_carried(planned.plan, planned.output, relinked)
         if carried:
-            again = stack.enter_context(Contents(archive.source, options.limits, reuse=not options.dry_run))
-            return make_plan(again, options, clock)
+            reuse = not options.dry_run
+            again = Contents(archive.source, options.limits, reuse=reuse, spool=contents.spool)
+            return make_plan(stack.enter_context(again), options, clock)
     return wheel, planned
 
 
@@ -109,6 +112,7 @@ def _planned(
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
     """Edit, write, verify and publish what was planned."""
     contents, plan = wheel.contents, planned.plan
+    check_room(options.max_memory, contents, [file.path for file in plan.changed])
     sandbox = None if plan.empty else find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
@@ -193,6 +197,7 @@ def _edit(
         on_progress=staging.on_progress,
         sandbox=sandbox,
         jobs=options.jobs or default_jobs(),
+        room=shares_of(options.max_memory).edits,
     ):
         if isinstance(edited, UneditedFile):
             failures += edited.findings
@@ -242,6 +247,7 @@ def _verified(
             return
         with memoryview(edits[name].edited.view) as view:
             yield view
+            release_pages(view)
 
     return verify(
         planned.plan.output,

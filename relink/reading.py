@@ -101,7 +101,7 @@ def read_members(
         for name, member in archive.members.items()
         if not member.is_directory and is_elf(archive.prefix(name, 4))
     ]
-    # The largest comes last and stays in memory as a whole: peak memory is not higher than for reading it.
+    # The largest comes last and stays as a whole, in memory or in a file: the peak is not higher than for reading it.
     members.sort(key=lambda member: member.size)
     count = Count(sum(member.size for member in members), on_bytes)
     for member in members:

@@ -18,6 +18,7 @@ from relink.atomic import working_directory
 from relink.contents import Contents
 from relink.errors import RelinkError, UsageError
 from relink.findings.model import Finding
+from relink.memory import shares_of
 from relink.options import COMPRESSION_LEVELS, Options
 from relink.progress import OnProgress
 from relink.rereading import reread_wheel
@@ -55,7 +56,7 @@ class Staging:
             COMPRESSION_LEVELS[options.compress],
             options.verify_record,
             options.jobs,
-            options.max_memory,
+            shares_of(options.max_memory).packed,
         )
         self._on_progress = on_progress
         self._replacements: dict[str, Replacement] = {}

@@ -128,9 +128,9 @@ def run(
     max_memory: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=256,
             metavar="MIB",
-            help="MiB in which several files are compressed at once. Default: 256.",
+            help="Memory for all of it, in MiB, at least 256; large files then lie beside the output.",
             rich_help_panel=WORK,
         ),
     ] = None,

@@ -25,6 +25,7 @@ from relink.elf.image import Buffer, Image
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL
 from relink.elf.sections import Section, read_sections
 from relink.errors import ElfError
+from relink.spool import NO_RESERVE, release_pages
 
 __all__ = [
     "Gap",
@@ -179,7 +180,7 @@ def pages_in(gaps: Iterable[Gap], parts: Iterable[range]) -> tuple[range, ...]:
 
 def sparse(size: int) -> memoryview:
     """Return `size` bytes of zeros that take memory only where something is written."""
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE))
 
 
 class _OffsetMap:
@@ -264,6 +265,8 @@ def with_gaps(
             at += len(part)
     for part in kept_ranges:
         whole[part.start : part.stop] = original[part.start : part.stop]
+    if isinstance(original, memoryview):
+        release_pages(original)
     try:
         _move_headers(whole, _OffsetMap(gaps), to_short=False)
     except struct.error as error:

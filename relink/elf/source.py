@@ -6,12 +6,17 @@ import mmap
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from relink.files import open_regular
+from relink.spool import release_pages
 from relink.system_errors import raise_trouble
 
 __all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
+
+
+_RELEASED: Final = 256
+"""Reads after which the pages that they have touched are released. The kernel maps some more around each (64 KiB in all)."""
 
 
 class ByteSource(Protocol):
@@ -50,7 +55,9 @@ class NotedSource(BufferSource):
         self.noted: list[range] = []
 
     def read_at(self, offset: int, length: int) -> memoryview:
-        """Return a view, and note it."""
+        """Return a view, and note it. Of a file that is mapped, what was read long ago takes no memory."""
+        if not len(self.noted) % _RELEASED:
+            release_pages(self._view)
         view = super().read_at(offset, length)
         self.noted.append(range(offset, offset + len(view)))
         return view

@@ -23,6 +23,7 @@ __all__ = ["Event", "Run", "Summary"]
 _FETCH_MEMORY = 200 << 20  # bytes of a process that fetches and reads a directory of members
 _BASE_MEMORY = 500 << 20  # bytes of one that relinks a wheel of small libraries
 _SLOWEST = 5  # tasks that are told
+_MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/large-wheels.md)
 _PER_BYTE = 3  # bytes of memory for each byte of the largest library: its content, its edited copy, what patchelf holds
 
 
@@ -105,7 +106,8 @@ class Run:
             self.settings,
             self.recipe.cache_size,
         )
-        return Job(relink_wheel, work, _BASE_MEMORY + _PER_BYTE * largest, task.target.name)
+        memory = min(_BASE_MEMORY + _PER_BYTE * largest, _MOST_MEMORY)
+        return Job(relink_wheel, work, memory, task.target.name)
 
     def on_fetched(self, wheel: ListedWheel, found: Any, tasks: Sequence[PlannedTask]) -> Iterator[Job]:
         """Note what a wheel contains; give the tasks that wait for it, less those that are done."""

@@ -33,6 +33,7 @@ from relink.index.records import TEXT, record_of, record_of_error
 from relink.index.simple_api import ListedWheel
 from relink.index.web import FetchError, Web
 from relink.index.wheel_files import METADATA_LIMIT, place_wheel
+from relink.memory import spool_of
 from relink.options import Options
 from relink.pipeline import carry_out, make_plan
 from relink.plans.embedded import embedded
@@ -182,7 +183,7 @@ def _relinked(
     with working_directory(Path(task.files)) as place:
         options = task.target.options(place)
         clock = Clock()
-        with Contents(cached.path, None, reuse=True) as contents:
+        with Contents(cached.path, None, reuse=True, spool=spool_of(options)) as contents:
             wheel, planned = make_plan(contents, options, clock)
             report = replace(
                 report_of(planned.plan, (), None, planned.plan.findings, clock.timings), isa=planned.isa

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,7 +14,7 @@ from packaging.version import Version
 
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf
-from relink.errors import RelinkError, UsageError, WheelError
+from relink.errors import UsageError, WheelError
 from relink.files import open_regular, read_start
 from relink.progress import OnProgress
 from relink.providers.prefix import TREE, Provider, soname_stem
@@ -130,26 +129,25 @@ class TreeArchive(WheelArchive):
         if left:
             raise WheelError(f"{self.path / name} has changed while it was read")
 
-    def read_into(
-        self, name: str, on_progress: OnProgress = lambda _: None, *, split: bool = False
-    ) -> memoryview:
-        """Return a file's content in one writable buffer of its own, as for a wheel; `split` says nothing."""
-        del split
-        size = self.member(name).size
-        try:
-            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, OverflowError) as error:
-            raise RelinkError(
-                f"{self.path / name} has {size} bytes, more than there is memory for ({error}); free some"
-            ) from error
-        view, at = memoryview(memory), 0
+    def _fill(
+        self,
+        name: str,
+        view: memoryview,
+        on_progress: OnProgress,
+        on_final: Callable[[int], object] = lambda _: None,
+        restart: Callable[[], object] = lambda: None,
+        *,
+        split: bool,
+    ) -> None:
+        del restart, split  # a file is what it is: nothing begins once more, and nothing is deflated
+        at = 0
         for data in self.chunks(name):
-            if at + len(data) > size:
+            if at + len(data) > len(view):
                 raise WheelError(f"{self.path / name} has changed while it was read")
             view[at : at + len(data)] = data
             at += len(data)
+            on_final(at)
             on_progress(len(data))
-        return view
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return a SHA-256 of the names and contents of all members, in hexadecimal."""

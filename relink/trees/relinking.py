@@ -18,6 +18,7 @@ from relink.findings.model import Finding, finding, has_errors, select
 from relink.gpu.wanted import seen_gpus, wanted_gpus
 from relink.laid_out import temporary_place
 from relink.loader.target import Target, find_target
+from relink.memory import shares_of, spool_of
 from relink.options import Options, trusted
 from relink.pipeline import make_report
 from relink.planning import PreparedPlan, open_providers, plan_wheel
@@ -71,7 +72,7 @@ def relink_tree(
         place, known = place_of(directory), current(directory).originals
         originals = {path: place / kept for path, kept in known.items()}
         archive = TreeArchive(directory, originals=originals, only=only, limits=options.limits)
-        contents = stack.enter_context(Contents(directory, archive=archive))
+        contents = stack.enter_context(Contents(directory, archive=archive, spool=spool_of(options)))
         with clock.stage("target"):
             gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
             target = find_target(
@@ -211,6 +212,7 @@ def _edited(
         check=False,
         sandbox=sandbox,
         jobs=options.jobs or default_jobs(),
+        room=shares_of(options.max_memory).edits,
     ):
         if isinstance(edited, UneditedFile):
             failures += edited.findings

@@ -6,14 +6,12 @@ bytes, overlooks most disagreements between local headers and central directory,
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
-import mmap
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
@@ -21,6 +19,7 @@ from typing import BinaryIO, Self
 from relink.errors import RelinkError, WheelError
 from relink.files import open_regular
 from relink.progress import OnProgress
+from relink.spool import Filling, Spool, anonymous_memory
 from relink.system_errors import raise_trouble
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.blocks import find_split
@@ -202,44 +201,65 @@ class WheelArchive:
         return b"".join(self.chunks(name))
 
     def read_into(
-        self, name: str, on_progress: OnProgress = lambda _: None, *, split: bool = False
+        self,
+        name: str,
+        on_progress: OnProgress = lambda _: None,
+        *,
+        split: bool = False,
+        spool: Spool | None = None,
     ) -> memoryview:
-        """Return the whole content in one writable buffer of its own; nothing else holds a copy.
+        """Return the whole content in one buffer of its own; nothing else holds a copy.
 
-        The buffer is anonymous memory that goes back to the system with the last reference to it; ``.obj`` is
+        The buffer is anonymous memory, writable, that goes back to the system with the last reference to it; ``.obj`` is
         the :class:`mmap.mmap`, which can be searched.
 
         :param on_progress: called with the number of bytes read since the last call.
         :param split: divide a large member's stream, if that can be done: :meth:`split`.
+        :param spool: what is too large for memory is in a file that is mapped read-only, instead.
         :raises WheelError: the content is not what the directory claims.
-        :raises RelinkError: there is not that much memory.
+        :raises RelinkError: there is not that much memory, or no room on the disk.
         """
         size = self.member(name).size
         if not size:
             self.read(name)
             return memoryview(bytearray())
-        # Private: shared anonymous memory would be accounted as tmpfs and get no huge pages.
         try:
-            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            filling = Filling(spool, size) if spool and size > spool.whole else None
+            view = filling.view if filling else anonymous_memory(size)
         except (OSError, OverflowError) as error:
             raise RelinkError(
                 f"{self.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
             ) from error
-        with contextlib.suppress(OSError):  # half of the time goes into page faults otherwise
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        view = memoryview(memory)
+        if filling is None:
+            self._fill(name, view, on_progress, split=split)
+            return view
+        with filling:
+            self._fill(name, view, on_progress, filling.move, filling.restart, split=split)
+            return filling.finished()
 
+    def _fill(
+        self,
+        name: str,
+        view: memoryview,
+        on_progress: OnProgress,
+        on_final: Callable[[int], object] = lambda _: None,
+        restart: Callable[[], object] = lambda: None,
+        *,
+        split: bool,
+    ) -> None:
+        """Inflate a member to its place in memory."""
         bit = self._find_split(name) if split else None
-        start = inflate_into(self._pread, self.member(name), view, on_progress, bit)
+        start = inflate_into(self._pread, self.member(name), view, on_progress, bit, on_final)
         if start is None:
+            restart()
             position = 0
             for data in self.chunks(name):
                 view[position : position + len(data)] = data
                 position += len(data)
+                on_final(position)
                 on_progress(len(data))
         elif bit is not None:
             self._splits[name] = bit, start
-        return view
 
     def _find_split(self, name: str) -> int | None:
         member = self.member(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.atomic import atomic_file, remove_stale, working_directory
+from relink.atomic import atomic_file, remove_stale, unnamed_file, working_directory
 
 
 def test_whole_or_nothing(tmp_path: Path) -> None:
@@ -177,3 +177,26 @@ def test_a_link_in_a_place_s_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / ".relink-1-0123456789abcdef.dir").symlink_to("precious")
     assert remove_stale(tmp_path) == []
     assert (tmp_path / "precious" / "x").exists()
+
+
+@pytest.mark.parametrize("number", [None, errno.EOPNOTSUPP, errno.EISDIR])
+def test_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
+    """Also on file systems that make none."""
+    real = os.open
+
+    def refusing(path: Path, flags: int, *more: int) -> int:
+        if number is not None and flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", refusing)
+    fd = unnamed_file(tmp_path)
+    status = os.fstat(fd)
+    os.close(fd)
+    assert (status.st_nlink, status.st_mode & 0o777) == (0, 0o600)
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_file_without_a_name_where_there_is_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        unnamed_file(tmp_path / "nowhere")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ import pytest
 from relink import contents
 from relink.contents import Contents
 from relink.errors import WheelError
+from relink.spool import Spool
 from tests.support.wheels import make_wheel
 
 ELF = b"\x7fELF" + random.Random(1).randbytes(1 << 20)
@@ -102,6 +105,72 @@ def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pyte
     assert count == 1
     with pytest.raises(WheelError, match="has been closed"):
         opened.spans("demo/a.so")
+
+
+def test_what_is_too_large_is_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same content, spans and chunks as from memory."""
+    monkeypatch.setattr(contents, "REUSE", 1 << 20)
+    monkeypatch.setattr("relink.wheel.archive.SPLIT_FROM", 1 << 20)
+    monkeypatch.setattr("relink.wheel.deflate.stream.PROGRESS_STEP", 1 << 12)
+    monkeypatch.setattr("relink.spool.STEP", 1 << 12)
+    data = ELF + bytes(1 << 20) + bytes(random.Random(2).choices(b"abcdefgh", k=6 << 20))
+    gaps = (range(1 << 16, 5 << 20),)
+    wheel = make_wheel(tmp_path, {"demo/a.so": data})
+    found = []
+    for spool in (Spool(tmp_path), Spool(tmp_path, whole=1 << 20)):
+        with Contents(wheel, reuse=True, spool=spool) as opened:
+            view = opened.read("demo/a.so", lambda _: None)
+            assert view.readonly == (spool.whole == 1 << 20)
+            assert view == data
+            opened.keep("demo/a.so", view, gaps, (), whole=True)
+            spans = [(span.start, span.stop, span.first, span.last) for span in opened.spans("demo/a.so")]
+            assert spans
+            chunks = b"".join(bytes(chunk) for chunk in opened.original("demo/a.so", check=True))
+            found.append((opened.archive.split("demo/a.so"), spans, chunks == data))
+    assert found[0] == found[1]
+    assert found[0][0] is not None
+    assert os.listdir(tmp_path) == [wheel.name]
+
+
+def test_parts_of_many_members_are_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "MOVED", 1 << 20)
+    gaps = (range(1 << 16, 1 << 19),)
+    files = {f"demo/{number}.so": ELF + bytes([number]) for number in range(3)}
+    with Contents(make_wheel(tmp_path, files), reuse=True, spool=Spool(tmp_path, kept=1 << 20)) as opened:
+        for name, data in files.items():
+            view = opened.read(name, lambda _: None)
+            opened.keep(name, view, gaps, [range(1 << 17, (1 << 17) + 1)])
+            loaded = opened.loaded[name]
+            expected = bytearray(data)
+            expected[gaps[0].start : gaps[0].stop] = bytes(len(gaps[0]))
+            for part in loaded.kept_ranges:
+                expected[part.start : part.stop] = data[part.start : part.stop]
+            assert loaded.view == expected
+            assert not loaded.whole
+        assert [item.view.readonly for item in opened.loaded.values()] == [False, True, True]
+
+
+@pytest.mark.parametrize("claim", [-1, 1, 64 << 20])
+def test_a_member_that_lies_about_its_size_leaves_nothing(tmp_path: Path, claim: int) -> None:
+    wheel = make_wheel(tmp_path, {"demo/a.so": ELF * 4})
+    data = bytearray(wheel.read_bytes())
+    entry = data.rindex(b"demo/a.so", 0, data.rindex(b"demo-1.0.dist-info/METADATA")) - 46
+    local = data.index(b"demo/a.so") - 30
+    for at in (entry + 24, local + 22):
+        (size,) = struct.unpack_from("<I", data, at)
+        assert size == 4 * len(ELF)
+        struct.pack_into("<I", data, at, size + claim)
+    wheel.write_bytes(data)
+    gc.collect()  # maps of other tests
+    before = os.listdir("/proc/self/fd")
+    with (
+        pytest.raises(WheelError, match=r"demo/a\.so"),
+        Contents(wheel, spool=Spool(tmp_path, whole=1 << 20)) as opened,
+    ):
+        opened.read("demo/a.so", lambda _: None)
+    gc.collect()
+    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir(tmp_path) == [wheel.name]
 
 
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:

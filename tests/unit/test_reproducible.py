@@ -34,7 +34,7 @@ WAYS: dict[str, Way] = {
     "as it comes": Way(),
     "one thread": Way(("--jobs", "1")),
     "seven threads": Way(("--jobs", "7")),
-    "little memory": Way(("--max-memory", "1", "--jobs", "3")),
+    "little memory": Way(("--max-memory", "256", "--jobs", "3")),
     "nobody else may read": Way(umask=0o077),
     "everybody may write": Way(umask=0),
     "far east": Way(environment={"TZ": "Pacific/Kiritimati"}),
@@ -49,7 +49,7 @@ WAYS: dict[str, Way] = {
     "a wide terminal": Way(environment={"COLUMNS": "300", "FORCE_COLOR": "1"}),
     "not verified": Way(("--no-verify-record", "--no-verify")),
     "all of it": Way(
-        ("--jobs", "7", "--max-memory", "1"),
+        ("--jobs", "7", "--max-memory", "256"),
         {
             "TZ": "<-12>12",
             "LC_ALL": "C",

@@ -23,6 +23,7 @@ from typing import Final
 
 from zlib_ng import zlib_ng
 
+from relink.spool import release_pages
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
@@ -46,6 +47,9 @@ FAR: Final = 1 << 20  # compressed bytes that are searched in all
 TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
 # The part of a stream behind the split, in which most edits are: a twelfth, or up to a third of a short stream (3 MiB).
 LATE, LATEST, BEHIND = 12, 3, 3 << 20
+_RELEASED: Final = (
+    32 << 20
+)  # bytes of content in a mapped file that are compared before their pages are released
 BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """The share of a code of 128 that a code length takes: a code is complete if the shares add up to 128 (RFC 1951, 3.2.2)."""
@@ -85,6 +89,7 @@ class Blocks:
         self._end: Block = (8 * length, len(content))
         self._split = split or (0, 0)
         self._known: Block = (0, 0)
+        self._compared = 0  # bytes of content since pages of it were released
         self._inflate_budget = 4 * len(content) + BUDGET  # bytes that may be inflated in all
 
     def after(self, place: int) -> Block | None:
@@ -193,7 +198,12 @@ class Blocks:
     def _is(self, place: int, data: bytes) -> bool:
         """Whether the content at a place is `data`."""
         self._inflate_budget -= len(data)
-        return bytes(self._content[place : place + len(data)]) == data
+        same = bytes(self._content[place : place + len(data)]) == data
+        self._compared += len(data)
+        if self._compared >= _RELEASED:
+            self._compared = 0
+            release_pages(self._content)
+        return same
 
 
 def find_split(read: RangeReader, length: int) -> int | None:

@@ -76,13 +76,14 @@ def find_spans(
     read: RangeReader,
     length: int,
     content: memoryview,
-    crc: int,
+    crc: int | None,
     unchanged: Iterable[range],
     split: Block | None = None,
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in unchanged ranges together with the window that they refer back to.
 
-    :param length: of the stream in bytes; `content`: of all of it, and `crc`: its CRC-32.
+    :param length: of the stream in bytes; `content`: of all of it.
+    :param crc: its CRC-32; None where the spans need not have theirs.
     :param split: as for :class:`relink.wheel.deflate.blocks.Blocks`.
     :param unchanged: ranges of the content, sorted and disjoint; those below :data:`LEAST` are left out.
     """
@@ -95,7 +96,7 @@ def find_spans(
         last = blocks.before(part.stop)
         if first and last and first < last:
             found.append(Span(first[1], last[1], first[0], last[0], read))
-    return tuple(_with_crc(found, content, crc))
+    return tuple(found if crc is None else _with_crc(found, content, crc))
 
 
 def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:

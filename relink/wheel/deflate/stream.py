@@ -105,6 +105,7 @@ def inflate_into(
     into: memoryview,
     on_progress: Callable[[int], object] = lambda _: None,
     split: int | None = None,
+    on_final: Callable[[int], object] = lambda _: None,
 ) -> int | None:
     """Inflate a member to its place in memory while other threads run Python.
 
@@ -117,6 +118,7 @@ def inflate_into(
     :param split: a bit of the stream at which a block may begin: it is inflated up to there, and from there on. That one begins
         there is confirmed by a block of random bytes that is put in its place
         (:func:`relink.wheel.deflate.inflate.random_block`).
+    :param on_final: called with a place before which `into` is neither read nor written any more.
     :returns: the bytes of content before the split, or all; None if no block begins there, or the directory claims other content.
         Reading the member by :func:`content` then says what is wrong, if anything is.
     """
@@ -136,15 +138,17 @@ def inflate_into(
         start = gzip.tell() - len(random_bytes)
         if into[start : gzip.tell()] != random_bytes:
             raise InflateError("no block begins there")
-        position = start
+        position, last = start, 0
         for data in inflate_rest(raw, split, member.compressed_size, bytes(into[:start][-WINDOW:])):
             if len(data) > size - position:
                 raise InflateError("too much content")
             into[position : position + len(data)] = data
             position += len(data)
+            last = isal_zlib.crc32(data, last)
+            on_final(position)
         if position < size:
             raise InflateError("too little content")
-        crc = crc_before(member.crc, isal_zlib.crc32(into[start:]), size - start)
+        crc = crc_before(member.crc, last, size - start)
         yield struct.pack("<2I", isal_zlib.crc32(random_bytes, crc), gzip.tell())
 
     try:
@@ -160,6 +164,10 @@ def inflate_into(
             while position < size and (more := gzip.readinto(into[position : position + PROGRESS_STEP])):
                 position += more
                 on_progress(more)
+                if (
+                    position < size
+                ):  # else all of it is there: the rest may have gone on from an earlier place
+                    on_final(max(0, position - WINDOW - len(random_bytes)))
             # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
             if gzip.readinto(bytearray(1)):
                 return None
