@@ -25,7 +25,7 @@ __all__ = ["NO_RESERVE", "Filling", "Spool", "anonymous_memory", "release_pages"
 
 WHOLE: Final = 768 << 20
 KEPT: Final = 128 << 20
-STEP: Final = 32 << 20  # bytes that are moved to the file at a time
+MOVED_AT_ONCE: Final = 32 << 20  # bytes that are moved to the file at a time
 _USUAL: Final = Path("/var/tmp")  # noqa: S108 - on a disk, where /tmp may be memory (file-hierarchy(7))
 NO_RESERVE: Final = (
     0x4000  # MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2))
@@ -131,8 +131,8 @@ class Filling:
 
         :raises RelinkError: the disk is full.
         """
-        while place - self._moved >= STEP:
-            self._move(self._moved + STEP)
+        while place - self._moved >= MOVED_AT_ONCE:
+            self._move(self._moved + MOVED_AT_ONCE)
 
     def _move(self, stop: int) -> None:
         _write(self._fd, self.view[self._moved : stop], self._moved)

@@ -265,7 +265,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("index/matrix_page.py", "read_text"): SHIPPED,
     ("cli/indexing.py", "output.open"): "creates with O_EXCL",
     ("cli/watching.py", "log.open"): "appends to what the user names for it; a FIFO may be meant",
-    ("index/publishing.py", "path.write_bytes"): OWN,
+    ("index/publishing.py", "path.open"): OWN,
     ("index/publishing.py", "write_text"): OWN,
     ("index/publishing.py", "os.open"): "directories",
     ("index/serving.py", "os.fdopen"): "a descriptor of open_regular",

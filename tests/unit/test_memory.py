@@ -63,7 +63,7 @@ def test_the_same_bytes_with_little_memory(
     large = shared(tmp_path / "large.so", source, needed=[stub], flags=[VENDOR_PATH])
     wheel = works.wheel(tmp_path / "in", {"demo/a.so": large, "demo/b.so": works.library, "demo/c.so": large})
     monkeypatch.setattr("relink.wheel.deflate.stream.PROGRESS_STEP", 1 << 12)
-    monkeypatch.setattr("relink.spool.STEP", 1 << 12)
+    monkeypatch.setattr("relink.spool.MOVED_AT_ONCE", 1 << 12)
     monkeypatch.setattr("relink.contents.MOVED", 1 << 12)
     usual = relink(wheel, works.options(tmp_path / "usual"))
     for number, shares in enumerate((Shares(1 << 12, 0, 0, 0), Shares(10 << 30, 0, 0, 0))):

@@ -21,7 +21,7 @@ PAGE = mmap.PAGESIZE
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spooling, "STEP", 16 * PAGE)
+    monkeypatch.setattr(spooling, "MOVED_AT_ONCE", 16 * PAGE)
 
 
 def filled(place: Path, upto: int) -> memoryview:
