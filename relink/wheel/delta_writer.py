@@ -12,7 +12,7 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.compress import Packed
 from relink.wheel.deflate.bits import whole_bytes
 from relink.wheel.deflate.splice import Piece
-from relink.wheel.reverse_delta import DELTA_MAGIC, SIZES, STEP, digest_of
+from relink.wheel.reverse_delta import DELTA_MAGIC, MOST_STEPS, SIZES, STEP, digest_of
 from relink.wheel.zipformat import Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
@@ -88,7 +88,9 @@ def _delta(
         last, copied, _ = steps[-1]
         if start == done and place == last + copied:
             steps[-1] = last, copied + length, 0
-        elif length >= _LEAST and start >= done and place >= last + copied:
+        elif (
+            length >= _LEAST and start >= done and place >= last + copied and len(steps) < MOST_STEPS
+        ):  # else it is one of the bytes that the member has itself
             own.append(range(done, start))
             steps[-1] = last, copied, start - done
             steps.append((place, length, 0))

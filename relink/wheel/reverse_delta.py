@@ -22,7 +22,16 @@ from relink.errors import WheelError
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["DELTA_MAGIC", "DELTA_MEMBER", "SIZES", "STEP", "ReverseDelta", "digest_of", "read_delta"]
+__all__ = [
+    "DELTA_MAGIC",
+    "DELTA_MEMBER",
+    "MOST_STEPS",
+    "SIZES",
+    "STEP",
+    "ReverseDelta",
+    "digest_of",
+    "read_delta",
+]
 
 DELTA_MEMBER: Final = "relink.delta"
 """In the dist-info directory."""
@@ -30,7 +39,8 @@ DELTA_MAGIC: Final = b"relink delta 1\n"
 _DIGEST: Final = 32  # bytes
 SIZES: Final = struct.Struct("<2Q")
 STEP: Final = struct.Struct("<3Q")
-_MOST_STEPS: Final = 1_000_000  # two a member, and one for each reused part of a changed one
+MOST_STEPS: Final = 300_000
+"""There are one or two for a member, and one for each reused part of a changed one; more take too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def digest_of(members: Iterable[Member]) -> bytes:
     """Return a SHA-256 of the names, sizes and CRCs of members: what differs once somebody has changed one of them."""
     digest = hashlib.sha256()
     for member in members:
-        digest.update(f"{member.name}\0{member.size} {member.crc}\n".encode())
+        digest.update(f"{member.name}\0{member.size} {member.crc}\n".encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 
@@ -89,7 +99,7 @@ def read_delta(member: Member, output: RangeReader, others: Iterable[Member]) ->
     size, count = SIZES.unpack(head[-SIZES.size :])
     own = member.data_offset + fixed + count * STEP.size  # where the bytes begin that the member has itself
     end = member.data_offset + member.size
-    if not head.startswith(DELTA_MAGIC) or count > _MOST_STEPS or own > end:
+    if not head.startswith(DELTA_MAGIC) or count > MOST_STEPS or own > end:
         raise WheelError(f"{member.name} is damaged, or of another version of relink")
     if head[len(DELTA_MAGIC) : -SIZES.size] != digest_of(others):
         raise WheelError("the wheel was changed after relink had written it")
