@@ -23,7 +23,7 @@ from relink.options import Options
 from relink.plans.additions import Graft, LicenceFacts, Stub, check_places
 from relink.plans.files import FilePlan
 from relink.plans.model import Plan, ProviderFacts
-from relink.provenance import read_plan
+from relink.provenance import read_plan, same_providers
 from relink.providers.nix_store import open_place
 from relink.reading import Wheel
 from relink.resolve.grafts import (
@@ -110,7 +110,7 @@ def plan_additions(
     archive = wheel.archive
     distribution = archive.path.name.partition("-")[0]
     earlier = _earlier(archive)
-    same = earlier is not None and _same_providers(earlier.providers, providers)
+    same = earlier is not None and same_providers(earlier.providers, providers)
     own = {item.path for item in earlier.additions} if earlier else set()
     donors = _donors(context, options)
     major = next((major for one in providers if (major := _major(one.rocm_version)) is not None), None)
@@ -197,12 +197,6 @@ def _earlier(archive: WheelArchive) -> Plan | None:
         stubs=tuple(stub for stub in plan.stubs if stub.path in present),
         grafts=tuple(graft for graft in plan.grafts if graft.path in present),
     )
-
-
-def _same_providers(earlier: Sequence[ProviderFacts], now: Sequence[ProviderFacts]) -> bool:
-    return [(one.kind, one.path, one.rocm_version) for one in earlier] == [
-        (one.kind, one.path, one.rocm_version) for one in now
-    ]
 
 
 def _donors(context: ResolveContext, options: Options) -> tuple[Donor, ...]:

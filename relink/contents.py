@@ -17,12 +17,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from relink.elf.gaps import Gap, pages_in, ranges_between, release_gaps
 from relink.elf.image import is_elf
 from relink.errors import WheelError
-from relink.findings.model import Finding
 from relink.progress import OnProgress
 from relink.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
@@ -31,6 +30,9 @@ from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.zipformat import DEFLATED
+
+if TYPE_CHECKING:
+    from relink.findings.model import Finding
 
 __all__ = [
     "Contents",

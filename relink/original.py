@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from relink.contents import Contents
 from relink.errors import UsageError, WheelError
-from relink.findings.model import Finding, finding
 from relink.spool import Spool
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
@@ -19,6 +18,7 @@ from relink.wheel.naming import parse_wheel_name
 from relink.wheel.reverse_delta import DELTA_MEMBER, ReverseDelta, read_delta
 
 if TYPE_CHECKING:
+    from relink.findings.model import Finding
     from relink.plans.model import WheelFacts
 
 __all__ = ["delta_of", "open_contents", "open_original"]
@@ -60,6 +60,7 @@ def open_original(
     :param limits: as for a wheel that is opened.
     """
     # Of a vendor's wheel, nothing waits for so much to be imported.
+    from relink.findings.model import finding
     from relink.provenance import read_plan
 
     try:

@@ -6,12 +6,13 @@ It also reads the plan of a wheel that was relinked before.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from relink.bounded_json import JSON_LIMIT
 from relink.nix.roots import store_paths
 from relink.plans.embedded import embedded
-from relink.plans.model import Plan, from_json, to_json
+from relink.plans.model import Plan, ProviderFacts, from_json, to_json
 from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition
@@ -28,6 +29,7 @@ __all__ = [
     "json_bytes",
     "read_plan",
     "removed_members",
+    "same_providers",
 ]
 
 PLAN_MEMBER = "relink.json"
@@ -61,12 +63,23 @@ def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
 
 
 def is_carried(plan: Plan, output: WheelName, relinked: WheelArchive) -> bool:
-    """Whether a wheel that was relinked is what a plan for the vendor's wheel would make: it has that plan, and that name."""
-    name = f"{relinked.dist_info}/{PLAN_MEMBER}"
-    same = relinked.member(name).size <= JSON_LIMIT and relinked.read(name) == json_bytes(
-        to_json(embedded(plan))
-    )
-    return same and output.filename == relinked.path.name
+    """Whether nothing is to be done anew for a wheel that was relinked.
+
+    It has the plan for the vendor's wheel, and the name that comes of it; or it has stubs and copies for the same providers: it
+    keeps them without being asked for them again.
+    """
+    earlier = read_plan(relinked)
+    if earlier is not None and earlier.additions and same_providers(earlier.providers, plan.providers):
+        return True
+    content = relinked.read(f"{relinked.dist_info}/{PLAN_MEMBER}", JSON_LIMIT)
+    return content == json_bytes(to_json(embedded(plan))) and output.filename == relinked.path.name
+
+
+def same_providers(earlier: Sequence[ProviderFacts], now: Sequence[ProviderFacts]) -> bool:
+    """Whether an earlier run had the same providers, in the same releases."""
+    return [(one.kind, one.path, one.rocm_version) for one in earlier] == [
+        (one.kind, one.path, one.rocm_version) for one in now
+    ]
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:

@@ -12,14 +12,14 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.compress import Packed
 from relink.wheel.deflate.bits import whole_bytes
 from relink.wheel.deflate.splice import Piece
-from relink.wheel.reverse_delta import DELTA_MAGIC, MOST_STEPS, SIZES, STEP, digest_of
+from relink.wheel.reverse_delta import DELTA_MAGIC, DELTA_SIZES, DELTA_STEP, MOST_STEPS, digest_of
 from relink.wheel.zipformat import Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
 __all__ = ["Written", "write_delta"]
 
 _PIECE: Final = 1 << 20
-_LEAST: Final = 2 * STEP.size  # bytes: to copy fewer saves nothing
+_LEAST: Final = 2 * DELTA_STEP.size  # bytes: to copy fewer saves nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,12 @@ def _delta(
         done = start + length
     own.append(range(done, size))
     steps[-1] = (*steps[-1][:2], size - done)
-    head = DELTA_MAGIC + digest + SIZES.pack(size, len(steps)) + b"".join(STEP.pack(*step) for step in steps)
+    head = (
+        DELTA_MAGIC
+        + digest
+        + DELTA_SIZES.pack(size, len(steps))
+        + b"".join(DELTA_STEP.pack(*step) for step in steps)
+    )
 
     def content() -> Iterator[bytes]:
         yield head

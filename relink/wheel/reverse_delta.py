@@ -25,9 +25,9 @@ from relink.wheel.zipformat import STORED, Member
 __all__ = [
     "DELTA_MAGIC",
     "DELTA_MEMBER",
+    "DELTA_SIZES",
+    "DELTA_STEP",
     "MOST_STEPS",
-    "SIZES",
-    "STEP",
     "ReverseDelta",
     "digest_of",
     "read_delta",
@@ -37,8 +37,8 @@ DELTA_MEMBER: Final = "relink.delta"
 """In the dist-info directory."""
 DELTA_MAGIC: Final = b"relink delta 1\n"
 _DIGEST: Final = 32  # bytes
-SIZES: Final = struct.Struct("<2Q")
-STEP: Final = struct.Struct("<3Q")
+DELTA_SIZES: Final = struct.Struct("<2Q")
+DELTA_STEP: Final = struct.Struct("<3Q")
 MOST_STEPS: Final = 300_000
 """There are one or two for a member, and one for each reused part of a changed one; more take too much memory."""
 
@@ -92,22 +92,24 @@ def read_delta(member: Member, output: RangeReader, others: Iterable[Member]) ->
     :param others: the members of the output without the delta and RECORD, in their order.
     :raises WheelError: it is damaged, or not one of this version; or the output was changed since.
     """
-    fixed = len(DELTA_MAGIC) + _DIGEST + SIZES.size
+    fixed = len(DELTA_MAGIC) + _DIGEST + DELTA_SIZES.size
     if member.method != STORED or member.size < fixed:
         raise WheelError(f"{member.name} is not as relink writes it")
     head = output(member.data_offset, fixed)
-    size, count = SIZES.unpack(head[-SIZES.size :])
-    own = member.data_offset + fixed + count * STEP.size  # where the bytes begin that the member has itself
+    size, count = DELTA_SIZES.unpack(head[-DELTA_SIZES.size :])
+    own = (
+        member.data_offset + fixed + count * DELTA_STEP.size
+    )  # where the bytes begin that the member has itself
     end = member.data_offset + member.size
     if not head.startswith(DELTA_MAGIC) or count > MOST_STEPS or own > end:
         raise WheelError(f"{member.name} is damaged, or of another version of relink")
-    if head[len(DELTA_MAGIC) : -SIZES.size] != digest_of(others):
+    if head[len(DELTA_MAGIC) : -DELTA_SIZES.size] != digest_of(others):
         raise WheelError("the wheel was changed after relink had written it")
-    table = output(member.data_offset + fixed, count * STEP.size)
+    table = output(member.data_offset + fixed, count * DELTA_STEP.size)
     starts: list[int] = []
     places: list[int] = []
     at = copied_until = 0
-    for place, copied, mine in STEP.iter_unpack(table):
+    for place, copied, mine in DELTA_STEP.iter_unpack(table):
         if copied and not copied_until <= place <= place + copied <= member.header_offset:
             raise WheelError(f"{member.name} is damaged: it copies what is not there, or twice")
         if mine > end - own:

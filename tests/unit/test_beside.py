@@ -145,7 +145,7 @@ def test_another_package_is_recorded_and_looked_for(works: Works, tmp_path: Path
     assert not report.relocatable
     result = Path(report.path or "")
     with zipfile.ZipFile(result) as archive:
-        texts = [archive.read(name).decode() for name in archive.namelist() if "dist-info" in name]
+        texts = [archive.read(name).decode("latin-1") for name in archive.namelist() if "dist-info" in name]
     assert str(site) not in "".join(texts)
     assert "Requires-Dist" not in "".join(texts)
     _, other = virtual_environment(tmp_path / "other")

@@ -99,7 +99,7 @@ def test_the_systems_own_directories_stay(python: str) -> None:
 def texts(wheel: Path) -> str:
     with zipfile.ZipFile(wheel) as archive:
         info = [name for name in archive.namelist() if ".dist-info/" in name]
-        return "\n".join(archive.read(name).decode() for name in info)
+        return "\n".join(archive.read(name).decode("latin-1") for name in info)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from relink.errors import WheelError
-from relink.wheel.reverse_delta import DELTA_MAGIC, SIZES, STEP, digest_of, read_delta
+from relink.wheel.reverse_delta import DELTA_MAGIC, DELTA_SIZES, DELTA_STEP, digest_of, read_delta
 from relink.wheel.zipformat import DEFLATED, STORED, Member
 
 OUTPUT = bytes(range(100))  # what comes before the member in the output
@@ -46,8 +46,8 @@ class Delta:
         return (
             DELTA_MAGIC
             + digest_of([member(7)])
-            + SIZES.pack(self.size, len(self.steps))
-            + b"".join(STEP.pack(*one) for one in self.steps)
+            + DELTA_SIZES.pack(self.size, len(self.steps))
+            + b"".join(DELTA_STEP.pack(*one) for one in self.steps)
             + self.own
         )
 
@@ -104,7 +104,7 @@ def test_another_version_a_count_without_end_and_a_deflated_one() -> None:
     with pytest.raises(WheelError, match="of another version"):
         original(data.replace(b"delta 1", b"delta 2"))
     with pytest.raises(WheelError, match="of another version"):
-        original(data[:-40] + SIZES.pack(5, 2**60) + data[-24:])
+        original(data[:-40] + DELTA_SIZES.pack(5, 2**60) + data[-24:])
     with pytest.raises(WheelError, match="not as relink writes it"):
         original(DELTA_MAGIC)
     with pytest.raises(WheelError, match="not as relink writes it"):
