@@ -36,6 +36,7 @@ from relink.wheel.record import verify_member
 __all__ = ["EditedFile", "UneditedFile", "edit_files", "edit_one", "pieces_of"]
 
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
+_COMPARED = 8 << 20  # bytes compared at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +227,20 @@ def _reusable(contents: Contents, name: str, edited: Edited) -> tuple[Span, ...]
 def _unchanged(span: Span, loaded: LoadedMember, after: memoryview, edited: Edited) -> bool:
     known = range(max(0, span.start - WINDOW), span.stop)  # a block may refer to the window before it
     return all(
-        after[part.start : part.stop] == loaded.view[part.start : part.stop]
+        _same(after, loaded.view, part)
         for rest in ranges_between(edited.gaps, len(loaded.view))
         if (part := range(max(rest.start, known.start), min(rest.stop, known.stop)))
     )
+
+
+def _same(left: memoryview, right: memoryview, part: range) -> bool:
+    for start in part[::_COMPARED]:
+        stop = min(start + _COMPARED, part.stop)
+        if left[start:stop] != right[start:stop]:
+            return False
+        release_pages(left)
+        release_pages(right)
+    return True
 
 
 def _counted(pieces: Iterable[memoryview], on_progress: OnProgress) -> Iterator[memoryview]:
@@ -263,4 +274,5 @@ def pieces_of(edited: Edited, original: Iterable[bytes | memoryview]) -> Iterato
                 position = stop
                 if position == part.stop:
                     del rest[0]
+                    release_pages(view)
         yield view[position:]

@@ -33,6 +33,7 @@ from relink.elf.version_edits import write_versions
 from relink.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.files import map_file
 from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
+from relink.spool import release_pages
 from relink.steps import Steps, finished
 from relink.system_errors import raise_trouble, trouble_in
 
@@ -214,6 +215,8 @@ def short_edit(
     found = find_symbols(original, before, gaps)
     out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
     path.write_bytes(without_gaps(original, out))
+    if isinstance(original, memoryview):
+        release_pages(original)
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         view = with_gaps(path.read_bytes(), out, original, keep)
