@@ -26,7 +26,7 @@ RECORDED: Final = Path(__file__).with_name("recorded.json")
 _SHAPE: Final = Shape(large=16, small=1, members=20, symbols=3000, libraries=20)
 _TURNS: Final = 5
 _TURNS_TO_RECORD: Final = 15
-_LEAST: Final = 0.3
+_LEAST: Final = 0.25
 """Of the recorded ratio: a change that is smaller than this is never called a regression."""
 _NOISE: Final = 4
 """Times the recorded spread: neither is a change that is smaller than this."""
