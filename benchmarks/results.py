@@ -43,5 +43,5 @@ def machine() -> str:
     model = next((line.partition(":")[2].strip() for line in info if line.startswith("model name")), "?")
     cores = sum(line.startswith("processor") for line in info)
     memory = int(Path("/proc/meminfo").read_text().split()[1]) / (1 << 20)
-    system = f"{platform.system()} {platform.release()}"
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
     return f"{model}, {cores} cores, {memory:.0f} GiB of memory; {system}; Python {platform.python_version()}"
