@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["atomic_file", "remove_stale", "unnamed_file", "working_directory"]
+__all__ = ["atomic_file", "remove_stale", "sync_directory", "unnamed_file", "working_directory"]
 
 _NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
@@ -60,7 +60,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 @contextlib.contextmanager
@@ -119,8 +119,8 @@ def unnamed_file(directory: Path) -> int:
     return fd
 
 
-def _sync_directory(directory: Path) -> None:
-    """Make the rename survive a power cut, where the file system can do that."""
+def sync_directory(directory: Path) -> None:
+    """Have a directory's names on the disk, where the file system can do that; else a power cut may cost them, a kill not."""
     with contextlib.suppress(OSError):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -57,6 +57,7 @@ __all__ = [
     "PT_NULL",
     "PT_PHDR",
     "PT_TLS",
+    "SHN_ABS",
     "SHT_NOBITS",
 ]
 
@@ -83,6 +84,9 @@ PT_GNU_PROPERTY: Final = 0x6474E553
 
 # Section types, sh_type.
 SHT_NOBITS: Final = 8
+
+# Sections of symbols that are none, st_shndx.
+SHN_ABS: Final = 0xFFF1
 
 # Tags of the dynamic array.
 DT_NEEDED: Final = 1

@@ -11,13 +11,13 @@ import struct
 import sys
 from array import array
 
+from relink.elf.constants import SHN_ABS
 from relink.elf.dynamic import Buffer
 from relink.elf.image import Image
 from relink.elf.sections import Section, read_sections
 
 __all__ = ["same_symbols"]
 
-_SHN_ABS = 0xFFF1
 _BLOCK = 1 << 14  # bytes of strings compared at a time
 
 
@@ -40,7 +40,7 @@ def _same_but_sections(rows: bytes, new_rows: bytes, image: Image) -> bool:
     if len(rows) != len(new_rows) or len(rows) % size:
         return False
     absolute = int.from_bytes(
-        _SHN_ABS.to_bytes(2, "little" if image.header.little_endian else "big"), sys.byteorder
+        SHN_ABS.to_bytes(2, "little" if image.header.little_endian else "big"), sys.byteorder
     )
     tables = [bytearray(rows), bytearray(new_rows)]
     numbers = [memoryview(table).cast("H")[place // 2 :: size // 2].tolist() for table in tables]
@@ -97,7 +97,7 @@ def _digest(names: bytes, rows: bytes, image: Image) -> bytes:
     row = struct.Struct(("<" if image.header.little_endian else ">") + ("IBBHQQ" if wide else "IIIBBH"))
     for fields in row.iter_unpack(rows[: len(rows) - len(rows) % row.size]):
         name, info, other, index, value, size = fields if wide else (fields[0], *fields[3:], *fields[1:3])
-        kind = index if index in (0, _SHN_ABS) else 1
+        kind = index if index in (0, SHN_ABS) else 1
         address = 0 if info & 15 == 3 else value  # STT_SECTION: its section may be at another address
         digest.update(struct.pack("<BBHQQ", info, other, kind, address, size))
         digest.update(names[name : names.find(b"\0", name) + 1])

@@ -29,6 +29,7 @@ from relink.elf.constants import (
     DT_SYMBOLIC,
     DT_SYMTAB,
     DT_VERSYM,
+    SHN_ABS,
 )
 from relink.elf.dynamic import Buffer, Memory, Strings
 from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
@@ -47,7 +48,7 @@ _VISIBILITIES: Final[tuple[Visibility, ...]] = ("default", "internal", "hidden",
 _CANDIDATE_TYPES: Final = frozenset({0, 1, 2, 5, 6, 10})  # ALLOWED_STT: not section, file or other
 _CANDIDATE_BINDINGS: Final = frozenset({1, 2, 10})
 _BINDS_LOCAL: Final = (1, 2)  # internal, hidden: dl_symbol_visibility_binds_local_p
-_ABS, _TLS = 0xFFF1, 6  # SHN_ABS; STT_TLS, whose values start at zero
+_TLS = 6  # STT_TLS, whose values start at zero
 _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/elf.h)
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
 
@@ -203,7 +204,7 @@ class _Classes(dict[tuple[int, int, int, bool, int, int], _Class]):
         defined = section != 0 or (valued and bool(flags & HASHED))
         exported = (
             bool(flags & HASHED)
-            and (valued or section == _ABS or info & 15 == _TLS)
+            and (valued or section == SHN_ABS or info & 15 == _TLS)
             and info >> 4 in _CANDIDATE_BINDINGS
             and info & 15 in _CANDIDATE_TYPES
             and other & 3 not in _BINDS_LOCAL

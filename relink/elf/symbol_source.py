@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from relink.elf.constants import SHN_ABS
 from relink.elf.dynamic import Strings
 from relink.elf.symbol_columns import Columns
 
 __all__ = ["SymbolSource", "same_source", "source_of"]
 
-_SHN_UNDEF, _SHN_ABS = 0, 0xFFF1
+_SHN_UNDEF: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class _Kinds(dict[int, int]):
     """What matters of a section's index: whether it is none, an absolute value, or a section."""
 
     def __missing__(self, section: int) -> int:
-        return 1 if section == _SHN_UNDEF else 2 if section == _SHN_ABS else 0
+        return 1 if section == _SHN_UNDEF else 2 if section == SHN_ABS else 0
 
 
 _KINDS: Final = _Kinds()

@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from relink.atomic import atomic_file, remove_stale
+from relink.atomic import atomic_file, remove_stale, sync_directory
 from relink.errors import UsageError
 from relink.files import file_sha256, open_regular, read_text
 from relink.text import join_truncated
@@ -44,7 +44,6 @@ from relink.trees.sibling import (
     copy_attributes,
     link_copy,
     remove_copy,
-    sync_directories,
 )
 
 __all__ = ["commit", "current", "finish", "stage", "undo"]
@@ -195,7 +194,8 @@ def _exchange_directory(tree: Path, journal: Journal) -> str | None:
         remove_copy(copy)
         return str(error)
     with told(top):
-        sync_directories((place, top.parent))
+        for directory in (place, top.parent):
+            sync_directory(directory)
         _keep_old_directory(tree, exchanging, listing)
     return None
 
@@ -242,7 +242,8 @@ def _exchange_files(tree: Path, journal: Journal) -> None:
                     _keep(target, kept)
                 _give_name(new, target)
             files[one.path] = KeptFile(one.path, one.kept, one.sha256)
-    sync_directories({(tree / one.path).parent for one in journal.pending})
+    for directory in {(tree / one.path).parent for one in journal.pending}:
+        sync_directory(directory)
     settle(tree, Journal(DONE, tuple(files.values())))
 
 

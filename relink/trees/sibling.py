@@ -7,10 +7,11 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from relink.atomic import sync_directory
 from relink.errors import RelinkError
 from relink.trees.obstacles import mounts_at
 
@@ -21,7 +22,6 @@ __all__ = [
     "copy_attributes",
     "link_copy",
     "remove_copy",
-    "sync_directories",
 ]
 
 Inodes: TypeAlias = dict[str, int]
@@ -56,7 +56,7 @@ def link_copy(top: Path, copy: Path, files: Mapping[str, Path], most: int = MOST
             os.link(files.get(name, top / name), copy / name, follow_symlinks=False)
     for name in reversed(folders):  # a directory's time is set after everything was made in it
         _copy_directory(top / name, copy / name)
-    sync_directories([copy])  # a journal of the file system has all that was done before it, too
+    sync_directory(copy)  # a journal of the file system has all that was done before it, too
     return listing
 
 
@@ -96,17 +96,6 @@ def remove_copy(directory: Path) -> None:
         for folder, _, _ in os.walk(directory):
             os.chmod(folder, 0o700)
         shutil.rmtree(directory)
-
-
-def sync_directories(directories: Iterable[Path]) -> None:
-    """Have directories on the disk, where the file system can do that: else a power cut may cost names, and a kill does not."""
-    for directory in directories:
-        with contextlib.suppress(OSError):
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def copy_attributes(source: Path, target: Path) -> None:

@@ -258,7 +258,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("trees/exchange.py", "os.open"): "creates with O_EXCL",
     ("trees/exchange.py", "open"): "a descriptor of the above",
     ("trees/journal.py", "os.open"): "opens its own directory with O_NOFOLLOW",
-    ("trees/sibling.py", "os.open"): "opens directories",
     ("install/copying.py", "os.fdopen"): "a descriptor of open_regular",
     ("install/installing.py", "requirements.write_text"): OWN,
     ("index/recipe.py", "read_text"): SHIPPED,

@@ -14,6 +14,7 @@ TABLES = {
     "ET": enums.ENUM_E_TYPE,
     "EM": enums.ENUM_E_MACHINE,
     "PT": enums.ENUM_P_TYPE_BASE,
+    "SHN": enums.ENUM_ST_SHNDX,
     "SHT": enums.ENUM_SH_TYPE_BASE,
     "DT": {**enums.ENUM_D_TAG_COMMON, **enums.ENUM_D_TAG},
     "DF": enums.ENUM_DT_FLAGS,
