@@ -1,9 +1,9 @@
-"""The contents of one wheel's members between reading and writing, and the one owner of the thread that works ahead on them.
+"""The contents of one wheel's members between reading and writing, and the one owner of the threads that work ahead on them.
 
 Takes the path of a wheel; gives each member's content to the reader once, and to the writer once more. A large
 member stays in memory without its gaps (:mod:`relink.elf.gaps`): some megabytes of several hundred. The largest stays whole.
 
-Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so a thread does them while the main
+Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so threads do them while the main
 thread reads, plans and edits. No caller has to know: each method returns when its result is there.
 """
 
@@ -106,8 +106,10 @@ class Contents:
         self._kept = 0  # bytes of members that are in memory without their gaps
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(1, "relink-contents")
+        self._searcher = ThreadPoolExecutor(1, "relink-search")  # the other one inflates the largest member
         self._reading: dict[str, Future[memoryview]] = {}
         self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
+        self._digests: dict[str, Future[bytes | None]] = {}
         self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
         try:
             self._read_ahead()
@@ -124,7 +126,8 @@ class Contents:
     def close(self) -> None:
         """Stop what works ahead and close the wheel."""
         self._closing.set()
-        self._worker.shutdown(cancel_futures=True)
+        for pool in (self._worker, self._searcher):
+            pool.shutdown(cancel_futures=True)
         self.archive.close()
         self.loaded.clear()  # releases their memory now, not when the garbage collector finds a cycle
 
@@ -195,6 +198,8 @@ class Contents:
         spooled = content.readonly
         self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole or spooled)
         search = self._find_spans(name, content, joined_gaps(gaps, edited)) if self._reuse else None
+        if self._reuse and (whole or spooled):
+            self._digests[name] = self._searcher.submit(self._digest, name, content)
         if spooled:
             release_pages(content)
             if search is not None:
@@ -230,7 +235,7 @@ class Contents:
         member = self.archive.member(name)
         if member.method != DEFLATED or member.size < REUSE:
             return None
-        self._finding_spans[name] = self._worker.submit(
+        self._finding_spans[name] = self._searcher.submit(
             find_spans,
             self._raw_reader(name),
             member.compressed_size,
@@ -259,22 +264,40 @@ class Contents:
         return search.result() if search else ()
 
     def original(self, name: str, *, check: bool) -> Iterator[Chunk]:
-        """Yield a member's content as it is in the archive, once; memory that has been yielded is released.
+        """Return a member's content as it is in the archive, once; memory that has been yielded is released.
 
-        :param check: compare it with the vendor's RECORD at the end.
+        :param check: compare it with the vendor's RECORD, at the end if not before.
         :raises WheelError: it is damaged, or is not what RECORD lists.
         """
         loaded = self.loaded.get(name)
         size = self.archive.member(name).size
+        entry = self.listed.get(name) if check else None
         chunks: Iterator[Chunk]
         if loaded and loaded.whole:
             chunks = slices_of(loaded.view)
+            if name in self._digests:
+                # Before anything is yielded: that releases the memory.
+                digest = self._digests[name].result()
+                if entry and digest is not None:
+                    check_digest(self.archive, entry, digest)
+                return chunks
         elif size <= min(self._largest // SHARE, self.spool.kept):
             chunks = slices_of(self.archive.read_into(name))
         else:
             chunks = self._ahead(self.archive.chunks(name))
-        entry = self.listed.get(name) if check else None
         return self._compared(chunks, entry) if entry else chunks
+
+    def _digest(self, name: str, content: memoryview) -> bytes | None:
+        """Return the digest of a member's content, of the kind that RECORD lists; None if it lists none."""
+        entry = self.listed.get(name)
+        if entry is None or entry.algorithm is None:
+            return None
+        digest = hashlib.new(entry.algorithm, usedforsecurity=False)
+        for start in range(0, len(content), _SLICE):
+            self._check_open(0)
+            digest.update(content[start : start + _SLICE])
+            release_pages(content)
+        return digest.digest()
 
     def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks, of which some are inflated before the caller asks for them."""

@@ -11,26 +11,42 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from relink.atomic import unnamed_file
 from relink.errors import MachineError, RelinkError
 from relink.system_errors import raise_trouble
 
-__all__ = ["NO_RESERVE", "Filling", "Spool", "anonymous_memory", "release_pages"]
+__all__ = [
+    "NO_RESERVE",
+    "Filling",
+    "Room",
+    "Spool",
+    "anonymous_memory",
+    "release_pages",
+    "room_in",
+    "write_into",
+]
 
 WHOLE: Final = 768 << 20
 KEPT: Final = 128 << 20
-MOVED_AT_ONCE: Final = 32 << 20  # bytes that are moved to the file at a time
+MOVED_AT_ONCE: Final = (
+    8 << 20
+)  # bytes that are moved to the file at a time: few enough for the processor's cache
+_AGAIN: Final = 64 << 10  # bytes before the last part that can be asked for again
 _USUAL: Final = Path("/var/tmp")  # noqa: S108 - on a disk, where /tmp may be memory (file-hierarchy(7))
 NO_RESERVE: Final = (
     0x4000  # MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2))
 )
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+Room: TypeAlias = Callable[[int, int], memoryview]
+"""Gives the memory for a part of the content, from one place on and up to another or less far. Parts are asked for in order; what
+lies at most 64 KiB before the last one can be asked for again, and the part that was given last is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +110,33 @@ def anonymous_memory(size: int) -> memoryview:
     return memoryview(memory)
 
 
-class Filling:
-    """Memory that is filled from its beginning to its end, and moves to a file meanwhile; a context manager.
+def room_in(memory: memoryview) -> Room:
+    """Return the room for content that is in memory as a whole."""
+    return lambda start, stop: memory[start:stop]
 
-    :ivar view: the memory, as long as all of the content. What has moved reads as zeros.
+
+def write_into(room: Room, position: int, data: bytes) -> None:
+    """Put content in its place."""
+    rest = memoryview(data)
+    while rest:
+        part = room(position, position + len(rest))
+        part[:] = rest[: len(part)]
+        rest, position = rest[len(part) :], position + len(part)
+
+
+class Filling:
+    """A file that is filled from its beginning to its end, by way of a little memory; a context manager.
+
+    The memory is used again and again: new memory would be filled with zeros first.
+
+    :param size: bytes of the file.
     """
 
-    view: memoryview
-
     def __init__(self, spool: Spool, size: int) -> None:
+        self._size = size
+        self._memory = anonymous_memory(min(size, MOVED_AT_ONCE + _AGAIN))
         self._fd = spool.new_file(size)
-        try:
-            self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-        except BaseException:
-            os.close(self._fd)
-            raise
-        with contextlib.suppress(OSError):
-            self._memory.madvise(mmap.MADV_HUGEPAGE)
-        self.view = memoryview(self._memory)
-        self._moved = 0
+        self._start = 0  # the place in the file of what is in memory
 
     def __enter__(self) -> Self:
         return self
@@ -122,31 +146,31 @@ class Filling:
     ) -> None:
         os.close(self._fd)
 
-    def restart(self) -> None:
-        """Begin once more."""
-        self._moved = 0
-
-    def move(self, place: int) -> None:
-        """Move what is before `place`, which is not read or written any more, in large pieces.
+    def room(self, start: int, stop: int) -> memoryview:
+        """Return the memory for what is in the file from one place on, up to another or less far (:data:`Room`).
 
         :raises RelinkError: the disk is full.
         """
-        while place - self._moved >= MOVED_AT_ONCE:
-            self._move(self._moved + MOVED_AT_ONCE)
+        place = start - _AGAIN
+        if stop - self._start > len(self._memory) and place > self._start:
+            moved = place - self._start
+            _write(self._fd, self._memory[:moved], self._start)
+            self._memory[:_AGAIN] = self._memory[moved : moved + _AGAIN]
+            self._start = place
+        return self._memory[start - self._start : stop - self._start]
 
-    def _move(self, stop: int) -> None:
-        _write(self._fd, self.view[self._moved : stop], self._moved)
-        self._memory.madvise(mmap.MADV_DONTNEED, self._moved, stop - self._moved)
-        self._moved = stop
+    def restart(self) -> None:
+        """Begin once more."""
+        self._start = 0
 
     def finished(self) -> memoryview:
         """Return all of it, mapped read-only.
 
         :raises RelinkError: the disk is full.
         """
-        if self._moved < len(self.view):
-            self._move(len(self.view))
-        return _mapped(self._fd, len(self.view))
+        _write(self._fd, self._memory[: self._size - self._start], self._start)
+        self._memory.release()
+        return _mapped(self._fd, self._size)
 
 
 def _write(fd: int, data: memoryview, place: int) -> None:

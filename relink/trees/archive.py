@@ -18,6 +18,7 @@ from relink.errors import UsageError, WheelError
 from relink.files import open_regular, read_start
 from relink.progress import OnProgress
 from relink.providers.prefix import TREE, Provider, soname_stem
+from relink.spool import Room
 from relink.system_errors import raise_trouble
 from relink.trees.journal import identity
 from relink.wheel.archive import WheelArchive
@@ -120,9 +121,10 @@ class TreeArchive(WheelArchive):
         left = self.member(name).size
         try:
             with os.fdopen(open_regular(self._place(name)), "rb", buffering=0) as file:
-                while data := file.read(_AT_ONCE):
+                while left >= 0 and (data := file.read(_AT_ONCE)):
                     left -= len(data)
-                    yield data
+                    if left >= 0:
+                        yield data
         except OSError as error:
             raise_trouble(error, str(self.path / name))
             raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
@@ -132,22 +134,14 @@ class TreeArchive(WheelArchive):
     def _fill(
         self,
         name: str,
-        view: memoryview,
+        room: Room,
         on_progress: OnProgress,
-        on_final: Callable[[int], object] = lambda _: None,
         restart: Callable[[], object] = lambda: None,
         *,
         split: bool,
     ) -> None:
         del restart, split  # a file is what it is: nothing begins once more, and nothing is deflated
-        at = 0
-        for data in self.chunks(name):
-            if at + len(data) > len(view):
-                raise WheelError(f"{self.path / name} has changed while it was read")
-            view[at : at + len(data)] = data
-            at += len(data)
-            on_final(at)
-            on_progress(len(data))
+        self._fill_by_chunks(name, room, on_progress)
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return a SHA-256 of the names and contents of all members, in hexadecimal."""

@@ -19,10 +19,10 @@ from typing import BinaryIO, Self
 from relink.errors import RelinkError, WheelError
 from relink.files import open_regular
 from relink.progress import OnProgress
-from relink.spool import Filling, Spool, anonymous_memory
+from relink.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
 from relink.system_errors import raise_trouble
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.blocks import find_split
+from relink.wheel.deflate.headers import find_split
 from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
@@ -36,7 +36,7 @@ from relink.wheel.zipformat import DEFLATED, LOCAL, Member
 __all__ = ["WheelArchive"]
 
 _READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
-SPLIT_FROM = 8 << 20  # bytes of a member; walking through all blocks of a smaller one takes no time
+SPLIT_FROM = 1 << 62
 
 
 class WheelArchive:
@@ -225,41 +225,42 @@ class WheelArchive:
             return memoryview(bytearray())
         try:
             filling = Filling(spool, size) if spool and size > spool.whole else None
-            view = filling.view if filling else anonymous_memory(size)
+            view = memoryview(b"") if filling else anonymous_memory(size)
         except (OSError, OverflowError) as error:
             raise RelinkError(
                 f"{self.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
             ) from error
         if filling is None:
-            self._fill(name, view, on_progress, split=split)
+            self._fill(name, room_in(view), on_progress, split=split)
             return view
         with filling:
-            self._fill(name, view, on_progress, filling.move, filling.restart, split=split)
+            self._fill(name, filling.room, on_progress, filling.restart, split=split)
             return filling.finished()
 
     def _fill(
         self,
         name: str,
-        view: memoryview,
+        room: Room,
         on_progress: OnProgress,
-        on_final: Callable[[int], object] = lambda _: None,
         restart: Callable[[], object] = lambda: None,
         *,
         split: bool,
     ) -> None:
         """Inflate a member to its place in memory."""
         bit = self._find_split(name) if split else None
-        start = inflate_into(self._pread, self.member(name), view, on_progress, bit, on_final)
+        start = inflate_into(self._pread, self.member(name), room, on_progress, bit)
         if start is None:
             restart()
-            position = 0
-            for data in self.chunks(name):
-                view[position : position + len(data)] = data
-                position += len(data)
-                on_final(position)
-                on_progress(len(data))
+            self._fill_by_chunks(name, room, on_progress)
         elif bit is not None:
             self._splits[name] = bit, start
+
+    def _fill_by_chunks(self, name: str, room: Room, on_progress: OnProgress) -> None:
+        position = 0
+        for data in self.chunks(name):
+            write_into(room, position, data)
+            position += len(data)
+            on_progress(len(data))
 
     def _find_split(self, name: str) -> int | None:
         member = self.member(name)

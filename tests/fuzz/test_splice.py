@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from relink.spool import room_in
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.blocks import find_split
+from relink.wheel.deflate.headers import find_split
 from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.deflate.splice import find_spans
 from relink.wheel.deflate.stream import content as inflated
@@ -75,7 +76,7 @@ def splice_one(number: int, path: Path) -> int:
     assert b"".join(inflated(read, claimed)) == content
     into = bytearray(len(content))
     bit = find_split(read, len(stream)) if content else None
-    start = None if bit is None else inflate_into(read, claimed, memoryview(into), split=bit)
+    start = None if bit is None else inflate_into(read, claimed, room_in(memoryview(into)), split=bit)
     split = None if bit is None or start is None else (bit, start)
     if start is not None:
         assert into == content

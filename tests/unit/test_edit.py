@@ -28,7 +28,7 @@ from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.blocks import find_split
+from relink.wheel.deflate.headers import find_split
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.gpu.build import entries_of, raw

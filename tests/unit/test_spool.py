@@ -13,7 +13,7 @@ import pytest
 
 from relink import spool as spooling
 from relink.errors import MachineError, RelinkError
-from relink.spool import Filling, Spool, anonymous_memory, release_pages
+from relink.spool import Filling, Spool, anonymous_memory, release_pages, write_into
 
 DATA = random.Random(5).randbytes(1 << 20)
 PAGE = mmap.PAGESIZE
@@ -24,18 +24,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spooling, "MOVED_AT_ONCE", 16 * PAGE)
 
 
-def filled(place: Path, upto: int) -> memoryview:
+def filled(place: Path) -> memoryview:
     with Filling(Spool(place), len(DATA)) as filling:
-        for at in range(0, upto, 1000):
-            filling.view[at : at + 1000] = DATA[at : at + 1000]
-            filling.move(at)
-        assert bytes(filling.view[: 16 * PAGE]) == bytes(16 * PAGE)
+        for at in range(0, len(DATA), 1000):
+            write_into(filling.room, at, DATA[at : at + 1000])
         return filling.finished()
 
 
 def test_what_was_filled_is_in_the_file(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
-    view = filled(tmp_path, len(DATA))
+    view = filled(tmp_path)
     assert view.readonly
     assert view == DATA
     release_pages(view)
@@ -45,12 +43,35 @@ def test_what_was_filled_is_in_the_file(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_parts_can_be_had_again(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with Filling(Spool(tmp_path), len(DATA)) as filling:
+        at = 0
+        while at < len(DATA):
+            again = max(0, at - rng.randrange(64 << 10))
+            assert filling.room(again, at) == DATA[again:at]
+            # More is asked for than is written: an inflater may have less.
+            part = filling.room(at, min(len(DATA), at + rng.randrange(1, 300_000)))
+            size = rng.randrange(len(part)) + 1
+            part[:size] = DATA[at : at + size]
+            at += size
+        assert filling.finished() == DATA
+
+
+def test_little_memory_is_used(tmp_path: Path) -> None:
+    with Filling(Spool(tmp_path), len(DATA)) as filling:
+        write_into(filling.room, 0, DATA)
+        part = filling.room(len(DATA), len(DATA))
+        assert isinstance(part.obj, mmap.mmap)
+        assert len(part.obj) == 16 * PAGE + (64 << 10)
+
+
 def test_filling_begins_once_more(tmp_path: Path) -> None:
     with Filling(Spool(tmp_path), len(DATA)) as filling:
-        filling.view[: len(DATA) // 2] = bytes(len(DATA) // 2)
-        filling.move(len(DATA) // 2)
+        write_into(filling.room, 0, bytes(len(DATA) // 2))
         filling.restart()
-        filling.view[:] = DATA
+        write_into(filling.room, 0, DATA)
         assert filling.finished() == DATA
 
 
@@ -105,5 +126,5 @@ def test_a_disk_that_does_not_take_it(
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(kind, match=words):
-        filled(tmp_path, len(DATA))
+        filled(tmp_path)
     assert os.listdir("/proc/self/fd") == before

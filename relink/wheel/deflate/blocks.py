@@ -12,47 +12,55 @@ like a header.
 So blocks are walked through, from the beginning of the stream or from a block near its end, whose header is searched before
 anything is inflated. That a block begins there is confirmed when the stream is read: it is inflated up to that bit, and from that
 bit on (:func:`relink.wheel.deflate.stream.inflate_into`).
+
+Over a long way the stream is inflated as a whole, with copies of the inflater's state. A header is searched in what comes
+shortly before the place that was asked for, and is believed if the inflater, at that bit, reads a block of random bytes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
+from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.spool import release_pages
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
-from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated
+from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits, joined_bits
+from relink.wheel.deflate.headers import SEARCH_READ, guess_start, likely_headers
+from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated, random_block
 
-__all__ = [
-    "Blocks",
-    "find_headers",
-    "find_split",
-    "guess_start",
-]
+__all__ = ["Blocks"]
 
 AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
-_SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
 LARGEST_BLOCK: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
-_HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the block has fewer
-SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
-FAR: Final = 1 << 20  # compressed bytes that are searched in all
-TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
-# The part of a stream behind the split, in which most edits are: a twelfth, or up to a third of a short stream (3 MiB).
-LATE, LATEST, BEHIND = 12, 3, 3 << 20
+LONG: Final = 1 << 20  # bytes of content: over less, walking from block to block takes no longer
+_STATES: Final = 16  # copies of the inflater's state that are kept, one for each 64 KiB of the stream
 _RELEASED: Final = (
     32 << 20
 )  # bytes of content in a mapped file that are compared before their pages are released
 BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
-_SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
-"""The share of a code of 128 that a code length takes: a code is complete if the shares add up to 128 (RFC 1951, 3.2.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """An inflater in the middle of a stream.
+
+    :ivar byte: of the stream, which comes next; `start`: the place in the content that has been reached.
+    :ivar crc: CRC-32 of what it has inflated.
+    """
+
+    inflater: zlib_ng._Decompress
+    byte: int
+    start: int
+    crc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,8 @@ class Blocks:
     def walk(self, place: int) -> Iterator[Block]:
         """Yield blocks one after the other, from one that begins at or before `place`; the stream's end comes last."""
         at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
+        if at is not None and place - at[1] >= LONG:
+            at = self._far(at, place) or at
         while at is not None and at != self._end:
             following = self._next(at)
             if following is None:
@@ -117,6 +127,57 @@ class Blocks:
             at = following
         if at is not None:
             yield at
+
+    def _far(self, at: Block, place: int) -> Block | None:
+        """Return a block at most a MiB of the stream before a place that is far behind `at`; None if none is found there."""
+        bit, begin = at
+        byte, start, crc = bit // 8, begin, 0
+        inflater = zlib_ng.decompressobj(-15, self._window(begin))
+        text = self._read(byte, SEARCH_READ)
+        feed = _from_bit(bit, text)
+        states = deque[_State](maxlen=_STATES)
+        try:
+            while text and not inflater.eof and start <= place and self._inflate_budget > 0:
+                byte += len(text)
+                for data in inflated(inflater, feed, _OUTPUT):
+                    crc = isal_zlib.crc32(data, crc)
+                    start += len(data)
+                    self._inflate_budget -= len(data)
+                if not inflater.eof:
+                    states.append(_State(_copied(inflater), byte, start, crc))
+                feed = text = self._read(byte, SEARCH_READ)
+        except InflateError:
+            return None
+        for state in reversed(states):
+            if state.start <= place and (found := self._from_state(state, place)):
+                return found if state.crc == self._crc(begin, state.start) else None
+        return None
+
+    def _from_state(self, state: _State, place: int) -> Block | None:
+        """Return the first block found in what an inflater would read next, unless that begins behind a place."""
+        stop = min(self._length, state.byte + SEARCH_READ)
+        for bit in likely_headers(self._read, self._length, range(state.byte, stop)):
+            if self._inflate_budget <= 0:
+                return None
+            inflater = _copied(state.inflater)
+            block, random_bytes = random_block()
+            feed = b"".join(copy_bits(self._read, 8 * state.byte, bit, joined_bits([block, LAST_BLOCK])))
+            self._inflate_budget -= _TRY
+            with suppress(InflateError):
+                data = b"".join(inflated(inflater, feed, _OUTPUT))
+                self._inflate_budget -= len(data)
+                if inflater.eof and not inflater.unused_data and data.endswith(random_bytes):
+                    start = state.start + len(data) - len(random_bytes)
+                    return (bit, start) if start <= place else None
+        return None
+
+    def _crc(self, start: int, stop: int) -> int:
+        """Return the CRC-32 of a part of the content."""
+        crc = 0
+        for at in range(start, stop, _RELEASED):
+            crc = isal_zlib.crc32(self._content[at : min(stop, at + _RELEASED)], crc)
+            release_pages(self._content)
+        return crc
 
     def _next(self, at: Block) -> Block | None:
         """Return the next block, or the stream's end; None if neither can be confirmed."""
@@ -134,16 +195,13 @@ class Blocks:
         """Inflate one block; None if it does not give the content at its place, or is the last one before the end."""
         bit, start = at
         byte, place = divmod(bit, 8)
-        text = self._read(byte, _SEARCH_READ)
+        text = self._read(byte, SEARCH_READ)
         if not text:
             return None
         header = (
             int.from_bytes(text[:2], "little") >> place
         )  # BFINAL, and two bits of BTYPE (RFC 1951, 3.2.3)
-        # Empty blocks fill the bits before the block, so that every bit of it keeps its place in a byte; `| 1` sets BFINAL.
-        number, count = PADDING[place]
-        number |= (text[0] >> place | 1) << count
-        feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
+        feed = _from_bit(bit, text, last=True)
         inflater = zlib_ng.decompressobj(-15, self._window(start))
         stop = start
         while not inflater.eof:
@@ -159,7 +217,7 @@ class Blocks:
             if not (text and self._inflate_budget > 0):
                 return None
             if not inflater.eof:
-                feed = text = self._read(byte, _SEARCH_READ)
+                feed = text = self._read(byte, SEARCH_READ)
         byte -= len(inflater.unused_data)
         last = bool(header & 1)
         if last and (byte, stop) != (self._length, len(self._content)):
@@ -206,25 +264,23 @@ class Blocks:
         return same
 
 
-def find_split(read: RangeReader, length: int) -> int | None:
-    """Return a bit at which a block seems to begin, behind most of a stream. The caller confirms it by dividing the stream there.
+def _copied(inflater: zlib_ng._Decompress) -> zlib_ng._Decompress:
+    """Return an inflater in the same state. zlib-ng's stubs lack the method, which zlib's have."""
+    copy: zlib_ng._Decompress = cast("Any", inflater).copy()
+    return copy
 
-    :param length: of the stream in bytes.
+
+def _from_bit(bit: int, text: bytes, *, last: bool = False) -> bytes:
+    """Return a stream from a block on; empty blocks before it fill a byte, so that every bit of it keeps its place in one.
+
+    :param text: the stream from the byte on in which the block begins.
+    :param last: set BFINAL of the block.
     """
-    begin = length - max(length // LATE, min(length // LATEST, BEHIND))
-    tries = TRIES
-    for at in range(begin, min(length, begin + FAR), SEARCHED):
-        for header in find_headers(read(at, min(SEARCHED + _HEADER, length - at))):
-            bit = 8 * at + header
-            inflater = zlib_ng.decompressobj(-15, bytes(WINDOW))
-            with suppress(InflateError):
-                for piece in copy_bits(read, bit, 8 * min(length, at + _SEARCH_READ), (0, 0)):
-                    inflater.decompress(piece, _OUTPUT)
-                return bit
-            tries -= 1
-            if not tries:
-                return None
-    return None
+    if not text:
+        return b""
+    number, count = PADDING[bit % 8]
+    number |= (text[0] >> bit % 8 | last) << count
+    return number.to_bytes(count // 8 + 1, "little") + text[1:]
 
 
 def _buffered(read: RangeReader, length: int) -> RangeReader:
@@ -240,77 +296,3 @@ def _buffered(read: RangeReader, length: int) -> RangeReader:
         return text[at - start : at - start + size]
 
     return get
-
-
-def guess_start(read: RangeReader, byte: int) -> int | None:
-    """Return the only bit of a byte at which the header of a dynamic block could begin; None if none or several could be it.
-
-    The numbers of codes in the header must be possible, and the code of the code lengths complete (RFC 1951, 3.2.3 and 3.2.7).
-    The guess may be wrong: bits of other blocks can look like such a header. The first bit of the byte is not tried, the one
-    behind its end is.
-    """
-    number = int.from_bytes(read(byte, _HEADER), "little")
-    found = None
-    for bit in range(8 * byte + 1, 8 * byte + 9):
-        number >>= 1
-        # BTYPE 10 (its low bit comes first), HLIT and HDIST below 30, then HCLEN + 4 code lengths of three bits each.
-        if number & 0b110 == 0b100 and number >> 3 & 31 <= 29 and number >> 8 & 31 <= 29:
-            sizes = range(17, 17 + 3 * ((number >> 13 & 15) + 4), 3)
-            if sum(_SHARE[number >> size & 7] for size in sizes) == 128:
-                if found is not None:
-                    return None
-                found = bit
-    return found
-
-
-def find_headers(text: bytes) -> Iterator[int]:
-    """Yield the bits where the header of a dynamic block that is not the last could begin, as :func:`guess_start` for one byte.
-
-    All bits are tested together: bit n of each number below stands for a header that begins at bit n of the text. So `bits >> k`
-    has, at each n, the k-th bit of that header, and `&`, `|` and `~` compute with all of them in one operation.
-    """
-    bits = int.from_bytes(text, "little")
-    every = (1 << max(0, 8 * len(text) - 8 * _HEADER)) - 1
-    possible = bits >> 2 & ~(bits >> 1 | bits) & every  # BFINAL 0, BTYPE 10
-    for first in (4, 9):  # 30 and 31 are no number of codes
-        possible &= ~(bits >> first & bits >> first + 1 & bits >> first + 2 & bits >> first + 3)
-    total = [
-        0
-    ] * 8  # of each header the sum of its shares, a number of eight bits, one list item for each binary digit
-    for place, counted in enumerate(_counted(bits >> 13, every)):
-        one, two, four = (bits >> 17 + 3 * place + more & counted for more in range(3))
-        neither, only_one = counted & ~(one | two), one & ~two
-        # A length of n takes 128 >> n: that bit of the sum.
-        shares = [
-            one & two & four,
-            two & four & ~one,
-            only_one & four,
-            neither & four,
-            one & two & ~four,
-            two & ~(one | four),
-            only_one & ~four,
-        ]
-        carry = 0  # a ripple-carry adder: full adders from the lowest binary digit up
-        for weight, share in enumerate((*shares, 0)):
-            was = total[weight]
-            total[weight] = was ^ share ^ carry
-            carry = was & share | carry & (was ^ share)
-        possible &= ~carry  # more than 255
-    possible &= total[7]  # the sum is 128: bit 7 and no other
-    for digit in total[:7]:
-        possible &= ~digit
-    while possible:
-        lowest = possible & -possible
-        yield lowest.bit_length() - 1
-        possible ^= lowest
-
-
-def _counted(numbers: int, every: int) -> Iterator[int]:
-    """Yield for each of 19 code lengths the headers that have it: four do, and as many more as the number at a bit says."""
-    for most in range(-3, 16):
-        enough = every
-        if most > 0:
-            for place in range(4):
-                bit = numbers >> place
-                enough = bit & enough if most >> place & 1 else bit | enough
-        yield enough & every

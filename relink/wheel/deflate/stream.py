@@ -13,6 +13,7 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.errors import WheelError
+from relink.spool import Room, write_into
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import LAST_BLOCK, copy_bits, joined_bits
 from relink.wheel.deflate.inflate import WINDOW, InflateError, crc_before, dense, inflate_rest, random_block
@@ -102,10 +103,9 @@ def content(read: RangeReader, member: Member) -> Iterator[bytes]:
 def inflate_into(
     read: RangeReader,
     member: Member,
-    into: memoryview,
+    room: Room,
     on_progress: Callable[[int], object] = lambda _: None,
     split: int | None = None,
-    on_final: Callable[[int], object] = lambda _: None,
 ) -> int | None:
     """Inflate a member to its place in memory while other threads run Python.
 
@@ -113,12 +113,11 @@ def inflate_into(
     streams, each followed by its CRC and its size modulo 4 GiB. A member that imitates several streams is refused: the last size
     has to be that of all content, so the streams before the last must be empty.
 
-    :param into: as long as the member's content.
+    :param room: for the member's content.
     :param on_progress: called with how many bytes more have been inflated, each time.
     :param split: a bit of the stream at which a block may begin: it is inflated up to there, and from there on. That one begins
         there is confirmed by a block of random bytes that is put in its place
         (:func:`relink.wheel.deflate.inflate.random_block`).
-    :param on_final: called with a place before which `into` is neither read nor written any more.
     :returns: the bytes of content before the split, or all; None if no block begins there, or the directory claims other content.
         Reading the member by :func:`content` then says what is wrong, if anything is.
     """
@@ -136,16 +135,17 @@ def inflate_into(
             yield struct.pack("<2I", member.crc, gzip.tell())
             return
         start = gzip.tell() - len(random_bytes)
-        if into[start : gzip.tell()] != random_bytes:
+        before = max(0, start - WINDOW)
+        window = bytes(room(before, gzip.tell()))
+        if len(window) < gzip.tell() - before or not window.endswith(random_bytes):
             raise InflateError("no block begins there")
         position, last = start, 0
-        for data in inflate_rest(raw, split, member.compressed_size, bytes(into[:start][-WINDOW:])):
+        for data in inflate_rest(raw, split, member.compressed_size, window[: start - before]):
             if len(data) > size - position:
                 raise InflateError("too much content")
-            into[position : position + len(data)] = data
+            write_into(room, position, data)
             position += len(data)
             last = isal_zlib.crc32(data, last)
-            on_final(position)
         if position < size:
             raise InflateError("too little content")
         crc = crc_before(member.crc, last, size - start)
@@ -161,13 +161,11 @@ def inflate_into(
         with MemberStream(chain([_GZIP], stream, end()), member.name) as file:
             gzip = _gzip_reader(file)
             position = 0
-            while position < size and (more := gzip.readinto(into[position : position + PROGRESS_STEP])):
+            while position < size and (
+                more := gzip.readinto(room(position, min(size, position + PROGRESS_STEP)))
+            ):
                 position += more
                 on_progress(more)
-                if (
-                    position < size
-                ):  # else all of it is there: the rest may have gone on from an earlier place
-                    on_final(max(0, position - WINDOW - len(random_bytes)))
             # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
             if gzip.readinto(bytearray(1)):
                 return None

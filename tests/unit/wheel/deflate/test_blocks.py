@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from relink.wheel.deflate import blocks
+from relink.spool import room_in
+from relink.wheel.deflate import blocks, headers
 from relink.wheel.deflate.bits import LAST_BLOCK, LAST_BLOCK_BYTES, PADDING, Bits, copy_bits
-from relink.wheel.deflate.blocks import Blocks, find_split
+from relink.wheel.deflate.blocks import Blocks
+from relink.wheel.deflate.headers import find_split
 from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import inflate_into
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
@@ -143,7 +145,7 @@ def test_a_wrong_guess_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
         stream += deflater.compress(part) + deflater.flush(zlib.Z_BLOCK)
         content += part
     stream += deflater.flush()
-    guess, guessed = blocks.guess_start, []
+    guess, guessed = headers.guess_start, []
 
     def noted(*arguments: Any) -> int | None:
         bit = guess(*arguments)
@@ -288,7 +290,7 @@ def flipped(stream: bytes, at: int, bit: int) -> bytes:
     return stream[:at] + bytes([stream[at] ^ 1 << bit]) + stream[at + 1 :]
 
 
-def headers(text: bytes) -> list[int]:
+def possible(text: bytes) -> list[int]:
     """The bits where a header could begin, each looked at alone (RFC 1951, 3.2.7)."""
     found = []
     for bit in range(8 * len(text) - 88):
@@ -304,15 +306,15 @@ def headers(text: bytes) -> list[int]:
 
 def test_headers_in_what_is_none() -> None:
     text = random.Random(2).randbytes(16 * KIB)
-    assert [*blocks.find_headers(text)] == headers(text) != []
+    assert [*headers.find_headers(text)] == possible(text) != []
 
 
 @pytest.mark.parametrize("level", [1, 6, 9])
 def test_headers_of_a_stream(level: int) -> None:
     content = made(level, 30 * KIB)
     stream = deflate(content, level, memory=2)
-    found = [*blocks.find_headers(stream)]
-    assert found == headers(stream)
+    found = [*headers.find_headers(stream)]
+    assert found == possible(stream)
     dynamic = [
         bit
         for bit, _ in walked(stream, content)[:-1]
@@ -348,7 +350,7 @@ def header(draw: st.DrawFn) -> Bits:
 )
 def test_headers_are_those_that_are_possible(parts: list[Bits], rest: bytes) -> None:
     text = whole(*parts) + rest
-    assert [*blocks.find_headers(text)] == headers(text)
+    assert [*headers.find_headers(text)] == possible(text)
 
 
 @pytest.fixture
@@ -393,7 +395,7 @@ def split_of(stream: bytes) -> int | None:
 def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
     """Where in the content a split is, if the stream can be inflated up to there and from there on."""
     into = bytearray(len(content))
-    start = inflate_into(reader(stream), member(stream, content), memoryview(into), split=split)
+    start = inflate_into(reader(stream), member(stream, content), room_in(memoryview(into)), split=split)
     assert start is None or into == content
     return start
 
@@ -405,7 +407,7 @@ def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
 def test_a_split(
     monkeypatch: pytest.MonkeyPatch, level: int, inflated: Callable[[bytes, int], bytes], behind: int
 ) -> None:
-    monkeypatch.setattr(blocks, "BEHIND", behind)
+    monkeypatch.setattr(headers, "BEHIND", behind)
     content = made(level, 4 << 20)
     stream = inflated(content, level)
     every = check(stream, content)
@@ -426,7 +428,7 @@ def test_a_header_is_found_wherever_it_is_in_what_is_searched(monkeypatch: pytes
     expected = split_of(stream)
     assert expected
     for searched in range(50, 70):
-        monkeypatch.setattr(blocks, "SEARCHED", searched)
+        monkeypatch.setattr(headers, "SEARCHED", searched)
         assert split_of(stream) == expected
 
 
@@ -496,13 +498,13 @@ def test_stored_bytes_that_look_like_blocks(
     monkeypatch: pytest.MonkeyPatch, text: bytes, searched: int
 ) -> None:
     """A split may be found in them; the stream cannot be divided there."""
-    monkeypatch.setattr(blocks, "SEARCHED", searched)
+    monkeypatch.setattr(headers, "SEARCHED", searched)
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
-    monkeypatch.setattr(blocks, "BEHIND", 0)
+    monkeypatch.setattr(headers, "BEHIND", 0)
     for late in (4, 8, 12, 16, 24):
-        monkeypatch.setattr(blocks, "LATE", late)
+        monkeypatch.setattr(headers, "LATE", late)
         split = split_of(stream)
         start = divided(stream, content, split)
         assert start == len(content) if split is None else (start is None or (split, start) in every)
@@ -514,10 +516,10 @@ def test_bytes_that_inflate_to_themselves(monkeypatch: pytest.MonkeyPatch) -> No
     content = HEAD + text + REST
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
-    monkeypatch.setattr(blocks, "BEHIND", 0)
+    monkeypatch.setattr(headers, "BEHIND", 0)
     misled = set()
     for late in range(2, 20):
-        monkeypatch.setattr(blocks, "LATE", late)
+        monkeypatch.setattr(headers, "LATE", late)
         misled |= {split_of(stream)} - {None, *(bit for bit, _ in every)}
     assert misled
     for split in misled:
@@ -538,9 +540,9 @@ def test_other_content_than_the_stream_has() -> None:
 
 @pytest.mark.parametrize("tries", [1, 7, 50])
 def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
-    monkeypatch.setattr(blocks, "TRIES", tries)
+    monkeypatch.setattr(headers, "TRIES", tries)
     trying = Mock(wraps=copy_bits)
-    monkeypatch.setattr(blocks, "copy_bits", trying)
+    monkeypatch.setattr(headers, "copy_bits", trying)
     stream = stored(random.Random(3).randbytes(300 * KIB)) + deflate(REST, 6)
     assert split_of(stream) is None
     assert trying.call_count == tries
@@ -548,7 +550,81 @@ def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("far", [10 * KIB, 100 * KIB])
 def test_so_far_a_header_is_looked_for(monkeypatch: pytest.MonkeyPatch, far: int) -> None:
-    monkeypatch.setattr(blocks, "FAR", far)
+    monkeypatch.setattr(headers, "FAR", far)
     stream = stored(bytes(90 * KIB)) + deflate(REST, 6, memory=2)
-    monkeypatch.setattr(blocks, "LATEST", 1)
+    monkeypatch.setattr(headers, "LATEST", 1)
     assert (split_of(stream) is None) == (far == 10 * KIB)
+
+
+FAR_STREAMS: dict[str, Callable[[bytes], bytes]] = {
+    "zlib": lambda content: deflate(content, 6),
+    "small blocks": lambda content: deflate(content, 9, memory=2),
+    "isal": lambda content: isal(content, 2),
+    "flushed": lambda content: flushed(content, zlib.Z_SYNC_FLUSH),
+    "stored": lambda content: deflate(content, 0),
+    "fixed": lambda content: deflate(content, 6, zlib.Z_FIXED),
+}
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("read", [4 * KIB, 64 * KIB])
+@pytest.mark.parametrize("kind", FAR_STREAMS)
+def test_over_a_long_way_it_is_as_from_block_to_block(
+    monkeypatch: pytest.MonkeyPatch, kind: str, read: int
+) -> None:
+    content = made(5, 1500 * KIB)
+    stream = FAR_STREAMS[kind](content)
+    every = [*check(stream, content), (8 * len(stream), len(content))]
+    if len({start for _, start in every}) < len(
+        every
+    ):  # of blocks at one place, which one is found may differ
+        every = [*{start: (bit, start) for bit, start in every}.values()]
+    monkeypatch.setattr(blocks, "LONG", 100 * KIB)
+    monkeypatch.setattr(blocks, "SEARCH_READ", read)
+    rng = random.Random(9)
+    for place in (rng.randrange(len(content)) for _ in range(12)):
+        found = blocks_of(stream, content)
+        starts = [start for _, start in every]
+        assert found.before(place) == every[bisect.bisect_right(starts[:-1], place) - 1], place
+
+
+def test_a_long_way_is_inflated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = made(5, 3 << 20)
+    stream = deflate(content, 6)
+    every = check(stream, content)
+    inflate = calls(monkeypatch, "_inflate")
+    place = len(content) - 100 * KIB
+    assert blocks_of(stream, content).before(place) == max(block for block in every if block[1] <= place)
+    assert inflate.call_count < 10 < len(every) / 3
+
+
+def test_behind_other_content_than_the_stream_has_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = made(6, 1500 * KIB)
+    stream = deflate(content, 6)
+    other = content[: 700 * KIB] + b"!" + content[700 * KIB + 1 :]
+    assert other != content
+    monkeypatch.setattr(blocks, "LONG", 100 * KIB)
+    assert blocks_of(stream, content).before(len(content)) is not None
+    found = blocks_of(stream, other).before(len(content))
+    assert found is None or found[1] <= 700 * KIB
+
+
+@pytest.mark.parametrize("text", FALSE.values(), ids=FALSE)
+def test_a_long_way_to_stored_bytes_that_look_like_blocks(
+    monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    content = HEAD + text + REST
+    stream = raw(HEAD) + stored(text) + deflate(REST, 6)
+    every = walked(stream, content)
+    monkeypatch.setattr(blocks, "LONG", 10 * KIB)
+    for place in range(0, len(content), 7001):
+        assert blocks_of(stream, content).before(place) == max(block for block in every if block[1] <= place)
+
+
+def test_a_long_way_costs_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = made(5, 3 << 20)
+    stream = deflate(content, 6)
+    assert blocks_of(stream, content).before(len(content)) is not None
+    found = blocks_of(stream, content)
+    monkeypatch.setattr(found, "_inflate_budget", 1 << 20)
+    assert found.before(len(content)) is None

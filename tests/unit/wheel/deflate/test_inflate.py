@@ -13,6 +13,7 @@ import pytest
 from isal import isal_zlib
 
 from relink.errors import WheelError
+from relink.spool import room_in
 from relink.wheel.deflate.stream import content, inflate_into
 from tests.support.amount import amount
 from tests.support.deflate_encoder import DEFECTS
@@ -50,7 +51,7 @@ def by_relink(stream: bytes, claimed: bytes) -> tuple[bytes | None, bytes | None
     except WheelError:
         chunks = None
     into = bytearray(len(claimed))
-    start = inflate_into(reader(stream), of, memoryview(into)) if claimed else None
+    start = inflate_into(reader(stream), of, room_in(memoryview(into))) if claimed else None
     return chunks, None if start is None else bytes(into)
 
 

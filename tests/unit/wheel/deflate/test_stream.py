@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relink.spool import room_in
 from relink.wheel.deflate import stream
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import Block, crc_before
@@ -27,7 +28,7 @@ HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 def inflated(raw: bytes, claimed: Member, split: Block | None = None) -> bytes | None:
     into = bytearray(claimed.size)
     progress: list[int] = []
-    start = inflate_into(reader(raw), claimed, memoryview(into), progress.append, split and split[0])
+    start = inflate_into(reader(raw), claimed, room_in(memoryview(into)), progress.append, split and split[0])
     if start is None:
         return None
     assert sum(progress) == claimed.size
@@ -101,7 +102,7 @@ def test_it_can_be_divided_where_blocks_begin_and_nowhere_else(seed: int) -> Non
     claimed = member(raw, content)
     found = {}
     for bit in range(8 * len(raw) + 1):
-        start = inflate_into(reader(raw), claimed, memoryview(bytearray(len(content))), split=bit)
+        start = inflate_into(reader(raw), claimed, room_in(memoryview(bytearray(len(content)))), split=bit)
         if start is not None:
             found[bit] = start
     assert found == dict(encoder.starts)
@@ -173,7 +174,7 @@ def test_sizes_that_gzip_does_not_know() -> None:
     """It has the size modulo 4 GiB: the plain way is for these."""
     raw = deflate(CONTENT, 6)
     claimed = replace(member(raw, CONTENT), size=len(CONTENT) + (1 << 32))
-    assert inflate_into(reader(raw), claimed, memoryview(bytearray(len(CONTENT)))) is None
+    assert inflate_into(reader(raw), claimed, room_in(memoryview(bytearray(len(CONTENT))))) is None
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
@@ -200,7 +201,7 @@ def test_the_place_is_not_kept(damaged: bool) -> None:
     into = Content(len(CONTENT))
     watched = weakref.ref(into)
     given = replace(claimed, crc=claimed.crc ^ 1) if damaged else claimed
-    assert (inflate_into(reader(raw), given, memoryview(into)) is None) == damaged
+    assert (inflate_into(reader(raw), given, room_in(memoryview(into))) is None) == damaged
     del into
     gc.collect()
     assert watched() is None
