@@ -163,7 +163,7 @@ class Contents:
             raise WheelError(f"{self.archive.path} has been closed")
 
     def _read(self, name: str, on_progress: OnProgress) -> memoryview:
-        return self.archive.read_into(name, on_progress, split=self._reuse, spool=self.spool)
+        return self.archive.read_into(name, on_progress, spool=self.spool)
 
     def read(self, name: str, on_progress: OnProgress) -> memoryview:
         """Return a member's content in a buffer of its own (:meth:`relink.wheel.archive.WheelArchive.read_into`).
@@ -242,7 +242,6 @@ class Contents:
             content,
             None if content.readonly else member.crc,  # to compute it, all of the content is read
             unchanged,
-            self.archive.split(name),
         )
         return self._finding_spans[name]
 

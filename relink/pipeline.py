@@ -187,7 +187,7 @@ def _edit(
     failures: list[Finding] = []
     for edited in edit_files(
         wheel.contents,
-        sorted(planned.plan.changed, key=lambda file: members[file.path].size),
+        sorted(planned.plan.changed, key=lambda file: members[file.path].size, reverse=True),
         wheel.images,
         wheel.codes,
         staging.directory,

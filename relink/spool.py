@@ -37,7 +37,6 @@ KEPT: Final = 128 << 20
 MOVED_AT_ONCE: Final = (
     8 << 20
 )  # bytes that are moved to the file at a time: few enough for the processor's cache
-_AGAIN: Final = 64 << 10  # bytes before the last part that can be asked for again
 _USUAL: Final = Path("/var/tmp")  # noqa: S108 - on a disk, where /tmp may be memory (file-hierarchy(7))
 NO_RESERVE: Final = (
     0x4000  # MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2))
@@ -45,8 +44,8 @@ NO_RESERVE: Final = (
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Room: TypeAlias = Callable[[int, int], memoryview]
-"""Gives the memory for a part of the content, from one place on and up to another or less far. Parts are asked for in order; what
-lies at most 64 KiB before the last one can be asked for again, and the part that was given last is valid."""
+"""Gives the memory for a part of the content, from one place on and up to another or less far. Parts are asked for in order; only
+the one that was given last is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class Filling:
 
     def __init__(self, spool: Spool, size: int) -> None:
         self._size = size
-        self._memory = anonymous_memory(min(size, MOVED_AT_ONCE + _AGAIN))
+        self._memory = anonymous_memory(min(size, MOVED_AT_ONCE))
         self._fd = spool.new_file(size)
         self._start = 0  # the place in the file of what is in memory
 
@@ -151,12 +150,9 @@ class Filling:
 
         :raises RelinkError: the disk is full.
         """
-        place = start - _AGAIN
-        if stop - self._start > len(self._memory) and place > self._start:
-            moved = place - self._start
-            _write(self._fd, self._memory[:moved], self._start)
-            self._memory[:_AGAIN] = self._memory[moved : moved + _AGAIN]
-            self._start = place
+        if stop - self._start > len(self._memory) and start > self._start:
+            _write(self._fd, self._memory[: start - self._start], self._start)
+            self._start = start
         return self._memory[start - self._start : stop - self._start]
 
     def restart(self) -> None:

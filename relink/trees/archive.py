@@ -137,10 +137,8 @@ class TreeArchive(WheelArchive):
         room: Room,
         on_progress: OnProgress,
         restart: Callable[[], object] = lambda: None,
-        *,
-        split: bool,
     ) -> None:
-        del restart, split  # a file is what it is: nothing begins once more, and nothing is deflated
+        del restart  # a file is what it is
         self._fill_by_chunks(name, room, on_progress)
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:

@@ -22,8 +22,6 @@ from relink.progress import OnProgress
 from relink.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
 from relink.system_errors import raise_trouble
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.headers import find_split
-from relink.wheel.deflate.inflate import Block
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
@@ -31,12 +29,11 @@ from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.reverse_delta import ReverseDelta
 from relink.wheel.schemes import scheme_defects, special_directories
-from relink.wheel.zipformat import DEFLATED, LOCAL, Member
+from relink.wheel.zipformat import LOCAL, Member
 
 __all__ = ["WheelArchive"]
 
 _READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
-SPLIT_FROM = 1 << 62
 
 
 class WheelArchive:
@@ -73,7 +70,6 @@ class WheelArchive:
         self._delta = delta
         self._sha256: str | None = None
         self._lock = threading.Lock()
-        self._splits: dict[str, Block] = {}
         self._fd = self._open_file()
         try:
             self._read_structure(filename or self.path.name, limits or WheelLimits())
@@ -205,7 +201,6 @@ class WheelArchive:
         name: str,
         on_progress: OnProgress = lambda _: None,
         *,
-        split: bool = False,
         spool: Spool | None = None,
     ) -> memoryview:
         """Return the whole content in one buffer of its own; nothing else holds a copy.
@@ -214,7 +209,6 @@ class WheelArchive:
         the :class:`mmap.mmap`, which can be searched.
 
         :param on_progress: called with the number of bytes read since the last call.
-        :param split: divide a large member's stream, if that can be done: :meth:`split`.
         :param spool: what is too large for memory is in a file that is mapped read-only, instead.
         :raises WheelError: the content is not what the directory claims.
         :raises RelinkError: there is not that much memory, or no room on the disk.
@@ -231,10 +225,10 @@ class WheelArchive:
                 f"{self.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
             ) from error
         if filling is None:
-            self._fill(name, room_in(view), on_progress, split=split)
+            self._fill(name, room_in(view), on_progress)
             return view
         with filling:
-            self._fill(name, filling.room, on_progress, filling.restart, split=split)
+            self._fill(name, filling.room, on_progress, filling.restart)
             return filling.finished()
 
     def _fill(
@@ -243,17 +237,11 @@ class WheelArchive:
         room: Room,
         on_progress: OnProgress,
         restart: Callable[[], object] = lambda: None,
-        *,
-        split: bool,
     ) -> None:
         """Inflate a member to its place in memory."""
-        bit = self._find_split(name) if split else None
-        start = inflate_into(self._pread, self.member(name), room, on_progress, bit)
-        if start is None:
+        if not inflate_into(self._pread, self.member(name), room, on_progress):
             restart()
             self._fill_by_chunks(name, room, on_progress)
-        elif bit is not None:
-            self._splits[name] = bit, start
 
     def _fill_by_chunks(self, name: str, room: Room, on_progress: OnProgress) -> None:
         position = 0
@@ -261,16 +249,6 @@ class WheelArchive:
             write_into(room, position, data)
             position += len(data)
             on_progress(len(data))
-
-    def _find_split(self, name: str) -> int | None:
-        member = self.member(name)
-        if member.method != DEFLATED or member.size < SPLIT_FROM:
-            return None
-        return find_split(self.raw_reader(name), member.compressed_size)
-
-    def split(self, name: str) -> Block | None:
-        """Return a deflate block near the end of a member that :meth:`read_into` has read, if it has seen one."""
-        return self._splits.get(name)
 
     def raw_reader(self, name: str) -> RangeReader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""

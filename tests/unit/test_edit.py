@@ -28,7 +28,6 @@ from relink.queries import verify_wheel
 from relink.reading import open_wheel
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.headers import find_split
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.gpu.build import entries_of, raw
@@ -228,24 +227,6 @@ def test_one_large_member_after_the_other(
     monkeypatch.setattr(WheelArchive, "read_into", read_into)
     relink(vendor, works.options(tmp_path / "out", verify=False))
     assert order == ["demo/fat.so", "found", "demo/larger.so", "found"]
-
-
-@pytest.mark.few(2, reason="the same of streams written in another way")
-@pytest.mark.parametrize("worth", [32 << 20, 1 << 20], ids=["when its turn is", "ahead"])
-def test_a_stream_is_divided_for_an_output_alone(
-    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
-) -> None:
-    """Nobody else asks where its blocks are; with and without, the same ones are taken over."""
-    relink(vendor, works.options(tmp_path / "expected"))
-    monkeypatch.setattr(ahead, "READ_AHEAD", worth)
-    monkeypatch.setattr("relink.wheel.archive.SPLIT_FROM", 1 << 20)
-    finding = Mock(wraps=find_split)
-    monkeypatch.setattr("relink.wheel.archive.find_split", finding)
-    relink(vendor, works.options(tmp_path / "out", dry_run=True))
-    assert finding.call_count == 0
-    relink(vendor, works.options(tmp_path / "out"))
-    assert finding.call_count == 1
-    assert (tmp_path / "out" / OUTPUT).read_bytes() == (tmp_path / "expected" / OUTPUT).read_bytes()
 
 
 def raw_middle(wheel: Path) -> bytes:

@@ -9,12 +9,9 @@ The bit is found by ending the block at each of the eight bits, and inflating it
 is tried first, and is not believed unless the block inflates: stored bytes, with the padding before them, can be made to look
 like a header.
 
-So blocks are walked through, from the beginning of the stream or from a block near its end, whose header is searched before
-anything is inflated. That a block begins there is confirmed when the stream is read: it is inflated up to that bit, and from that
-bit on (:func:`relink.wheel.deflate.stream.inflate_into`).
-
-Over a long way the stream is inflated as a whole, with copies of the inflater's state. A header is searched in what comes
-shortly before the place that was asked for, and is believed if the inflater, at that bit, reads a block of random bytes.
+So blocks are walked through from one that is known, at first the beginning of the stream. Over a long way the stream is inflated
+as a whole instead, with copies of the inflater's state. A header is searched shortly before the place that was asked for. It is
+believed if the inflater, at that bit, reads a block of random bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +27,9 @@ from zlib_ng import zlib_ng
 
 from relink.spool import release_pages
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits, joined_bits
+from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.headers import SEARCH_READ, guess_start, likely_headers
-from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated, random_block
+from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated, read_up_to
 
 __all__ = ["Blocks"]
 
@@ -85,17 +82,13 @@ class Blocks:
     :param read: reads the stream.
     :param length: of the stream in bytes.
     :param content: all that the stream inflates to, of which the CRC has been compared.
-    :param split: a block that is known to begin there (:func:`relink.wheel.deflate.stream.inflate_into`).
     """
 
-    def __init__(
-        self, read: RangeReader, length: int, content: memoryview, split: Block | None = None
-    ) -> None:
+    def __init__(self, read: RangeReader, length: int, content: memoryview) -> None:
         self._read = _buffered(read, length)
         self._length = length
         self._content = content
         self._end: Block = (8 * length, len(content))
-        self._split = split or (0, 0)
         self._known: Block = (0, 0)
         self._compared = 0  # bytes of content since pages of it were released
         self._inflate_budget = 4 * len(content) + BUDGET  # bytes that may be inflated in all
@@ -111,11 +104,13 @@ class Blocks:
             if block[1] > place or block == self._end:
                 break
             found = block
+        if found:  # the next place is behind it, but may be before the block that was looked at last
+            self._known = found
         return found
 
     def walk(self, place: int) -> Iterator[Block]:
         """Yield blocks one after the other, from one that begins at or before `place`; the stream's end comes last."""
-        at: Block | None = max(block for block in ((0, 0), self._split, self._known) if block[1] <= place)
+        at: Block | None = self._known if self._known[1] <= place else (0, 0)
         if at is not None and place - at[1] >= LONG:
             at = self._far(at, place) or at
         while at is not None and at != self._end:
@@ -159,16 +154,12 @@ class Blocks:
         for bit in likely_headers(self._read, self._length, range(state.byte, stop)):
             if self._inflate_budget <= 0:
                 return None
-            inflater = _copied(state.inflater)
-            block, random_bytes = random_block()
-            feed = b"".join(copy_bits(self._read, 8 * state.byte, bit, joined_bits([block, LAST_BLOCK])))
             self._inflate_budget -= _TRY
-            with suppress(InflateError):
-                data = b"".join(inflated(inflater, feed, _OUTPUT))
+            data = read_up_to(_copied(state.inflater), self._read, state.byte, bit)
+            if data is not None:
                 self._inflate_budget -= len(data)
-                if inflater.eof and not inflater.unused_data and data.endswith(random_bytes):
-                    start = state.start + len(data) - len(random_bytes)
-                    return (bit, start) if start <= place else None
+                start = state.start + len(data)
+                return (bit, start) if start <= place else None
         return None
 
     def _crc(self, start: int, stop: int) -> int:

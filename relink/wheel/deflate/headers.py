@@ -15,27 +15,15 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import copy_bits
 from relink.wheel.deflate.inflate import WINDOW, InflateError
 
-__all__ = ["SEARCH_READ", "find_headers", "find_split", "guess_start", "likely_headers"]
+__all__ = ["SEARCH_READ", "find_headers", "guess_start", "likely_headers"]
 
 SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
 SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
-FAR: Final = 1 << 20  # compressed bytes that are searched in all
 TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
-# The part of a stream behind the split, in which most edits are: a twelfth, or up to a third of a short stream (3 MiB).
-LATE, LATEST, BEHIND = 12, 3, 3 << 20
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """The share of a code of 128 that a code length takes: a code is complete if the shares add up to 128 (RFC 1951, 3.2.2)."""
-
-
-def find_split(read: RangeReader, length: int) -> int | None:
-    """Return a bit at which a block seems to begin, behind most of a stream. The caller confirms it by dividing the stream there.
-
-    :param length: of the stream in bytes.
-    """
-    begin = length - max(length // LATE, min(length // LATEST, BEHIND))
-    return next(likely_headers(read, length, range(begin, min(length, begin + FAR))), None)
 
 
 def likely_headers(read: RangeReader, length: int, searched: range) -> Iterator[int]:

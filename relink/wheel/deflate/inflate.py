@@ -14,7 +14,7 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.bits import Bits, copy_bits, joined_bits
+from relink.wheel.deflate.bits import LAST_BLOCK, Bits, copy_bits, joined_bits
 
 __all__ = [
     "WINDOW",
@@ -22,9 +22,8 @@ __all__ = [
     "InflateError",
     "crc_before",
     "dense",
-    "inflate_rest",
     "inflated",
-    "random_block",
+    "read_up_to",
 ]
 
 Block: TypeAlias = tuple[int, int]
@@ -33,8 +32,7 @@ Block: TypeAlias = tuple[int, int]
 WINDOW: Final = 32 << 10
 """Bytes of content that a block may refer back to (RFC 1951, 2)."""
 
-_INFLATER_INPUT: Final = 64 << 10  # compressed bytes at a time; at most 1,032 times as many come out at once
-_OUTPUT: Final = 1 << 20  # bytes of so much compressed data, mostly
+_OUTPUT: Final = 1 << 20  # bytes of content that are expected at a time
 _MOST_EMPTY: Final = 1 << 20  # compressed bytes without content in a row
 
 # The stub of zlib-ng calls it an instance.
@@ -71,7 +69,24 @@ def dense(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[byte
             raise InflateError(f"{_MOST_EMPTY >> 20} MiB of compressed data and more have next to no content")
 
 
-def random_block() -> tuple[Bits, bytes]:
+def read_up_to(inflater: zlib_ng._Decompress, read: RangeReader, byte: int, bit: int) -> bytes | None:
+    """Return the content that an inflater reads next, up to a bit of the stream; None if no block begins there.
+
+    :param inflater: has read what comes before a byte; it is of no use afterwards.
+    :param read: reads the stream; `byte`: the next one.
+    """
+    block, random_bytes = _random_block()
+    feed = b"".join(copy_bits(read, 8 * byte, bit, joined_bits([block, LAST_BLOCK])))
+    try:
+        data = b"".join(inflated(inflater, feed, _OUTPUT))
+    except InflateError:
+        return None
+    if inflater.eof and not inflater.unused_data and data.endswith(random_bytes):
+        return data[: -len(random_bytes)]
+    return None
+
+
+def _random_block() -> tuple[Bits, bytes]:
     """Return a dynamic block that is not the last (RFC 1951, 3.2.7), and its content: 15 different bytes.
 
     It shows that a block begins at a bit of a stream, if the stream is inflated up to there and goes on with this: only an
@@ -90,28 +105,6 @@ def random_block() -> tuple[Bits, bytes]:
     for code in (*(codes[value] for value in values), 15):  # a code's highest bit comes first (3.1.1)
         fields += [(code >> place & 1, 1) for place in (3, 2, 1, 0)]
     return joined_bits(fields), bytes(values)
-
-
-def inflate_rest(read: RangeReader, bit: int, length: int, window: bytes) -> Iterator[bytes]:
-    """Inflate a stream from a block on, as any inflater does.
-
-    :param length: of the stream in bytes.
-    :param window: content before the block.
-    :raises zlib_ng.zlib_ng.error: it cannot be inflated, or does not end where the stream does.
-    """
-    inflater = zlib_ng.decompressobj(-15, window)
-    size = 0
-
-    def produced() -> int:
-        return size
-
-    for piece in dense(copy_bits(read, bit, 8 * length, (0, 0)), produced):
-        for at in range(0, len(piece), _INFLATER_INPUT):
-            for data in inflated(inflater, piece[at : at + _INFLATER_INPUT], _OUTPUT):
-                size += len(data)
-                yield data
-    if not inflater.eof or inflater.unused_data:
-        raise InflateError("the blocks do not end there")
 
 
 def crc_before(crc: int, last: int, length: int) -> int:

@@ -17,7 +17,7 @@ from isal import isal_zlib
 from relink.wheel.byte_types import BytesLike, RangeReader
 from relink.wheel.deflate.bits import EMPTY_STORED, STORED_BLOCK, copy_bits
 from relink.wheel.deflate.blocks import Blocks
-from relink.wheel.deflate.inflate import WINDOW, Block, crc_before
+from relink.wheel.deflate.inflate import WINDOW, crc_before
 
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
@@ -78,16 +78,14 @@ def find_spans(
     content: memoryview,
     crc: int | None,
     unchanged: Iterable[range],
-    split: Block | None = None,
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in unchanged ranges together with the window that they refer back to.
 
     :param length: of the stream in bytes; `content`: of all of it.
     :param crc: its CRC-32; None where the spans need not have theirs.
-    :param split: as for :class:`relink.wheel.deflate.blocks.Blocks`.
     :param unchanged: ranges of the content, sorted and disjoint; those below :data:`LEAST` are left out.
     """
-    blocks = Blocks(read, length, content, split)
+    blocks = Blocks(read, length, content)
     found = []
     for part in unchanged:
         if len(part) < LEAST:

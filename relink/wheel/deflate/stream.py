@@ -13,10 +13,9 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.errors import WheelError
-from relink.spool import Room, write_into
+from relink.spool import Room
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.bits import LAST_BLOCK, copy_bits, joined_bits
-from relink.wheel.deflate.inflate import WINDOW, InflateError, crc_before, dense, inflate_rest, random_block
+from relink.wheel.deflate.inflate import InflateError, dense
 from relink.wheel.zipformat import STORED, Member
 
 __all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
@@ -105,8 +104,7 @@ def inflate_into(
     member: Member,
     room: Room,
     on_progress: Callable[[int], object] = lambda _: None,
-    split: int | None = None,
-) -> int | None:
+) -> bool:
     """Inflate a member to its place in memory while other threads run Python.
 
     zlib-ng does that for gzip files alone (RFC 1952), so the stream is given to it as a gzip file. Such a file may have several
@@ -115,48 +113,21 @@ def inflate_into(
 
     :param room: for the member's content.
     :param on_progress: called with how many bytes more have been inflated, each time.
-    :param split: a bit of the stream at which a block may begin: it is inflated up to there, and from there on. That one begins
-        there is confirmed by a block of random bytes that is put in its place
-        (:func:`relink.wheel.deflate.inflate.random_block`).
-    :returns: the bytes of content before the split, or all; None if no block begins there, or the directory claims other content.
-        Reading the member by :func:`content` then says what is wrong, if anything is.
+    :returns: whether the content is what the directory claims. Where it is not, reading the member by :func:`content` says what
+        is wrong, if anything is.
     """
     size = member.size
     if member.method == STORED or not 0 < size < 1 << 32:
-        return None
-    block, random_bytes = random_block()
-
-    def raw(offset: int, length: int) -> bytes:
-        return read(member.data_offset + offset, length)
+        return False
 
     def end() -> Iterator[bytes]:
-        """Yield what a gzip file of what has been inflated says at its end, if all of the content is to be as claimed."""
-        if split is None:
-            yield struct.pack("<2I", member.crc, gzip.tell())
-            return
-        start = gzip.tell() - len(random_bytes)
-        before = max(0, start - WINDOW)
-        window = bytes(room(before, gzip.tell()))
-        if len(window) < gzip.tell() - before or not window.endswith(random_bytes):
-            raise InflateError("no block begins there")
-        position, last = start, 0
-        for data in inflate_rest(raw, split, member.compressed_size, window[: start - before]):
-            if len(data) > size - position:
-                raise InflateError("too much content")
-            write_into(room, position, data)
-            position += len(data)
-            last = isal_zlib.crc32(data, last)
-        if position < size:
-            raise InflateError("too little content")
-        crc = crc_before(member.crc, last, size - start)
-        yield struct.pack("<2I", isal_zlib.crc32(random_bytes, crc), gzip.tell())
+        """Yield what a gzip file of what has been inflated says at its end, if the content is to be as claimed."""
+        yield struct.pack("<2I", member.crc, gzip.tell())
 
     try:
         if not next(_inflated(read, member), b""):
-            return None
+            return False
         stream = raw_content(read, member, COMPRESSED_READ)
-        if split is not None:
-            stream = filter(None, copy_bits(raw, 0, split, joined_bits([block, LAST_BLOCK])))
         stream = dense(stream, lambda: gzip.tell())  # noqa: PLW0108 - there is no reader yet
         with MemberStream(chain([_GZIP], stream, end()), member.name) as file:
             gzip = _gzip_reader(file)
@@ -168,15 +139,11 @@ def inflate_into(
                 on_progress(more)
             # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
             if gzip.readinto(bytearray(1)):
-                return None
+                return False
     # The last one is for a gzip header without end.
     except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
-        return None
-    if split is not None:
-        start = position - len(random_bytes)
-        on_progress(size - position)
-        return start
-    return position if position == size else None
+        return False
+    return position == size
 
 
 def _gzip_reader(file: MemberStream) -> zlib_ng._GzipReader:

@@ -16,14 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from relink.spool import room_in
 from relink.wheel.deflate import blocks, headers
 from relink.wheel.deflate.bits import LAST_BLOCK, LAST_BLOCK_BYTES, PADDING, Bits, copy_bits
 from relink.wheel.deflate.blocks import Blocks
-from relink.wheel.deflate.headers import find_split
 from relink.wheel.deflate.inflate import Block
-from relink.wheel.deflate.stream import inflate_into
-from tests.unit.wheel.streams import KIB, deflate, made, member, reader
+from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 STRATEGIES = {"default": zlib.Z_DEFAULT_STRATEGY, "codes": zlib.Z_HUFFMAN_ONLY, "fixed": zlib.Z_FIXED}
 
@@ -290,154 +287,10 @@ def flipped(stream: bytes, at: int, bit: int) -> bytes:
     return stream[:at] + bytes([stream[at] ^ 1 << bit]) + stream[at + 1 :]
 
 
-def possible(text: bytes) -> list[int]:
-    """The bits where a header could begin, each looked at alone (RFC 1951, 3.2.7)."""
-    found = []
-    for bit in range(8 * len(text) - 88):
-        number = int.from_bytes(text[bit // 8 : bit // 8 + 12], "little") >> bit % 8
-        final, kind, literals, distances = number & 1, number >> 1 & 3, number >> 3 & 31, number >> 8 & 31
-        if final or kind != 0b10 or literals > 29 or distances > 29:
-            continue
-        lengths = [number >> 17 + 3 * place & 7 for place in range((number >> 13 & 15) + 4)]
-        if sum(128 >> length for length in lengths if length) == 128:
-            found.append(bit)
-    return found
-
-
-def test_headers_in_what_is_none() -> None:
-    text = random.Random(2).randbytes(16 * KIB)
-    assert [*headers.find_headers(text)] == possible(text) != []
-
-
-@pytest.mark.parametrize("level", [1, 6, 9])
-def test_headers_of_a_stream(level: int) -> None:
-    content = made(level, 30 * KIB)
-    stream = deflate(content, level, memory=2)
-    found = [*headers.find_headers(stream)]
-    assert found == possible(stream)
-    dynamic = [
-        bit
-        for bit, _ in walked(stream, content)[:-1]
-        if int.from_bytes(stream[bit // 8 :][:2], "little") >> bit % 8 & 0b111 == 0b100
-    ]
-    assert {*dynamic} & {*range(8 * len(stream) - 88)} <= {*found}
-    assert len(dynamic) > 10
-
-
-@st.composite
-def header(draw: st.DrawFn) -> Bits:
-    """A header's bits, mostly of a complete code."""
-    lengths = [1, 1]
-    for place in draw(st.lists(st.integers(0, 18), max_size=17)):
-        if lengths[place % len(lengths)] < 7:
-            lengths.append(lengths[place % len(lengths)] + 1)
-            lengths[place % (len(lengths) - 1)] += 1
-    lengths += [0] * draw(st.integers(0, 19 - len(lengths)))
-    number = width = 0
-    fields = [(draw(st.sampled_from((0b100, 0b100, 0b100, 0b101, 0b010))), 3)]
-    fields += [(draw(st.integers(0, 31)), 5), (draw(st.integers(0, 31)), 5)]
-    fields += [(max(0, len(lengths) - 4), 4)]
-    fields += [(length, 3) for length in draw(st.permutations(lengths + [0] * max(0, 4 - len(lengths))))]
-    for value, count in fields:
-        number |= value << width
-        width += count
-    return number, width
-
-
-@given(
-    st.lists(st.one_of(header(), st.tuples(st.just(0), st.integers(0, 9))), max_size=6),
-    st.binary(max_size=40),
-)
-def test_headers_are_those_that_are_possible(parts: list[Bits], rest: bytes) -> None:
-    text = whole(*parts) + rest
-    assert [*headers.find_headers(text)] == possible(text)
-
-
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many places are asked for of one stream."""
     monkeypatch.setattr(blocks, "BUDGET", 1 << 40)
-
-
-@pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_from_a_split_it_is_as_from_the_beginning(part: float) -> None:
-    content = made(5, 1500 * KIB)
-    stream = deflate(content, 6)
-    every = [*check(stream, content), (8 * len(stream), len(content))]
-    split = every[int(part * len(every))]
-    agrees(Blocks(reader(stream), len(stream), memoryview(content), split), every, [split[1] - 1, split[1]])
-
-
-def test_blocks_in_between_are_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = made(7, 3 << 20)
-    stream = deflate(content, 6)
-    every = walked(stream, content)
-    inflate = calls(monkeypatch, "_inflate")
-    split = every[9 * len(every) // 10]
-    found = Blocks(reader(stream), len(stream), memoryview(content), split)
-    place = split[1] + 100 * KIB
-    assert found.before(place) == max(block for block in every if block[1] <= place)
-    assert found.after(100 * KIB) == min(block for block in every if block[1] >= 100 * KIB)
-    assert found.before(place) == max(block for block in every if block[1] <= place)
-    assert inflate.call_count < len(every) / 3
-
-
-OTHERS = pytest.mark.slow(
-    reason="half a second each; other levels differ in the sizes of blocks, which `behind` varies, too"
-)
-
-
-def split_of(stream: bytes) -> int | None:
-    return find_split(reader(stream), len(stream))
-
-
-def divided(stream: bytes, content: bytes, split: int | None) -> int | None:
-    """Where in the content a split is, if the stream can be inflated up to there and from there on."""
-    into = bytearray(len(content))
-    start = inflate_into(reader(stream), member(stream, content), room_in(memoryview(into)), split=split)
-    assert start is None or into == content
-    return start
-
-
-@pytest.mark.few(2, reason="other levels and sizes")
-@pytest.mark.parametrize("level", [pytest.param(1, marks=OTHERS), 6, pytest.param(9, marks=OTHERS)])
-@pytest.mark.parametrize("inflated", [deflate, lambda content, level: isal(content, level // 3)])
-@pytest.mark.parametrize("behind", [3 << 20, 300 * KIB, 1])
-def test_a_split(
-    monkeypatch: pytest.MonkeyPatch, level: int, inflated: Callable[[bytes, int], bytes], behind: int
-) -> None:
-    monkeypatch.setattr(headers, "BEHIND", behind)
-    content = made(level, 4 << 20)
-    stream = inflated(content, level)
-    every = check(stream, content)
-    first = 8 * (len(stream) - max(len(stream) // 12, min(len(stream) // 3, behind)))
-    expected = next((block for block in every[:-1] if block[0] >= first), None)
-    split = split_of(stream)
-    if expected is None:  # isal's blocks are that large
-        assert split is None
-        return
-    assert (split, divided(stream, content, split)) == expected
-    for wrong in (expected[0] + 1, expected[0] - 1, expected[0] // 2, 8 * len(stream)):
-        assert divided(stream, content, wrong) is None
-    assert divided(stream, content, 0) == 0
-
-
-def test_a_header_is_found_wherever_it_is_in_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = deflate(made(6, 1 << 20), 6)
-    expected = split_of(stream)
-    assert expected
-    for searched in range(50, 70):
-        monkeypatch.setattr(headers, "SEARCHED", searched)
-        assert split_of(stream) == expected
-
-
-@pytest.mark.parametrize(("level", "strategy"), [(0, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED)])
-def test_where_no_header_is(level: int, strategy: int) -> None:
-    content = made(3, 1 << 20)
-    stream = deflate(content, level, strategy)
-    split = split_of(stream)
-    assert split is None or divided(stream, content, split) is None
 
 
 def raw(content: bytes, memory: int = 8) -> bytes:
@@ -492,40 +345,6 @@ FALSE = {
 }
 
 
-@pytest.mark.parametrize("searched", [4 * KIB, 48 * KIB])
-@pytest.mark.parametrize("text", FALSE.values(), ids=FALSE)
-def test_stored_bytes_that_look_like_blocks(
-    monkeypatch: pytest.MonkeyPatch, text: bytes, searched: int
-) -> None:
-    """A split may be found in them; the stream cannot be divided there."""
-    monkeypatch.setattr(headers, "SEARCHED", searched)
-    content = HEAD + text + REST
-    stream = raw(HEAD) + stored(text) + deflate(REST, 6)
-    every = walked(stream, content)
-    monkeypatch.setattr(headers, "BEHIND", 0)
-    for late in (4, 8, 12, 16, 24):
-        monkeypatch.setattr(headers, "LATE", late)
-        split = split_of(stream)
-        start = divided(stream, content, split)
-        assert start == len(content) if split is None else (start is None or (split, start) in every)
-
-
-def test_bytes_that_inflate_to_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what is before them, nothing tells that they are no blocks."""
-    text = FALSE["itself"]
-    content = HEAD + text + REST
-    stream = raw(HEAD) + stored(text) + deflate(REST, 6)
-    every = walked(stream, content)
-    monkeypatch.setattr(headers, "BEHIND", 0)
-    misled = set()
-    for late in range(2, 20):
-        monkeypatch.setattr(headers, "LATE", late)
-        misled |= {split_of(stream)} - {None, *(bit for bit, _ in every)}
-    assert misled
-    for split in misled:
-        assert divided(stream, content, split) is None
-
-
 def test_other_content_than_the_stream_has() -> None:
     """What is behind the other byte is not found from the beginning."""
     content = made(6, 700 * KIB)
@@ -536,24 +355,6 @@ def test_other_content_than_the_stream_has() -> None:
     for instead in (b"", b"!", b"more"):
         assert instead != content[place : place + 1]
         assert walked(stream, content[:place] + instead + content[place + 1 :]) == before
-
-
-@pytest.mark.parametrize("tries", [1, 7, 50])
-def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
-    monkeypatch.setattr(headers, "TRIES", tries)
-    trying = Mock(wraps=copy_bits)
-    monkeypatch.setattr(headers, "copy_bits", trying)
-    stream = stored(random.Random(3).randbytes(300 * KIB)) + deflate(REST, 6)
-    assert split_of(stream) is None
-    assert trying.call_count == tries
-
-
-@pytest.mark.parametrize("far", [10 * KIB, 100 * KIB])
-def test_so_far_a_header_is_looked_for(monkeypatch: pytest.MonkeyPatch, far: int) -> None:
-    monkeypatch.setattr(headers, "FAR", far)
-    stream = stored(bytes(90 * KIB)) + deflate(REST, 6, memory=2)
-    monkeypatch.setattr(headers, "LATEST", 1)
-    assert (split_of(stream) is None) == (far == 10 * KIB)
 
 
 FAR_STREAMS: dict[str, Callable[[bytes], bytes]] = {
@@ -621,10 +422,37 @@ def test_a_long_way_to_stored_bytes_that_look_like_blocks(
         assert blocks_of(stream, content).before(place) == max(block for block in every if block[1] <= place)
 
 
-def test_a_long_way_costs_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def inflated_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each call of the inflater has given."""
+    sizes: list[int] = []
+    inflate = blocks.inflated  # type: ignore[attr-defined] # not exported there
+
+    def noted(*arguments: Any) -> tuple[bytes, bytes]:
+        parts: tuple[bytes, bytes] = inflate(*arguments)
+        sizes.append(sum(map(len, parts)))
+        return parts
+
+    monkeypatch.setattr(blocks, "inflated", noted)
+    return sizes
+
+
+def test_a_long_way_costs_no_more_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, inflated_bytes: list[int]
+) -> None:
     content = made(5, 3 << 20)
     stream = deflate(content, 6)
     assert blocks_of(stream, content).before(len(content)) is not None
-    found = blocks_of(stream, content)
-    monkeypatch.setattr(found, "_inflate_budget", 1 << 20)
-    assert found.before(len(content)) is None
+    inflated_bytes.clear()
+    monkeypatch.setattr(blocks, "BUDGET", (1 << 20) - 4 * len(content))
+    assert blocks_of(stream, content).before(len(content)) is None
+    assert sum(inflated_bytes) < 1200 * KIB
+
+
+def test_places_one_behind_the_other_are_found_by_going_on(inflated_bytes: list[int]) -> None:
+    content = made(5, 6 << 20)
+    found = blocks_of(deflate(content, 6), content)
+    for place in range(2 << 20, 6 << 20, 1 << 20):
+        assert found.before(place)
+        assert found.after(place + KIB)
+    assert sum(inflated_bytes) < 2 * len(content)

@@ -11,14 +11,16 @@ from dataclasses import replace
 
 import pytest
 from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from relink.errors import WheelError
 from relink.spool import room_in
+from relink.wheel.deflate.inflate import read_up_to
 from relink.wheel.deflate.stream import content, inflate_into
 from tests.support.amount import amount
-from tests.support.deflate_encoder import DEFECTS
+from tests.support.deflate_encoder import DEFECTS, BitWriter, Encoder
 from tests.support.deflate_layouts import BLOCK_DEFECTS, damaged, encode
-from tests.unit.wheel.streams import member, reader
+from tests.unit.wheel.streams import deflate, made, member, reader
 
 STREAMS = amount(400)
 
@@ -51,8 +53,8 @@ def by_relink(stream: bytes, claimed: bytes) -> tuple[bytes | None, bytes | None
     except WheelError:
         chunks = None
     into = bytearray(len(claimed))
-    start = inflate_into(reader(stream), of, room_in(memoryview(into))) if claimed else None
-    return chunks, None if start is None else bytes(into)
+    read = bool(claimed) and inflate_into(reader(stream), of, room_in(memoryview(into)))
+    return chunks, bytes(into) if read else None
 
 
 @pytest.mark.parametrize("defect", [*DEFECTS, *BLOCK_DEFECTS])
@@ -87,3 +89,56 @@ def test_a_lax_inflater_would_be_seen() -> None:
         if by_isal(stream) != by_zlib(stream)
     }
     assert lax >= {"literals incomplete", "distances incomplete", "one long distance"}
+
+
+def up_to(stream: bytes, bit: int) -> bytes | None:
+    return read_up_to(zlib_ng.decompressobj(-15), reader(stream), 0, bit)
+
+
+MORE = pytest.mark.slow(reason="other streams of the same kinds of blocks")
+
+
+@pytest.mark.few(0, reason="a second")
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=MORE) for seed in range(1, 6))])
+def test_it_can_be_read_up_to_where_blocks_begin_and_nowhere_else(seed: int) -> None:
+    """Every bit of streams of all kinds of blocks is tried; in the last block, too."""
+    encoder = Encoder(seed)
+    rng = encoder.rng
+    encoder.dynamic(encoder.tokens(20))
+    for _ in range(6):
+        encoder.stored(rng.randbytes(rng.randrange(12)), padding=rng.randrange(256))
+        encoder.fixed(encoder.tokens(rng.randrange(12)))
+        encoder.dynamic(encoder.tokens(rng.randrange(12)))
+    (encoder.fixed if seed % 2 else encoder.dynamic)(encoder.tokens(40), last=True)
+    raw, content = encoder.result()
+    found = {bit: up_to(raw, bit) for bit in range(8 * len(raw) + 1)}
+    assert {bit: data for bit, data in found.items() if data is not None} == {
+        bit: content[:start] for bit, start in encoder.starts
+    }
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_a_place_in_the_last_block(before: int) -> None:
+    """Its codes can give the bits of an end that is put there another meaning: byte 64, and the end of this block.
+
+    Who ends the stream there reads what no other reader does: what follows is read as blocks.
+    """
+    bits = BitWriter()
+    for _ in range(before):  # blocks without content: the place in a byte is another
+        bits.put(0b010, 10)
+    for value, width in ((0b101, 3), (0, 5), (0, 5), (18 - 4, 4)):
+        bits.put(value, width)
+    for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1):
+        bits.put({0: 1, 1: 2, 8: 2}.get(symbol, 0), 3)
+    # 128 literals whose codes are a one and seven bits more, 128 that are not used, the end, whose code is a zero; no distance.
+    for value, width in (*[(0b11, 2)] * 128, *[(0, 1)] * 128, (0b01, 2), (0, 1)):
+        bits.put(value, width)
+    for value in b"ab":
+        bits.put(1 | int(f"{value:07b}"[::-1], 2) << 1, 8)
+    split, inner = bits.bit, made(1, 3000)
+    bits.put(
+        int.from_bytes(deflate(inner, 6, zlib.Z_FIXED), "little"), 8 * len(deflate(inner, 6, zlib.Z_FIXED))
+    )
+    bits.align()
+    raw = bytes(bits.done)
+    assert up_to(raw, split) is None

@@ -6,7 +6,6 @@ import itertools
 import random
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from isal import isal_zlib
@@ -171,17 +170,3 @@ def test_a_short_stretch_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splice, "LEAST", 300 * KIB)
     assert find_spans(stream, old, [range(300 * KIB)])
     assert not find_spans(stream, old, [range(300 * KIB - 1)])
-
-
-def test_from_a_split() -> None:
-    """The same spans, if blocks are walked through from there."""
-    old = made(4, 1500 * KIB)
-    stream = deflate(old, 6)
-    stretches = [range(100 * KIB, 500 * KIB), range(600 * KIB, 1100 * KIB), range(1150 * KIB, 1500 * KIB)]
-    spans = find_spans(stream, old, stretches)
-    assert len(spans) == 3
-    read = reader(stream)
-    for place in (50 * KIB, 550 * KIB, 1000 * KIB, 1300 * KIB):
-        split = Blocks(read, len(stream), memoryview(old)).after(place)
-        again = splice.find_spans(read, len(stream), memoryview(old), zlib.crc32(old), stretches, split)
-        assert [replace(span, read=read) for span in again] == [replace(span, read=read) for span in spans]
