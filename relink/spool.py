@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 WHOLE: Final = 768 << 20
-KEPT: Final = 128 << 20
+KEPT: Final = 256 << 20
 MOVED_AT_ONCE: Final = (
     8 << 20
 )  # bytes that are moved to the file at a time: few enough for the processor's cache
