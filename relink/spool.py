@@ -22,7 +22,6 @@ from relink.errors import MachineError, RelinkError
 from relink.system_errors import raise_trouble
 
 __all__ = [
-    "NO_RESERVE",
     "Filling",
     "Room",
     "Spool",
@@ -34,13 +33,9 @@ __all__ = [
 
 WHOLE: Final = 768 << 20
 KEPT: Final = 256 << 20
-MOVED_AT_ONCE: Final = (
-    8 << 20
-)  # bytes that are moved to the file at a time: few enough for the processor's cache
+# Bytes that are moved to the file at a time: few enough for the processor's cache.
+MOVED_AT_ONCE: Final = 8 << 20
 _USUAL: Final = Path("/var/tmp")  # noqa: S108 - on a disk, where /tmp may be memory (file-hierarchy(7))
-NO_RESERVE: Final = (
-    0x4000  # MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2))
-)
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Room: TypeAlias = Callable[[int, int], memoryview]

@@ -25,7 +25,7 @@ from relink.elf.image import Buffer, Image
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL
 from relink.elf.sections import Section, read_sections
 from relink.errors import ElfError
-from relink.spool import NO_RESERVE, release_pages
+from relink.spool import release_pages
 
 __all__ = [
     "Gap",
@@ -44,6 +44,8 @@ Gap: TypeAlias = range
 
 _UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
 _PAGE: Final = mmap.PAGESIZE
+# MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2)).
+_NO_RESERVE: Final = 0x4000
 MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks than it saves
 _MAX_GAPS: Final = 64  # the largest are chosen
 MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
@@ -180,7 +182,7 @@ def pages_in(gaps: Iterable[Gap], parts: Iterable[range]) -> tuple[range, ...]:
 
 def sparse(size: int) -> memoryview:
     """Return `size` bytes of zeros that take memory only where something is written."""
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE))
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE))
 
 
 class _OffsetMap:

@@ -1,4 +1,4 @@
-"""The headers of dynamic blocks (RFC 1951, 3.2.7), searched in a deflate stream: where its blocks may begin.
+"""The headers of dynamic and stored blocks (RFC 1951, 3.2.4 and 3.2.7), searched in a deflate stream: where blocks may begin.
 
 Takes a reader of the compressed bytes. Gives bits at which a block may begin; who uses one of these confirms it
 (:mod:`relink.wheel.deflate.blocks`).
@@ -15,7 +15,7 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import copy_bits
 from relink.wheel.deflate.inflate import WINDOW, InflateError
 
-__all__ = ["SEARCH_READ", "find_headers", "guess_start", "likely_headers"]
+__all__ = ["SEARCH_READ", "find_headers", "find_stored", "guess_start", "likely_headers"]
 
 SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
@@ -34,7 +34,8 @@ def likely_headers(read: RangeReader, length: int, searched: range) -> Iterator[
     """
     tries = TRIES
     for at in range(searched.start, searched.stop, SEARCHED):
-        for header in find_headers(read(at, min(SEARCHED + _HEADER, length - at))):
+        text = read(at, min(SEARCHED + _HEADER, length - at))
+        for header in sorted((*find_headers(text), *find_stored(text))):
             bit = 8 * at + header
             inflater = zlib_ng.decompressobj(-15, bytes(WINDOW))
             try:
@@ -46,6 +47,16 @@ def likely_headers(read: RangeReader, length: int, searched: range) -> Iterator[
                     return
             else:
                 yield bit
+
+
+def find_stored(text: bytes) -> Iterator[int]:
+    """Yield the bits where a stored block that is not the last could begin: zeros, up to seven bits, LEN and its complement."""
+    number = int.from_bytes(text, "little")
+    complements = (number ^ number >> 16).to_bytes(len(text), "little")[:-2]
+    at = complements.find(b"\xff\xff")
+    while at >= 0:
+        yield from (bit for bit in range(max(0, 8 * at - 10), 8 * at - 2) if not number >> bit & 0b111)
+        at = complements.find(b"\xff\xff", at + 1)
 
 
 def guess_start(read: RangeReader, byte: int) -> int | None:

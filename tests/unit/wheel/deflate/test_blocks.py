@@ -389,9 +389,10 @@ def test_over_a_long_way_it_is_as_from_block_to_block(
         assert found.before(place) == every[bisect.bisect_right(starts[:-1], place) - 1], place
 
 
-def test_a_long_way_is_inflated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", [0, 6])
+def test_a_long_way_is_inflated_once(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
     content = made(5, 3 << 20)
-    stream = deflate(content, 6)
+    stream = deflate(content, level)
     every = check(stream, content)
     inflate = calls(monkeypatch, "_inflate")
     place = len(content) - 100 * KIB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from unittest.mock import Mock
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relink.wheel.deflate import headers
-from relink.wheel.deflate.bits import Bits, copy_bits
+from relink.wheel.deflate.bits import LAST_BLOCK_BYTES, PADDING, Bits, copy_bits
 from relink.wheel.deflate.headers import SEARCH_READ, likely_headers
-from tests.unit.wheel.deflate.test_blocks import stored, walked, whole
+from tests.unit.wheel.deflate.test_blocks import walked, whole
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 
@@ -85,7 +86,7 @@ def found_in(stream: bytes, start: int = 0) -> list[int]:
     return [bit for bit in likely_headers(reader(stream), len(stream), searched) if bit // 8 in searched]
 
 
-@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("level", [0, 1, 6, 9])
 def test_where_a_block_is_likely_one_is(level: int) -> None:
     content = made(level, 1 << 20)
     stream = deflate(content, level, memory=6)
@@ -93,6 +94,19 @@ def test_where_a_block_is_likely_one_is(level: int) -> None:
     begun = {bit for bit, _ in walked(stream, content) if start <= bit // 8 < start + SEARCH_READ}
     assert begun <= {*found_in(stream, start)}
     assert begun
+
+
+def test_stored_blocks_begin_at_any_bit() -> None:
+    """Behind a block that ends there; the bits up to the next byte can be anything."""
+    for place in range(8):
+        for filling in (0, 255):
+            number, count = PADDING[place]
+            number |= filling << count + 3
+            count += 3 + -(count + 3) % 8
+            head = (number & (1 << count) - 1).to_bytes(count // 8, "little")
+            stream = head + b"\x05\0\xfa\xffbytes" + LAST_BLOCK_BYTES
+            assert zlib.decompress(stream, -15) == b"bytes"
+            assert PADDING[place][1] in [*headers.find_stored(stream)]
 
 
 def test_a_header_is_found_wherever_it_is_in_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,5 +123,5 @@ def test_so_many_headers_that_are_none_are_given_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(headers, "TRIES", tries)
     trying = Mock(wraps=copy_bits)
     monkeypatch.setattr(headers, "copy_bits", trying)
-    assert found_in(stored(random.Random(3).randbytes(300 * KIB))) == []
+    assert found_in(random.Random(3).randbytes(300 * KIB)) == []
     assert trying.call_count == tries
