@@ -25,13 +25,14 @@ class Tables:
     """The symbol tables of the objects of closures, read once each.
 
     :param members: tables of the wheel's members, which are not on disk, by the identity that :class:`Files` gives them.
-    :ivar index: of all tables that :meth:`of` has returned so far.
+    :ivar index: of the members' tables, and of those that :meth:`of` has returned so far.
     """
 
     def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
         self.files = files
         self.index = SymbolIndex()
         self._members = members
+        self._indexed = False
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
 
@@ -56,6 +57,11 @@ class Tables:
         """Return the table of one loaded object; that of a file that cannot be read any more is empty."""
         identity = file_of(item)
         if identity[0] == "member":
+            if not self._indexed:
+                # All at once: what a table looks up is found again where one is added that defines a name of it.
+                self._indexed = True
+                for table in self._members.values():
+                    self.index.add(table)
             return self.index.add(self._members[str(identity[1])])
         return self.index.add(
             self.read(identity, item.image.path)

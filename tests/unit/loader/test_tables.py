@@ -44,3 +44,14 @@ def test_a_file_that_went_away_has_no_symbols(environment: Environment, lib: Pat
     closure = trace(environment, str(path))
     path.unlink()
     assert Tables(environment.files, {}).of(closure.objects[0]) == SymbolTable()
+
+
+def test_what_members_look_up_is_found_once() -> None:
+    """Each defines what all of them look up: a table that came later would change the others' look-ups."""
+    members = {f"{number}.so": table(imports="a", exports=f"a b{number}") for number in range(3)}
+    tables = Tables(Files(), members)
+    first = tables.index.lookups(tables.of(member("0.so")))
+    for name in members:
+        tables.of(member(name))
+    assert tables.index.lookups(members["0.so"]) is first
+    assert [*tables.index.owners("a")] == [*members.values()]
