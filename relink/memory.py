@@ -84,7 +84,7 @@ def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> 
     least = used + used // _VERIFIED + max((edit_memory(contents, name) for name in changed), default=0)
     if least > most:
         raise UsageError(
-            f"{contents.archive.path.name}: --max-memory {most >> 20} is too little: this wheel takes {-(-least >> 20)} MiB; "
+            f"{contents.archive.path.name}: --max-memory {most >> 20} is too little, {-(-least >> 20)} MiB are needed; "
             "nothing was edited"
         )
 

@@ -22,6 +22,7 @@ from relink.cli.options import (
     Grafts,
     Ignore,
     Json,
+    MaxMemory,
     NoImportTest,
     NoPreload,
     Offline,
@@ -78,6 +79,7 @@ def install(
     gpu: Gpus = [],
     offline: Offline = False,
     no_import_test: NoImportTest = False,
+    max_memory: MaxMemory = None,
     sandbox: SandboxOption = SandboxMode.auto,
     select: Select = [],
     ignore: Ignore = [],
@@ -101,6 +103,7 @@ def install(
         output,
         preload_known=not no_preload,
         profile=profile,
+        max_memory=max_memory,
         sandbox=sandbox,
         prefixes=prefix,
         nix_closures=nix_closure,
@@ -146,10 +149,15 @@ def install_options(
     *,
     preload_known: bool,
     profile: str | None,
+    max_memory: int | None,
     sandbox: SandboxMode,
     **lists: list[str],
 ) -> Options:
-    """The options of a run that installs; `lists` by the names that :class:`~relink.options.Options` gives them."""
+    """The options of a run that installs.
+
+    :param max_memory: MiB.
+    :param lists: by the names that :class:`~relink.options.Options` gives them.
+    """
     from relink.options import Options
 
     return Options(
@@ -157,6 +165,7 @@ def install_options(
         python=python,
         preload_known=preload_known,
         profile=profile,
+        max_memory=max_memory << 20 if max_memory else None,
         sandbox=sandbox.value,
         command=("relink", *sys.argv[1:]),
         **{name: tuple(items) for name, items in lists.items()},  # type: ignore[arg-type]

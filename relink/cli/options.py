@@ -312,6 +312,16 @@ class SandboxMode(StrEnum):
     off = "off"
 
 
+MaxMemory = Annotated[
+    int | None,
+    typer.Option(
+        "--max-memory",
+        min=256,
+        metavar="MIB",
+        help="Memory for all of it, in MiB, at least 256; large files then lie beside the output.",
+        rich_help_panel=WORK,
+    ),
+]
 SandboxOption = Annotated[
     SandboxMode,
     typer.Option(

@@ -33,6 +33,7 @@ from relink.cli.options import (
     Interpreter,
     Json,
     LimitOptions,
+    MaxMemory,
     NoPreload,
     Offline,
     Prefixes,
@@ -125,15 +126,7 @@ def run(
         int | None,
         typer.Option(min=1, metavar="N", help="Threads that verify and write.", rich_help_panel=WORK),
     ] = None,
-    max_memory: Annotated[
-        int | None,
-        typer.Option(
-            min=256,
-            metavar="MIB",
-            help="Memory for all of it, in MiB, at least 256; large files then lie beside the output.",
-            rich_help_panel=WORK,
-        ),
-    ] = None,
+    max_memory: MaxMemory = None,
     fix: Fix = False,
     force: Annotated[
         bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)

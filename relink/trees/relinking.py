@@ -18,7 +18,7 @@ from relink.findings.model import Finding, finding, has_errors, select
 from relink.gpu.wanted import seen_gpus, wanted_gpus
 from relink.laid_out import temporary_place
 from relink.loader.target import Target, find_target
-from relink.memory import shares_of, spool_of
+from relink.memory import check_room, shares_of, spool_of
 from relink.options import Options, trusted
 from relink.pipeline import make_report
 from relink.planning import PreparedPlan, open_providers, plan_wheel
@@ -153,6 +153,7 @@ def _carried_out(
 ) -> Report:
     """Edit, write beside, verify, exchange."""
     directory, plan = archive.path, planned.plan
+    check_room(options.max_memory, wheel.contents, [file.path for file in plan.changed])
     sandbox = find_sandbox(options.sandbox)
     with working_directory(Path(temporary_place("/"))) as scratch:
         with clock.stage("edit"):

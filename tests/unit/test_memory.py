@@ -50,7 +50,7 @@ def test_a_run_that_takes_more_is_refused_before_the_first_edit(works: Works, tm
         check_room(None, contents, ["demo/a.so"])
         check_room(1 << 40, contents, ["demo/a.so"])
         with pytest.raises(
-            UsageError, match=r"--max-memory 1 is too little: this wheel takes \d+ MiB; nothing was edited"
+            UsageError, match=r"--max-memory 1 is too little, \d+ MiB are needed; nothing was edited"
         ):
             check_room(1 << 20, contents, ["demo/a.so"])
 

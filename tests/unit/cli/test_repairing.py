@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.cli.installing import install_options
+from relink.cli.options import SandboxMode
 from relink.trees.journal import place_of
 from tests.support.works import Works
 from tests.unit.trees.build import make_vendor_tree, snapshot
@@ -47,6 +49,21 @@ def test_a_tree_that_has_all_it_needs(tree: Path, tmp_path: Path) -> None:
     assert undone.returncode == 0, undone.stderr
     assert snapshot(tree) == before
     assert not place_of(tree).exists()
+
+
+def test_memory_is_bounded_as_for_a_wheel(tree: Path) -> None:
+    refused = command("repair", tree, "--in-place", "--max-memory", "255")
+    assert (refused.returncode, "255" in refused.stderr) == (2, True)
+    assert command("repair", tree, "--in-place", "--max-memory", "300").returncode == 0
+    assert ran(tree)
+
+
+@pytest.mark.parametrize(("given", "taken"), [(None, None), (300, 300 << 20)])
+def test_memory_of_a_run_that_installs(given: int | None, taken: int | None) -> None:
+    options = install_options(
+        None, Path(), preload_known=True, profile=None, max_memory=given, sandbox=SandboxMode.auto
+    )
+    assert options.max_memory == taken
 
 
 @pytest.mark.slow(reason="makes an environment and installs into it")

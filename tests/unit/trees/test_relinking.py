@@ -38,6 +38,19 @@ def test_a_dry_run_and_an_error_change_nothing(tree: Path) -> None:
     assert not place_of(tree).exists()
 
 
+def test_a_run_that_takes_more_memory_than_it_may_changes_nothing(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(tree)
+    monkeypatch.setattr("relink.memory.LEAST_MEMORY", 1)
+    with pytest.raises(
+        UsageError, match=r"--max-memory 1 is too little, \d+ MiB are needed; nothing was edited"
+    ):
+        relink.relink_tree(tree, Options(max_memory=1 << 20))
+    assert snapshot(tree) == before
+    assert relink.relink_tree(tree, Options(max_memory=1 << 40)).ok
+
+
 def test_a_second_run_changes_nothing_and_another_prefix_begins_with_the_originals(
     works: Works, tmp_path: Path
 ) -> None:
