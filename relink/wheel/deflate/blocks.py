@@ -40,9 +40,7 @@ _SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
 _TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the block has fewer
 LONG: Final = 1 << 20  # bytes of content: over less, walking from block to block takes no longer
 _STATES: Final = 16  # copies of the inflater's state that are kept, one for each 64 KiB of the stream
-_RELEASED: Final = (
-    32 << 20
-)  # bytes of content in a mapped file that are compared before their pages are released
+_RELEASED: Final = 32 << 20  # bytes of content in a mapped file that are read before their pages are released
 BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
 
 
@@ -110,9 +108,10 @@ class Blocks:
 
     def walk(self, place: int) -> Iterator[Block]:
         """Yield blocks one after the other, from one that begins at or before `place`; the stream's end comes last."""
-        at: Block | None = self._known if self._known[1] <= place else (0, 0)
-        if at is not None and place - at[1] >= LONG:
-            at = self._far(at, place) or at
+        first = self._known if self._known[1] <= place else (0, 0)
+        if place - first[1] >= LONG:
+            first = self._far(first, place) or first
+        at: Block | None = first
         while at is not None and at != self._end:
             following = self._next(at)
             if following is None:
