@@ -86,14 +86,6 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 for name, image in read.images.items()
             }
             additions = saved_additions(read, replace(context, images=images), read.tables, plan)
-        grafted = {graft.path: graft.file.edit for graft in plan.grafts if graft.path not in plan.kept}
-        context = replace(
-            additions.context,
-            images={
-                name: result_of(image, grafted[name]) if name in grafted else image
-                for name, image in additions.context.images.items()
-            },
-        )
         tables = Tables(Files(target.sysroot), additions.tables)
-        prepared = PreparedPlan(plan, context, tables, None, additions)
+        prepared = PreparedPlan(plan, additions.context, tables, None, additions)
         return carry_out(read, prepared, options, clock)

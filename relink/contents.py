@@ -38,7 +38,6 @@ __all__ = [
     "Contents",
     "LoadedMember",
     "joined_gaps",
-    "slices_of",
 ]
 
 Chunk: TypeAlias = bytes | memoryview
@@ -273,7 +272,7 @@ class Contents:
         entry = self.listed.get(name) if check else None
         chunks: Iterator[Chunk]
         if loaded and loaded.whole:
-            chunks = slices_of(loaded.view)
+            chunks = _slices(loaded.view)
             if name in self._digests:
                 # Before anything is yielded: that releases the memory.
                 digest = self._digests[name].result()
@@ -281,7 +280,7 @@ class Contents:
                     check_digest(self.archive, entry, digest)
                 return chunks
         elif size <= min(self._largest // SHARE, self.spool.kept):
-            chunks = slices_of(self.archive.read_into(name))
+            chunks = _slices(self.archive.read_into(name))
         else:
             chunks = self._ahead(self.archive.chunks(name))
         return self._compared(chunks, entry) if entry else chunks
@@ -317,7 +316,7 @@ class Contents:
         check_digest(self.archive, entry, digest.digest())
 
 
-def slices_of(view: memoryview) -> Iterator[memoryview]:
+def _slices(view: memoryview) -> Iterator[memoryview]:
     """Yield a view piece by piece; the memory of a piece is released once the next piece is asked for."""
     memory = view.obj
     for start in range(0, len(view), _SLICE):

@@ -33,7 +33,7 @@ from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.record import verify_member
 
-__all__ = ["EditedFile", "UneditedFile", "edit_files", "edit_one", "pieces_of"]
+__all__ = ["EditedFile", "UneditedFile", "edit_files"]
 
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 _COMPARED = 8 << 20  # bytes compared at a time
@@ -95,7 +95,7 @@ def edit_files(
             name = file.path
             steps = _named(
                 name,
-                edit_one(
+                _edit_one(
                     file,
                     images[name],
                     directory / f"{number}.elf",
@@ -138,7 +138,7 @@ def _named(
     return name, edited, found
 
 
-def edit_one(
+def _edit_one(
     file: FilePlan,
     image: Image,
     path: Path,
@@ -250,18 +250,16 @@ def _counted(pieces: Iterable[memoryview], on_progress: OnProgress) -> Iterator[
 
 
 def _pieces(contents: Contents, name: str, edited: Edited, *, check: bool) -> Iterator[memoryview]:
-    """Yield the edited file; a file without gaps is compared with RECORD before."""
-    if not edited.gaps and check and (entry := contents.listed.get(name)) and entry.digest is not None:
-        verify_member(contents.archive, entry)
-    yield from pieces_of(edited, contents.original(name, check=check) if edited.gaps else ())
-
-
-def pieces_of(edited: Edited, original: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
     """Yield the edited file: its gaps from the original content, which is read once, the rest from memory."""
     with memoryview(edited.view) as view:
+        if not edited.gaps:
+            if check and (entry := contents.listed.get(name)) and entry.digest is not None:
+                verify_member(contents.archive, entry)
+            yield view
+            return
         position = 0
-        rest = list(ranges_between(edited.gaps, len(view))) if edited.gaps else []
-        for chunk in original if edited.gaps else ():
+        rest = list(ranges_between(edited.gaps, len(view)))
+        for chunk in contents.original(name, check=check):
             start, end = position, position + len(chunk)
             while position < end:
                 part = rest[0]

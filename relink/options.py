@@ -39,8 +39,6 @@ class Options:
     :ivar preload_known: preload what a profile or the ROCm table knows to be dlopened and not to be found, where that changes no
         binding.
     :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
-    :ivar graft_from: second providers, which libraries that nobody has are copied from into the wheel.
-    :ivar graft: sonames of those that are copied; none: all that are missing and that a second provider has.
     :ivar fix: add the options that findings name and that are sound by proof alone.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
@@ -61,8 +59,6 @@ class Options:
     assume_symbols: Sequence[str] = ()
     preload: Sequence[str] = ()
     stub: Sequence[str] = ()
-    graft_from: Sequence[str] = ()
-    graft: Sequence[str] = ()
     preload_known: bool = True
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()

@@ -15,13 +15,11 @@ from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
 from relink.findings.model import Finding, has_errors, select
 from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
-from relink.grafting import graft_files, licence_members
 from relink.loader.target import Target, find_target
 from relink.memory import check_room, shares_of
 from relink.nix.roots import register_roots
 from relink.options import Options, trusted
 from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
-from relink.plans.model import Graft
 from relink.progress import Clock, Count, OnBytes
 from relink.provenance import PLAN_MEMBER, added_members, is_carried, removed_members
 from relink.providers.prefix import Provider
@@ -34,8 +32,6 @@ from relink.staging import Staging
 from relink.verification import Verification, verify
 from relink.wayout import find_way_out, with_sound_options
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Addition
-from relink.wheel.naming import renamed_directory
 from relink.wheel.record import default_jobs
 from relink.wheel.writer import output_path
 
@@ -116,24 +112,19 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     sandbox = None if plan.empty else find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
-    copied = [graft for graft in plan.added if isinstance(graft, Graft)]
-    new = [sizes[file.path] for file in plan.changed] + [2 * graft.size for graft in copied]
+    new = [sizes[file.path] for file in plan.changed]
     count = Count(sum(sizes.values()) + sum(new), clock.on_bytes)
-    with ExitStack() as stack, Staging(contents, planned.output, options, count.add) as staging:
+    with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
-            edits, failures = _edit(wheel, planned, staging, options, sandbox, stack) if sandbox else ({}, [])
+            edits, failures = _edit(wheel, planned, staging, options, sandbox) if sandbox else ({}, [])
         if failures:  # there is no content to write, whatever the user ignores or forces
             return make_report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
             if plan.empty:
                 staging.copy()
             else:
-                added = added_members(plan, contents.archive, planned.output)
-                dist_info = renamed_directory(contents.archive.dist_info, planned.output)
-                added |= licence_members(plan, dist_info, planned.context)
-                added |= {graft.path: _addition(edits[graft.path]) for graft in copied}
                 staging.write(
-                    added,
+                    added_members(plan, contents.archive, planned.output),
                     removed_members(plan, contents.archive),
                     (plan.forgotten, plan.metadata),
                     delta=f"{contents.archive.dist_info}/{PLAN_MEMBER}" not in contents.archive.members,
@@ -141,13 +132,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
         with clock.stage("verify"):
             findings = [found for edited in edits.values() for found in edited.findings]
             edited_files = {name: file.edited for name, file in edits.items()}
-            drafts = {draft.path: draft for draft in planned.additions.grafts}
-            findings += reread_files(
-                (*plan.files, *(graft.file for graft in copied)),
-                {**wheel.images, **{path: draft.image for path, draft in drafts.items()}},
-                {**wheel.tables, **{path: draft.table for path, draft in drafts.items()}},
-                edited_files,
-            )
+            findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
             findings += sandbox_findings(sandbox)
             verified = None
             if options.verify and sandbox is not None:
@@ -164,24 +149,14 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     return make_report(planned, options, clock, output, findings, verified=verified)
 
 
-def _addition(file: EditedFile) -> Addition:
-    return Addition(file.replacement.content, file.replacement.size, mode=0o755)
-
-
 def _edit(
     wheel: Wheel,
     planned: PreparedPlan,
     staging: Staging,
     options: Options,
     sandbox: Sandbox,
-    stack: ExitStack,
 ) -> tuple[dict[str, EditedFile], list[Finding]]:
-    """Edit the members that change and pass them to the output, in the order in which they were read; then the grafts.
-
-    Report failures.
-
-    :param stack: keeps the files open that are copied.
-    """
+    """Edit the members that change and pass them to the output, in the order in which they were read; report failures."""
     members = wheel.archive.members
     edits: dict[str, EditedFile] = {}
     failures: list[Finding] = []
@@ -204,21 +179,6 @@ def _edit(
         else:
             staging.add(edited.name, edited.replacement)
             edits[edited.name] = edited
-    for graft in graft_files(
-        planned.additions.grafts,
-        planned.plan.grafts,
-        planned.context,
-        planned.additions.codes,
-        staging.directory,
-        stack,
-        trust=trusted(options),
-        on_progress=staging.on_progress,
-        sandbox=sandbox,
-    ):
-        if isinstance(graft, UneditedFile):
-            failures += graft.findings
-        else:
-            edits[graft.name] = graft
     return edits, failures
 
 
@@ -233,7 +193,6 @@ def _verified(
     names = {name: output_path(archive, planned.output, name) for name in context.images}
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
-    grafts = [item.path for item in planned.plan.added if isinstance(item, Graft)]
     gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
     gaps |= {name: file.edited.gaps for name, file in edits.items()}
 
@@ -252,7 +211,7 @@ def _verified(
     return verify(
         planned.plan.output,
         content,
-        [names[path] for path in (*(file.path for file in planned.plan.changed), *grafts)],
+        [names[file.path] for file in planned.plan.changed],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
         {names[name]: found for name, found in gaps.items()},
         planned.tables,
@@ -294,6 +253,5 @@ def make_report(
         stubs=plan.stubs,
         relies_on=plan.relies_on,
         relocatable=plan.relocatable,
-        grafts=plan.grafts,
         way_out=planned.way_out,
     )

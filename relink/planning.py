@@ -98,7 +98,7 @@ class PreparedPlan:
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
     :ivar way_out: the words of options with which there would be no error; tried. Empty where none are known.
-    :ivar additions: the stubs and grafts, with what is known of the files that are copied.
+    :ivar additions: the stubs.
     """
 
     plan: Plan
@@ -227,15 +227,13 @@ def plan_wheel(
     )
     edited = {file.path: result_of(wheel.images[file.path], file.edit) for file in files}
     context = replace(draft.context, images={**draft.context.images, **edited})
-    grafts = additions.plans(draft.files)
     findings = [*wheel.findings, *additions.findings, *draft.findings]
-    every = (*files, *(graft.file for graft in grafts if graft.path not in additions.kept))
-    siblings, layers = siblings_relied_on(every, providers, target)
-    moves = relocation(every, providers, context.layout.links, target.interpreter, siblings)
+    siblings, layers = siblings_relied_on(files, providers, target)
+    moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
     named = is_python_named(options)
     if not context.layout.tree:
         findings += layer_findings(providers, target, named=named)
-    findings += packages_findings(archive, providers, every, target, options.gpus)
+    findings += packages_findings(archive, providers, files, target, options.gpus)
     output = name
     changes = additions.changes or any(file.changed for file in files)
     if changes:
@@ -247,7 +245,7 @@ def plan_wheel(
             platform = platform_of(
                 vendor_platform(earlier) if earlier is not None else name.platform,
                 required_versions(additions.tables.values()),
-                every,
+                files,
                 machine,
             )
         output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
@@ -256,8 +254,8 @@ def plan_wheel(
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     sites = overlays(providers, context.layout, target, named=named)
     gpu = plan_gpus(
-        {**with_archives(wheel.codes, archive, context.layout.path_of, sites), **additions.codes},
-        every,
+        with_archives(wheel.codes, archive, context.layout.path_of, sites),
+        files,
         providers,
         gpus,
         sysroot=target.sysroot,
@@ -287,7 +285,6 @@ def plan_wheel(
         relocatable=moves.relocatable and changes,
         metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
         stubs=additions.stubs,
-        grafts=grafts,
         kept=additions.kept,
         dropped=additions.dropped,
         forgotten=earlier.metadata if earlier is not None and changes else (),

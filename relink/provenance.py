@@ -56,7 +56,7 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
 
 
 def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
-    """Return what of an earlier run is left out: stubs, grafts, a delta, and a list of store paths not named any more."""
+    """Return what of an earlier run is left out: stubs, a delta, and a list of store paths not named any more."""
     idle = {DELTA_MEMBER} if store_paths(plan) else {DELTA_MEMBER, STORE_MEMBER}
     names = {f"{archive.dist_info}/{member}" for member in idle}
     return frozenset({*(names & archive.members.keys()), *plan.dropped})
@@ -65,11 +65,11 @@ def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
 def is_carried(plan: Plan, output: WheelName, relinked: WheelArchive) -> bool:
     """Whether nothing is to be done anew for a wheel that was relinked.
 
-    It has the plan for the vendor's wheel, and the name that comes of it; or it has stubs and copies for the same providers: it
+    It has the plan for the vendor's wheel, and the name that comes of it; or it has stubs for the same providers: it
     keeps them without being asked for them again.
     """
     earlier = read_plan(relinked)
-    if earlier is not None and earlier.additions and same_providers(earlier.providers, plan.providers):
+    if earlier is not None and earlier.stubs and same_providers(earlier.providers, plan.providers):
         return True
     content = relinked.read(f"{relinked.dist_info}/{PLAN_MEMBER}", JSON_LIMIT)
     return content == json_bytes(to_json(embedded(plan))) and output.filename == relinked.path.name

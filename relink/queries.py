@@ -27,10 +27,10 @@ from relink.nix.anew import options_text
 from relink.nix.from_plan import package_from_plan
 from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
-from relink.nix.subject import Subject, refuse_grafts
+from relink.nix.subject import Subject
 from relink.options import Options, trusted
 from relink.planning import context_of, open_providers, plan_wheel, provider_facts, target_facts
-from relink.plans.model import Graft, Plan, TargetFacts
+from relink.plans.model import Plan, TargetFacts
 from relink.profiles import Profile
 from relink.provenance import read_plan
 from relink.providers.nix_store import loader_in, store_path
@@ -174,19 +174,16 @@ def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -
 
 
 def _idle(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
-    """Stubs and grafts whose library is there now: the loader takes it instead, or would if they were gone."""
+    """Stubs whose library is there now: the loader takes it instead, or would if they were gone."""
     members = [member for member in result.maps if not context.images[member].is_executable]
-    for item in plan.additions if plan is not None else ():
-        kind = "graft" if isinstance(item, Graft) else "stub"
-        own = context.layout.shown(context.layout.path_of(item.path))
+    for stub in plan.stubs if plan is not None else ():
+        own = context.layout.shown(context.layout.path_of(stub.path))
         objects = (entry for one in result.maps.values() for entry in one.objects)
-        found = {posixpath.normpath(path) for name, path in objects if name == item.soname}
+        found = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
         if real := sorted(found - {own}):
-            yield finding(
-                "RLK127", item.soname, f"the loader takes {real[0]}; the {kind} in the wheel is idle"
-            )
-        elif members and (path := system_path(context, members[0], item.soname)):
-            yield finding("RLK127", item.soname, f"{path} is there now, and the {kind} in the wheel is taken")
+            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
+        elif members and (path := system_path(context, members[0], stub.soname)):
+            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
 
 
 def saved_report(path: Path) -> tuple[Report, bool]:
@@ -291,7 +288,6 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
     """
-    refuse_grafts((*options.graft_from, *options.graft))
     gpus = wanted_gpus(options.gpus)
     with ExitStack() as stack:
         target = _nix_target(options)

@@ -41,8 +41,6 @@ _NOT_FROM_A_FILE = frozenset(
         "fix",
         "force",
         "gc-root",
-        "graft",
-        "graft-from",
         "ignore",
         "interpreter",
         "limit",

@@ -272,9 +272,7 @@ def _libraries(plan: Plan, dependencies: Mapping[str, str]) -> Iterator[Finding]
     """The libraries that the plan relies on, as they are here now."""
     paths = [
         path
-        for path in dict.fromkeys(
-            path for file in (*plan.files, *(graft.file for graft in plan.grafts)) for _, path in file.closure
-        )
+        for path in dict.fromkeys(path for file in plan.files for _, path in file.closure)
         if path.startswith("/") and _is_named(path, dependencies)
     ]
     for path in paths:

@@ -24,8 +24,6 @@ __all__ = [
     "Fix",
     "GcRoot",
     "Gpus",
-    "GraftFrom",
-    "Grafts",
     "Ignore",
     "InEnvironment",
     "Interpreter",
@@ -170,24 +168,6 @@ Stubs = Annotated[
         metavar="SONAME",
         help="Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
         rich_help_panel=KNOWN,
-    ),
-]
-GraftFrom = Annotated[
-    list[str],
-    typer.Option(
-        "--graft-from",
-        metavar="DIR",
-        help="A second ROCm: libraries that no --prefix has are copied from it into the wheel; repeatable.",
-        rich_help_panel=LINK,
-    ),
-]
-Grafts = Annotated[
-    list[str],
-    typer.Option(
-        "--graft",
-        metavar="SONAME",
-        help="Of --graft-from copy this library, and what it needs, and no other; repeatable.",
-        rich_help_panel=LINK,
     ),
 ]
 Fix = Annotated[

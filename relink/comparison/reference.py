@@ -17,7 +17,7 @@ from relink.loader.target import find_target
 from relink.options import Options
 from relink.planning import open_providers, plan_wheel
 from relink.plans.embedded import embedded
-from relink.plans.model import FilePlan, Graft, Plan, from_json
+from relink.plans.model import FilePlan, Plan, from_json
 from relink.provenance import read_plan
 from relink.reading import open_wheel
 from relink.report.saved import read_saved
@@ -65,7 +65,6 @@ def plan_of_file(path: Path) -> Reference:
         report.findings,
         report.loads,
         stubs=report.stubs,
-        grafts=report.grafts,
         relies_on=report.relies_on,
         relocatable=report.relocatable,
     )
@@ -124,15 +123,10 @@ def disagreements(inside: Plan, plan: Plan) -> Iterator[str]:
     yield from (f"{path}: is not in it" for path in files)
     for what, mine, theirs in (
         ("stubs", inside.stubs, plan.stubs),
-        ("grafts", [_graft(one) for one in inside.grafts], [_graft(one) for one in plan.grafts]),
         ("members left out", inside.dropped, plan.dropped),
     ):
         if mine != theirs:
             yield f"other {what}"
-
-
-def _graft(graft: Graft) -> tuple[object, ...]:
-    return graft.path, graft.sha256, graft.licence.sha256, graft.file.edit, graft.file.closure
 
 
 def _providers(plan: Plan) -> list[str]:

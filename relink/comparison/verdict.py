@@ -17,21 +17,19 @@ from pathlib import Path
 
 from relink.atomic import working_directory
 from relink.bounded_json import JSON_LIMIT, parse_json
-from relink.checks.licences import LICENCE_LIMIT
 from relink.comparison.content import BLOCK, Ranges, differing_blocks, paired_chunks
 from relink.comparison.elf import named_ranges
 from relink.comparison.reference import Reference, disagreements
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import Gap, find_gaps
-from relink.elf.image import Buffer, Image, read_image
+from relink.elf.image import Buffer, Image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps, find_patchelf
-from relink.elf.sections import Section, read_sections
+from relink.elf.sections import Section
 from relink.errors import EditError, ElfError, MachineError, RelinkError, UsageError, WheelError
 from relink.files import map_file
-from relink.loader.files import resolve_inside
 from relink.loader.scan import scan
 from relink.nix.roots import store_paths
-from relink.plans.model import Graft, Plan
+from relink.plans.model import Plan
 from relink.plans.reliance import metadata_lines
 from relink.provenance import MEMBERS, PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, json_bytes, read_plan
 from relink.report.sbom import bill_of_materials
@@ -161,15 +159,8 @@ class PlanCheck:
         """
         made = self._made()
         signature_files = signatures(self.before.dist_info, self.before.members)
-        copies = {graft.path: graft for graft in self.plan.grafts}
-        texts = self._licences()
-        explained = {*made, *copies, *texts, f"{self.after.dist_info}/{DELTA_MEMBER}"}
+        explained = {*made, f"{self.after.dist_info}/{DELTA_MEMBER}"}
         yield from (f"{name}: added" for name in added if name not in explained)
-        for name in (name for name in added if name in copies):
-            yield from (f"{name}: {text}" for text in self._copy(copies[name]))
-        for name, sha256 in texts.items():
-            if name not in self.after.members or _sha256(self.after.read(name, LICENCE_LIMIT)) != sha256:
-                yield f"{name}: is not the licence's text that the plan names"
         idle = (f"{self.before.dist_info}/{name}" for name in (STORE_MEMBER, DELTA_MEMBER))
         left_out = {*signature_files, *idle, *self.plan.dropped}
         yield from (f"{name}: removed" for name in removed if name not in left_out)
@@ -223,42 +214,6 @@ class PlanCheck:
         if paths := store_paths(plan):
             made[f"{info}/{STORE_MEMBER}"] = "".join(f"{path}\n" for path in paths).encode()
         return made
-
-    def _licences(self) -> dict[str, str | None]:
-        """The licence texts of copied libraries, by name: the SHA-256 of each."""
-        members = ((graft.licence.member(graft.soname), graft.licence.sha256) for graft in self.plan.grafts)
-        return {f"{self.after.dist_info}/{name}": sha256 for name, sha256 in members if name}
-
-    def _copy(self, graft: Graft) -> Iterator[str]:
-        """Say what of a library is not what the plan makes of the one that it was copied from."""
-        if self.reference is None:  # the maker of the new wheel named that file, and not the user
-            yield (
-                f"copied from {graft.source}, which was not looked at: --prefix and --graft-from, or --plan, compare with it"
-            )
-            return
-        try:
-            with map_file(resolve_inside(self.plan.target.sysroot, graft.source)) as old:
-                if _sha256(old) != graft.sha256:
-                    yield f"{graft.source} is not the file that it was copied from"
-                    return
-                with memoryview(old) as before, self.after.read_into(graft.path) as new:
-                    images = (read_image(before, graft.path), read_image(new, graft.path))
-                    ranges = Ranges()
-                    pairs = paired_chunks(before, new, range(min(len(before), len(new))))
-                    deque(differing_blocks(pairs, ranges), 0)
-                    if len(before) != len(new):
-                        ranges.add(min(len(before), len(new)), max(len(before), len(new)))
-                    if not graft.file.changed:
-                        yield from ("changed, and the plan leaves it as it is" for _ in ranges.found[:1])
-                        return
-                    sections = (read_sections(before, graft.path), read_sections(new, graft.path))
-                    yield from self._edit(
-                        graft.path, graft.file.edit, (before, new), images, sections, ranges
-                    )
-        except (OSError, ElfError) as error:
-            if isinstance(error, OSError):
-                raise_trouble(error, graft.source)
-            yield f"{graft.source} cannot be compared with ({error})"
 
     def _same_form(self, name: str) -> bytes | None:
         if name not in self.after.members:

@@ -10,11 +10,11 @@ from relink.findings.model import finding
 from relink.loader.target import GLIBC_SONAMES
 from relink.nix.attributes import attribute_of_path, attribute_of_soname
 from relink.nix.model import File, Package, PathEntry, Replaced, RunPath
-from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, refuse_grafts, sibling_entry
+from relink.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.plans.model import FilePlan, Plan
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
 from relink.providers.site_packages import is_rocm_directory
-from relink.resolve.search_path import kind_of_addition
+from relink.resolve.search_path import is_of_stubs
 from relink.resolve.siblings import sibling_of
 from relink.text import join_truncated
 
@@ -34,7 +34,6 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
             f"{join_truncated(edited)}: version records have to be edited, which the functions for Nix cannot do; "
             "relink the wheel with relink itself"
         )
-    refuse_grafts([graft.soname for graft in plan.grafts])
     major = subject.major or _release_major(plan) or hip_major(subject.images.values())
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]
@@ -107,7 +106,7 @@ def _of_siblings(subject: Subject, file: FilePlan) -> list[str]:
 
 def _is_of_stubs(entry: PathEntry) -> bool:
     """Whether it is the directory of the stubs, which is the last, so that a library itself comes before."""
-    return kind_of_addition(entry.text or "") == "stub"
+    return is_of_stubs(entry.text or "")
 
 
 def _file(

@@ -13,7 +13,6 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
-from relink.errors import UsageError
 from relink.findings.model import Finding, finding
 from relink.gpu import DeviceCode, coverage_of
 from relink.loader.target import Target
@@ -26,7 +25,6 @@ from relink.resolve.layout import Layout
 from relink.resolve.members import reached
 from relink.resolve.siblings import Sibling, sibling_of
 from relink.rocm.facts import rocm_facts
-from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
     "literal",
     "package_of",
     "place",
-    "refuse_grafts",
     "sibling_entry",
 ]
 
@@ -105,18 +102,6 @@ def place(layout: Layout, member: str) -> tuple[Base, str]:
     if path.startswith(layout.site_packages + "/"):
         return "site-packages", path[len(layout.site_packages) + 1 :]
     return "root", path[len(layout.root) + 1 :]
-
-
-def refuse_grafts(names: Sequence[str]) -> None:
-    """Refuse copies of a second provider: what is asked for, or is in the wheel.
-
-    :raises UsageError: there are some.
-    """
-    if names:
-        raise UsageError(
-            f"{join_truncated(list(names))}: a package for Nix takes no copies of a library (--graft-from); "
-            "make it without, and pass the package that has the library: extraLibraries"
-        )
 
 
 def hip_major(images: Iterable[Image]) -> int | None:

@@ -28,10 +28,7 @@ def basis_of(plan: Plan, wheel: str) -> Basis:
     """
     sysroot = plan.target.sysroot
     paths = dict.fromkeys(
-        path
-        for file in (*plan.files, *(graft.file for graft in plan.grafts))
-        for _, path in file.closure
-        if not path.startswith(_MEMBERS)
+        path for file in plan.files for _, path in file.closure if not path.startswith(_MEMBERS)
     )
     return Basis(
         os.path.abspath(wheel),

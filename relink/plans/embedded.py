@@ -60,7 +60,6 @@ def embedded(plan: Plan) -> Plan:
         providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
         files=tuple(_file(file, shown) for file in plan.files),
         sites=tuple(shown(site) for site in plan.sites),
-        grafts=tuple(replace(graft, file=_file(graft.file, shown)) for graft in plan.grafts),
         findings=tuple(
             replace(
                 found,

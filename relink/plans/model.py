@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from relink.bounded_json import parse_json
 from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
-from relink.plans.additions import Graft, Stub
+from relink.plans.additions import Stub
 from relink.plans.files import (
     Action,
     FilePlan,
@@ -29,7 +29,6 @@ from relink.plans.reliance import Reliance
 __all__ = [
     "Action",
     "FilePlan",
-    "Graft",
     "InterpreterChange",
     "Load",
     "NeededDecision",
@@ -50,7 +49,6 @@ __all__ = [
 PLAN_SCHEMA = "relink.plan/1"
 _LEFT_OUT = {
     "stubs",
-    "grafts",
     "kept",
     "dropped",
     "forgotten",
@@ -144,8 +142,8 @@ class Plan:
     :ivar output: the file name of the result; the input's own where nothing changes.
     :ivar loads: who asks for whom in the closures of all files, each edge once.
     :ivar basis: what it was made from; None in a plan that a wheel contains.
-    :ivar stubs: libraries that are written into the output; `grafts`: those that are copied into it.
-    :ivar kept: the members of `stubs` and `grafts` that the input has already, as they will be.
+    :ivar stubs: libraries that are written into the output.
+    :ivar kept: the members of `stubs` that the input has already, as they will be.
     :ivar dropped: members that an earlier run added and that the output does not have.
     :ivar relies_on: other packages that members find in the same site-packages; `sites`: those that had them.
     :ivar relocatable: whether the result works wherever these are installed beside it.
@@ -166,7 +164,6 @@ class Plan:
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
-    grafts: tuple[Graft, ...] = ()
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
@@ -186,16 +183,9 @@ class Plan:
         return not (self.changed or self.added or self.dropped)
 
     @property
-    def added(self) -> tuple[Stub | Graft, ...]:
-        """The stubs and grafts that the input does not have yet."""
-        return tuple(item for item in self.additions if item.path not in self.kept)
-
-    @property
-    def additions(self) -> tuple[Stub | Graft, ...]:
-        """All stubs and grafts."""
-        items: list[Stub | Graft] = [*self.stubs]
-        items += self.grafts
-        return tuple(items)
+    def added(self) -> tuple[Stub, ...]:
+        """The stubs that the input does not have yet."""
+        return tuple(stub for stub in self.stubs if stub.path not in self.kept)
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.

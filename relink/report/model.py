@@ -11,7 +11,6 @@ from relink.errors import UsageError
 from relink.findings.model import Finding, has_errors
 from relink.plans.model import (
     FilePlan,
-    Graft,
     Load,
     Plan,
     ProviderFacts,
@@ -44,7 +43,7 @@ class Report:
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar loads: the edges of the dependency graph.
-    :ivar stubs: libraries that were written into the output, `grafts` those that were copied into it.
+    :ivar stubs: libraries that were written into the output.
     :ivar way_out: after a refusal the words of options with which the same command succeeds: tried. Empty where none are known.
     :ivar relies_on: other packages that members find in the same site-packages; `relocatable`: it works wherever they are.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
@@ -66,7 +65,6 @@ class Report:
     stubs: tuple[Stub, ...] = ()
     relies_on: tuple[Reliance, ...] = ()
     relocatable: bool = False
-    grafts: tuple[Graft, ...] = ()
     way_out: tuple[str, ...] = ()
 
     @property
@@ -102,13 +100,12 @@ def report_of(
         stubs=plan.stubs,
         relies_on=plan.relies_on,
         relocatable=plan.relocatable,
-        grafts=plan.grafts,
     )
 
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
-    added = {"stubs": plain(report.stubs), "grafts": plain(report.grafts), "way_out": list(report.way_out)}
+    added = {"stubs": plain(report.stubs), "way_out": list(report.way_out)}
     return {
         "schema": report.schema,
         "relink": report.relink,

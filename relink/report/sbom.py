@@ -7,7 +7,7 @@ from typing import Any
 
 from relink import __version__
 from relink.plans.embedded import BASE_PREFIX, SITE
-from relink.plans.model import Graft, Plan
+from relink.plans.model import Plan
 
 __all__ = ["bill_of_materials"]
 
@@ -27,8 +27,7 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     vendor = f"pkg:pypi/{wheel.name}@{wheel.version}"
     result = f"pkg:pypi/{wheel.name}@{version.replace('+', '%2B')}"
     serial = uuid.uuid5(_NAMESPACE, f"{wheel.sha256} {plan.output} {__version__}")
-    files = (*plan.changed, *(graft.file for graft in plan.grafts))
-    libraries = sorted((path, soname) for file in files for soname, path in file.closure)
+    libraries = sorted((path, soname) for file in plan.changed for soname, path in file.closure)
     # The wheel's own files are shown as $WHEEL/… and $PREFIX/…; a file may have been loaded by two names.
     outside = {
         path: soname
@@ -85,38 +84,6 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
                 ],
             }
             for stub in plan.stubs
-        ]
-        + [_graft(graft) for graft in plan.grafts],
-        "dependencies": [{"ref": result, "dependsOn": [*outside, *(one.path for one in plan.additions)]}],
-    }
-
-
-def _graft(graft: Graft) -> dict[str, Any]:
-    """A copied library: the file that it was made from by its sha256, and its licence, or that none is known."""
-    licence = graft.licence
-    text = f"$DIST_INFO/{licence.member(graft.soname)}" if licence.file else "none known"
-    found: dict[str, Any] = {
-        "type": "library",
-        "bom-ref": graft.path,
-        "name": graft.soname,
-        "description": f"copied from {graft.source}, and edited as relink.json says",
-        "pedigree": {
-            "ancestors": [
-                {
-                    "type": "library",
-                    "bom-ref": f"{graft.provider}#{graft.soname}",
-                    "name": licence.package or graft.soname,
-                    "hashes": [{"alg": "SHA-256", "content": graft.sha256}],
-                }
-            ]
-        },
-        "properties": [
-            {"name": "relink:path", "value": graft.path},
-            {"name": "relink:graft", "value": "true"},
-            {"name": "relink:source", "value": graft.source},
-            {"name": "relink:licence-text", "value": text},
         ],
+        "dependencies": [{"ref": result, "dependsOn": [*outside, *(stub.path for stub in plan.stubs)]}],
     }
-    if licence.names:
-        found["licenses"] = [{"license": {"name": name}} for name in licence.names]
-    return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relink.elf.image import Image
 from relink.resolve.issues import ResolutionIssue
-from relink.resolve.search_path import kind_of_addition
+from relink.resolve.search_path import is_of_stubs
 
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
@@ -52,7 +52,7 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
         soname = issue.edge.soname
         if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
             named = (name for name in members_named(context.images, soname) if name != member)
-            found = [name for name in named if kind_of_addition(posixpath.dirname(name)) is None]
+            found = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
             if len(found) == 1 and context.provider_path(soname) is None:
                 places.append(posixpath.dirname(layout.path_of(found[0])))
     return _entries(path, places)

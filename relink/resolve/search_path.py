@@ -15,17 +15,16 @@ from relink.elf.image import Image
 from relink.findings.model import Finding, finding
 from relink.loader.search import expand
 from relink.loader.target import Target
-from relink.plans.additions import GRAFT_DIRECTORY, STUB_DIRECTORY
+from relink.plans.additions import STUB_DIRECTORY
 from relink.profiles import Profile
 from relink.resolve.layout import Layout
 from relink.resolve.vendor import NO_VENDOR, Vendor
 from relink.text import pluralize
 
-__all__ = ["EntryKind", "SearchPathEntry", "added_entries", "classify", "kind_of_addition", "removed"]
+__all__ = ["EntryKind", "SearchPathEntry", "added_entries", "classify", "is_of_stubs", "removed"]
 
 EntryKind: TypeAlias = Literal[
     "wheel",
-    "graft",
     "stub",
     "sibling",
     "sibling-dropped",
@@ -35,14 +34,14 @@ EntryKind: TypeAlias = Literal[
     "empty",
     "relative",
 ]
-_KEPT = frozenset({"wheel", "graft", "stub", "sibling", "provider", "serving"})
+_KEPT = frozenset({"wheel", "stub", "sibling", "provider", "serving"})
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPathEntry:
     """One entry as written, and its kind.
 
-    ``wheel``: leads inside of the wheel, ``graft`` and ``stub``: to the libraries that relink has added; ``sibling``: another
+    ``wheel``: leads inside of the wheel, ``stub``: to the stubs that relink has added; ``sibling``: another
     package in site-packages, ``sibling-dropped`` where the profile says that the prefix replaces it; ``provider``: a directory of
     a provider; ``serving``: another absolute directory that serves an edge which nothing else does; ``vendor``: any other;
     ``empty`` and ``relative``: found from the current directory.
@@ -115,12 +114,11 @@ def _kind(
         return "relative"
     directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
     if "ORIGIN" in text and directory in member_directories:
-        return kind_of_addition(directory) or "wheel"
+        return "stub" if is_of_stubs(directory) else "wheel"
     if (real := layout.real(directory)) != directory and real in provider_directories:
         return "provider"
     if "ORIGIN" in text and _below(directory, layout.site_packages):
-        nothing_there = kind_of_addition(directory) or kind_of_addition(origin) == "graft"
-        if nothing_there or _of_the_build(directory, layout.site_packages, member_directories):
+        if is_of_stubs(directory) or _of_the_build(directory, layout.site_packages, member_directories):
             return "vendor"
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
         beside = any(vendor.is_package(entry.split("/")[0]) for entry in layout.links)
@@ -132,23 +130,19 @@ def _kind(
 
 
 def added_entries(layout: Layout, added: Mapping[str, str], member: str, needed: Iterable[str]) -> list[str]:
-    """Return the search path entries by which `member` finds the stubs and grafts that it needs, the grafts first.
+    """Return the search path entries by which `member` finds the stubs that it needs.
 
     :param added: members by soname.
     """
     origin = posixpath.dirname(layout.path_of(member))
     directories = {posixpath.dirname(layout.path_of(added[soname])) for soname in needed if soname in added}
-    places = sorted(directories, key=lambda place: (kind_of_addition(place) == "stub", place))
-    relative = (posixpath.relpath(place, origin) for place in places)
+    relative = (posixpath.relpath(directory, origin) for directory in sorted(directories))
     return ["$ORIGIN" if path == "." else f"$ORIGIN/{path}" for path in relative]
 
 
-def kind_of_addition(directory: str) -> Literal["graft", "stub"] | None:
-    """Return which of the libraries that relink adds a directory is for, by its name; None: for none of them."""
-    name = posixpath.basename(directory)
-    if name == STUB_DIRECTORY:
-        return "stub"
-    return "graft" if name.startswith(GRAFT_DIRECTORY) else None
+def is_of_stubs(directory: str) -> bool:
+    """Whether a directory is one that relink writes stubs to, by its name."""
+    return posixpath.basename(directory) == STUB_DIRECTORY
 
 
 def _of_the_build(directory: str, site_packages: str, member_directories: Collection[str]) -> bool:

@@ -43,7 +43,7 @@ class ResolveContext:
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
-    :ivar added: soname → the member that is a graft or a stub of it.
+    :ivar added: soname → the member that is a stub of it.
     :ivar siblings: other packages that are imported before.
     """
 
@@ -240,19 +240,18 @@ class _Base:
     def with_path(self, wanted: Sequence[str], kind: str) -> ElfEdit:
         """Return the edit with a search path of the entries that are kept and those that serve `wanted`, if it is another.
 
-        The wheel's own members come first, then the providers, other packages, grafts, and stubs last.
+        The wheel's own members come first, then the providers, other packages, and stubs last.
         """
         context = self.context
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
         own = [entry.text for entry in entries if entry.kind == "wheel"]
         own += carried_entries(context, self.member, self.nothing.issues)
         own += dlopened_entries(context, self.member)
-        others = [entry.text for entry in entries if entry.kind not in ("wheel", "graft", "stub")]
-        grafts = [entry.text for entry in entries if entry.kind == "graft"]
+        others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         added = added_entries(context.layout, context.added, self.member, wanted)
         found = [context.layout.origin_entry(place, self.member) for place in self.directories(wanted)]
-        text = ":".join(dict.fromkeys([*own, *found, *others, *grafts, *added, *stubs]))
+        text = ":".join(dict.fromkeys([*own, *found, *others, *added, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit
         return replace(self.edit, search_path=text, search_kind=kind if text else None)

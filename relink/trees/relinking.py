@@ -109,8 +109,8 @@ def put_back(directory: Path, only: frozenset[str] | None = None) -> tuple[str, 
 def _refuse(directory: Path, options: Options, *, managed: bool) -> None:
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
-    if options.stub or options.graft or options.graft_from:
-        raise UsageError("--stub and --graft add libraries to a wheel only; relink the wheel, and unpack it")
+    if options.stub:
+        raise UsageError("--stub adds libraries to a wheel only; relink the wheel, and unpack it")
     keeper = keeper_of(directory)
     if keeper and not managed and not options.dry_run:
         raise UsageError(
