@@ -82,7 +82,7 @@ def by_relink(job: Job, place: Path, *more: str) -> Cost:
 
 
 def _auditwheel(job: Job, place: Path) -> Cost:
-    """It changes nothing but the tag and RECORD: no library is grafted."""
+    """It changes nothing but the tag and RECORD: no library is copied in."""
     sonames = {need["soname"] for file in job.plan["files"] for need in file["needed"]}
     exclude = [word for soname in sorted(sonames) for word in ("--exclude", soname)]
     repair = [str(BIN / "auditwheel"), "repair", "--plat", "manylinux_2_35_x86_64", *exclude]

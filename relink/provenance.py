@@ -91,7 +91,8 @@ def read_plan(archive: WheelArchive) -> Plan | None:
     name = f"{archive.dist_info}/{PLAN_MEMBER}"
     if name not in archive.members:
         return None
-    return from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"))
+    # Another release may have had more keys, such as that of libraries which it copied in: nothing is carried out of it.
+    return from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:

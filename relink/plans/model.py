@@ -247,9 +247,10 @@ def _finding(found: Finding) -> dict[str, Any]:
     return data
 
 
-def from_json(data: Mapping[str, Any] | str) -> Plan:
+def from_json(data: Mapping[str, Any] | str, *, strict: bool = True) -> Plan:
     """Read a plan that :func:`to_json` made, from data or text.
 
+    :param strict: a key that this relink does not know is an error: what is to be carried out must be known in full.
     :raises UsageError: it is not one; names the place.
     """
     try:
@@ -260,7 +261,7 @@ def from_json(data: Mapping[str, Any] | str) -> Plan:
         raise UsageError(
             f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
         )
-    return cast("Plan", typed(Plan, read, "plan"))
+    return cast("Plan", typed(Plan, read, "plan", strict=strict))
 
 
 def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:

@@ -242,7 +242,7 @@ def open_closure(path: str, target: Target) -> tuple[Provider, ...]:
         except ProviderError:  # most store paths of a closure hold no libraries
             continue
         if provider.libraries:
-            found.append(provider)
+            found.append(replace(provider, closure=path))
     if not found:
         raise ProviderError(f"--nix-closure {path}: no library for the target in it; name a package of ROCm")
     return tuple(found)

@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -29,6 +29,7 @@ __all__ = [
     "main_directories",
     "open_prefix",
     "read_directories",
+    "serving",
     "soname_stem",
 ]
 
@@ -73,6 +74,7 @@ class Provider:
     :ivar skipped: what has a library's name and cannot be loaded by the target.
     :ivar found_by: where it was found, if the user did not name it.
     :ivar packages: the distributions that its libraries belong to, where it is a site-packages.
+    :ivar closure: the Nix closure that it is of, as the user named it: what comes of one name counts as one prefix.
     """
 
     kind: str
@@ -82,6 +84,12 @@ class Provider:
     skipped: tuple[Skipped, ...] = ()
     found_by: str | None = None
     packages: tuple[InstalledPackage, ...] = ()
+    closure: str | None = None
+
+    @property
+    def named(self) -> str:
+        """What the user named it by: several providers come of one closure."""
+        return self.closure or self.path
 
     def find(self, soname: str) -> str | None:
         """Return the path of the first library of that file name."""
@@ -97,9 +105,16 @@ class Provider:
         return tuple(sorted(name for name in self.libraries if soname_stem(name) == stem and name != soname))
 
 
-def find_library(providers: Iterable[Provider], soname: str) -> str | None:
-    """Return the library that serves `soname`: of the first provider that has it."""
-    return next((path for provider in providers if (path := provider.find(soname))), None)
+def serving(providers: Sequence[Provider], soname: str, *, runtime: bool) -> list[Provider]:
+    """Return the providers that serve `soname`: the first that has it, and what else was named with that one.
+
+    :param runtime: it is one that a process has once, and that all the vendor's libraries and the driver go with: then what was
+        named first serves it, or nothing does.
+    """
+    having = [provider for provider in providers if provider.find(soname)]
+    if runtime and having and having[0].named != providers[0].named:
+        return []
+    return [provider for provider in having if provider.named == having[0].named]
 
 
 def soname_stem(soname: str) -> str:

@@ -37,7 +37,7 @@ def read_saved(text: str, name: str) -> tuple[Report, bool]:
         if schema == SCHEMA:
             return from_json(data), False
         if schema == plans.PLAN_SCHEMA:
-            return planned_report(plans.from_json(data)), True
+            return planned_report(plans.from_json(data, strict=False)), True
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     raise UsageError(

@@ -19,6 +19,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
+from relink.resolve.issues import REMEDY_WITHHELD, is_of_later_provider, why_withheld
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
 from relink.text import join_truncated
 
@@ -97,7 +98,7 @@ class DlopenKnowledge:
 
     def _is_soname(self, name: str) -> bool:
         """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
-        path = self.context.provider_path(name)
+        path = self.context.provider_path(name) or self.context.withheld_path(name)
         image = self.context.files.open(path).image if path else None
         return image is not None and image.soname == name
 
@@ -141,8 +142,12 @@ def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:
 def dlopen_findings(
     context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
 ) -> Iterator[Finding]:
-    """Yield RLK120: one finding a soname that would not be found, with its callers, the sources, and the option that helps."""
+    """Yield RLK120: one finding a soname that would not be found, with its callers, the sources, and the option that helps.
+
+    Yield RLK111 for one that would be found in a later prefix, which does not serve it.
+    """
     missing: dict[str, dict[str, str]] = {}
+    later: dict[tuple[str, str], str] = {}
     for closure in closures.values():
         for edge in closure.dlopened:
             if edge.target is None:
@@ -150,6 +155,17 @@ def dlopen_findings(
                 missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
                     edge.soname
                 ]
+            elif is_of_later_provider(context, closure, edge):
+                found = closure.objects[edge.target].path
+                later[edge.soname, found] = context.layout.shown(closure.objects[edge.requester].path)
+    for (soname, found), who in later.items():
+        path = context.provider_path(soname)
+        why = f"although the prefix has {path}" if path else why_withheld(context)
+        remedy = (
+            f"Say --preload {soname}: the prefix's own is then loaded before." if path else REMEDY_WITHHELD
+        )
+        step: str | None = f"--preload {shlex.quote(soname)}" if path else None
+        yield finding("RLK111", soname, f"dlopened by {who}, found as {found}; {why}", remedy, step=step)
     for soname, callers in missing.items():
         who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
         names = {profile_of(how) for how in callers.values()}
@@ -162,7 +178,7 @@ def dlopen_findings(
             )
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
             brief = f"not found when {who_opens} dlopens it"
-            step: str | None = f"--preload {shlex.quote(soname)}"
+            step = f"--preload {shlex.quote(soname)}"
             if package := _package_of(context, [path, *callers]):
                 remedy = f"Relink {package}, too: what loads it lies beside it, and does not look there."
                 step = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from relink.loader.closure import Closure, Edge
 from relink.loader.target import GLIBC_SONAMES
@@ -18,9 +18,19 @@ from relink.resolve.siblings import sibling_of
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
 
-__all__ = ["IssueKind", "ResolutionIssue", "check_edges", "is_libc_elsewhere", "matches_library", "own_libc"]
+__all__ = [
+    "REMEDY_WITHHELD",
+    "IssueKind",
+    "ResolutionIssue",
+    "check_edges",
+    "is_libc_elsewhere",
+    "is_of_later_provider",
+    "matches_library",
+    "own_libc",
+    "why_withheld",
+]
 
-IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "libc", "shadowed"]
+IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +38,8 @@ class ResolutionIssue:
     """An edge that is not served as it must be.
 
     ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``sibling``: by nothing, and another package is to
-    bring it; ``incoherent``: from elsewhere although a provider has the soname; ``libc``: by a C library that is not the target's
-    own; ``shadowed``: by what Python loaded before.
+    bring it; ``incoherent``: from elsewhere although a provider has the soname; ``withheld``: by a runtime of a later provider's;
+    ``libc``: by a C library that is not the target's own; ``shadowed``: by what Python loaded before.
     """
 
     kind: IssueKind
@@ -42,6 +52,14 @@ def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
     """Whether a glob names a library: by its soname, its soname without the version, or its path."""
     names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
     return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+
+
+REMEDY_WITHHELD: Final = "Name the prefix that has the runtime first: its --prefix before the others."
+
+
+def why_withheld(context: ResolveContext) -> str:
+    """Say why a later provider's runtime is not taken."""
+    return f"a process has one runtime of {context.vendor.product}, and no later --prefix serves it"
 
 
 def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
@@ -88,8 +106,23 @@ def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: i
         own = own_libc(context, soname)
         wrong = own is not None and context.files.open(own).identity != served.identity
         return "libc" if wrong and served.identity[0] != "loader" else None
-    if served.identity[0] == "member" or context.provider_path(soname) is None:
+    if served.identity[0] == "member":
         return None
+    if context.provider_path(soname) is None:
+        return "withheld" if edge.target >= before and is_of_later_provider(context, closure, edge) else None
     if context.is_providers(served.identity, soname):
         return None
     return "shadowed" if edge.target < before else "incoherent"
+
+
+def is_of_later_provider(context: ResolveContext, closure: Closure, edge: Edge) -> bool:
+    """Whether an edge is served by a library that its provider does not serve, since an earlier one has it, or as a runtime.
+
+    Where the first provider's own library loads that very runtime (each package of Spack is a prefix), it is the right one.
+    """
+    if edge.target is None or not context.is_of_another(closure.objects[edge.target].identity, edge.soname):
+        return False
+    return context.provider_path(edge.soname) is not None or not any(
+        other.target == edge.target and context.is_of_first(closure.objects[other.requester].path)
+        for other in closure.edges
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from relink.findings.model import RULES, Finding, finding
 from relink.loader.search import Tried
 from relink.providers.prefix import soname_stem
-from relink.resolve.issues import ResolutionIssue
+from relink.resolve.issues import REMEDY_WITHHELD, ResolutionIssue, why_withheld
 from relink.resolve.members import members_named
 from relink.resolve.siblings import sibling_of
 from relink.resolve.strategy import Outcome, ResolveContext
@@ -61,9 +61,11 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
 
 
 def _not_taken(context: ResolveContext, soname: str) -> str:
-    """Return what has the library's name and is not taken: several members of the wheel, or a package that should bring it."""
+    """Return what has the library's name and is not taken: a later prefix, several members, or a package that should bring it."""
     carrying = members_named(context.images, soname)
-    text = (
+    path = context.withheld_path(soname)
+    text = f"; {path} is not taken: {why_withheld(context)}" if path else ""
+    text += (
         f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}" if len(carrying) > 1 else ""
     )
     sibling = sibling_of(context.siblings, soname)
@@ -97,6 +99,8 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
         return (
             f"Install a build of {sibling.profile.name} that has it, for the same Python, and relink again."
         )
+    if context.withheld_path(soname) is not None:
+        return REMEDY_WITHHELD
     where = context.vendor.where_to_get(soname, context.distribution, context.providers)
     remedy = _substitution_remedy(soname, context.vendor.product, decision) or RULES["RLK101"].fix
     return f"{remedy} {where}" if where else remedy

@@ -16,7 +16,7 @@ from relink.loader.binding import Tables, unserved_records
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.resolve.issues import matches_library
+from relink.resolve.issues import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.resolve.missing_findings import missing_findings
 from relink.resolve.search_path import removed
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
@@ -187,6 +187,8 @@ def _other_issues(
                 yield finding(
                     "RLK108", soname, f"{by}, although the prefix has {context.provider_path(soname)}"
                 )
+            elif issue.kind == "withheld":
+                yield finding("RLK111", soname, f"{by}; {why_withheld(context)}", REMEDY_WITHHELD)
             else:
                 message = f"{by}, although the prefix has {context.provider_path(soname)}, and no search path changes that"
                 yield finding("RLK111", soname, message)

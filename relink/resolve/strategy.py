@@ -19,7 +19,7 @@ from relink.loader.target import GLIBC_SONAMES, Target
 from relink.plans.model import Strategy
 from relink.profiles import NO_PROFILE, Profile
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, find_library
+from relink.providers.prefix import Provider, serving
 from relink.resolve.issues import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
 from relink.resolve.layout import Layout
 from relink.resolve.members import carried_entries, dlopened_entries
@@ -65,8 +65,21 @@ class ResolveContext:
     siblings: tuple[Sibling, ...] = ()
 
     def provider_path(self, soname: str) -> str | None:
-        """Return the library that serves `soname`: of the first provider that has it."""
-        return find_library(self.providers, soname)
+        """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
+        return next((provider.find(soname) for provider in self._serving(soname)), None)
+
+    def withheld_path(self, soname: str) -> str | None:
+        """Return the vendor's runtime of that soname that only a later provider has, and that it therefore does not serve."""
+        having = (path for provider in self.providers if (path := provider.find(soname)))
+        return None if self._serving(soname) else next(having, None)
+
+    def _serving(self, soname: str) -> list[Provider]:
+        return serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+
+    def is_of_first(self, path: str) -> bool:
+        """Whether a file of a closure lies in a directory of what the user named first."""
+        real = self.layout.real(path)
+        return any(one.holds(real) for one in self.providers if one.named == self.providers[0].named)
 
     def is_held(self, path: str) -> bool:
         """Whether a file of a closure lies in a directory of a provider."""
@@ -74,9 +87,15 @@ class ResolveContext:
         return any(provider.holds(real) for provider in self.providers)
 
     def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
-        """Whether that file is the library of that soname of any provider, by whatever path it was reached."""
-        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
+        """Whether that file is the library of that soname of the provider that serves it, by whatever path it was reached."""
+        paths = (path for provider in self._serving(soname) for path in provider.libraries[soname])
         return any(self.files.open(path).identity == identity for path in paths)
+
+    def is_of_another(self, identity: tuple[object, ...], soname: str) -> bool:
+        """Whether that file is the library of that soname of a provider, and of none that serves it."""
+        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
+        of_any = any(self.files.open(path).identity == identity for path in paths)
+        return of_any and not self.is_providers(identity, soname)
 
 
 @dataclass(frozen=True, slots=True)

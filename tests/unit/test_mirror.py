@@ -60,7 +60,6 @@ ELSEWHERE = {
     "resolve/proof_findings": "unit/resolve/test_proof",
     "resolve/mixed_symbols": "unit/resolve/test_proof",
     "resolve/reasons": "unit/resolve/test_decide",
-    "resolve/strategy": "unit/resolve/test_decide",
     "resolve/substitution": "unit/resolve/test_decide",
     "resolve/suppliers": "unit/resolve/test_proof",
     "resolve/version_gaps": "unit/resolve/test_proof",

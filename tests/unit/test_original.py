@@ -18,7 +18,7 @@ from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
 from relink.wheel.reverse_delta import DELTA_MEMBER
 from tests.support.cc import shared
-from tests.support.donors import HIP, RCCL, build_donors
+from tests.support.two_prefixes import RCCL, build_two_prefixes
 from tests.support.wheels import repacked
 from tests.support.works import Works
 
@@ -105,26 +105,10 @@ def test_a_large_library_keeps_its_blocks(works: Works, prefixes: Mapping[str, P
 
 @pytest.mark.slow(reason="five relinks with stubs")
 def test_stubs_come_and_go(tmp_path: Path) -> None:
-    donors = build_donors(tmp_path)
-    shutil.copytree(donors.prefix, tmp_path / "elsewhere")
-    prefixes = {"a": donors.prefix, "b": tmp_path / "elsewhere"}
-    round_trip(donors.wheel, prefixes, tmp_path / "trips", stub=(RCCL,))
-
-
-@pytest.mark.slow(reason="six relinks with grafts")
-def test_grafts_come_and_go(tmp_path: Path) -> None:
-    donors = build_donors(tmp_path)
-    second = tmp_path / "complete"
-    shutil.copytree(donors.donor, second)
-    shutil.copy(donors.prefix / "lib" / HIP, second / "lib" / HIP)
-
-    def grafted(wheel: Path, place: str) -> Path:
-        return Path(relink.relink(wheel, donors.options(place)).path or "")
-
-    to_a, to_b = grafted(donors.wheel, "a"), made(donors.wheel, second, tmp_path / "b")
-    over = made(to_a, second, tmp_path / "over")
-    assert over.read_bytes() == to_b.read_bytes() != to_a.read_bytes()
-    assert grafted(over, "back").read_bytes() == to_a.read_bytes() == grafted(to_a, "same").read_bytes()
+    both = build_two_prefixes(tmp_path)
+    shutil.copytree(both.first, tmp_path / "elsewhere")
+    prefixes = {"a": both.first, "b": tmp_path / "elsewhere"}
+    round_trip(both.wheel, prefixes, tmp_path / "trips", stub=(RCCL,))
 
 
 def test_a_plan_is_made_and_applied(works: Works, prefixes: Mapping[str, Path], tmp_path: Path) -> None:

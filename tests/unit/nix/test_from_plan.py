@@ -10,12 +10,10 @@ import pytest
 
 from relink.elf.symbol_reader import read_symbols
 from relink.errors import UsageError
-from relink.library import relink
 from relink.nix.model import File, Package, PathEntry, RunPath
 from relink.options import Options
 from relink.queries import nix_package
 from tests.support.cc import shared
-from tests.support.donors import RCCL, build_donors
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.rocm_sdk import build as build_sdk
 from tests.support.rocm_sdk import tiny_prefix, unpack
@@ -77,18 +75,6 @@ def test_a_stub_comes_with_the_plan_and_behind_every_library(tmp_path: Path) -> 
     assert only(package).search_path == RunPath("runpath", entries)
     assert package.again == "--stub auto"
     assert "RLK125" in [found.code for found in package.findings]
-
-
-def test_copies_of_a_second_provider_are_refused(tmp_path: Path) -> None:
-    """Asked for, and those that an earlier run put into the wheel."""
-    donors = build_donors(tmp_path)
-    out = Path(relink(donors.wheel, donors.options("out")).path or "")
-    said = r"a package for Nix takes no copies of a library .*: extraLibraries"
-    with pytest.raises(UsageError, match=rf"{RCCL}, libcollect.so.1: {said}"):
-        nix_package(out, Options(prefixes=(str(donors.prefix),)))
-    for prefixes in ((), (str(donors.prefix),)):
-        with pytest.raises(UsageError, match=said):
-            nix_package(donors.wheel, Options(prefixes=prefixes, graft_from=(str(donors.donor),)))
 
 
 def test_a_rocm_that_pip_installed_is_not_beside_a_package_of_a_store(tmp_path: Path) -> None:

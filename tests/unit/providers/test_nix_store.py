@@ -139,7 +139,9 @@ def test_a_closure_without_its_c_library(
         f'[ "$1 $2 $3" = "--query --requisites {top}" ] && echo {libc} {below} {empty} {top}',
     )
     assert closure_of(str(top)) == (str(libc), str(below), str(empty), str(top))
-    assert [provider.path for provider in open_closure(str(top), target)] == [str(top), str(below)]
+    found = open_closure(str(top), target)
+    assert [provider.path for provider in found] == [str(top), str(below)]
+    assert {provider.named for provider in found} == {str(top)}
     assert loader_in(str(top)) == f"{libc}/lib/ld-linux-x86-64.so.2"
     with pytest.raises(ProviderError, match="no reason given; name a path that is in the store"):
         closure_of(str(below))

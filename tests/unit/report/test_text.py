@@ -126,11 +126,10 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
             continue
         assert schema["additionalProperties"] is False, path
         optional = {
-            "$": {"reports", "failures", "stubs", "grafts", "way_out"},
+            "$": {"reports", "failures", "stubs", "way_out"},
             "$.findings": {"subjects", "cause", "brief", "step"},
             "$.providers": {"found_by"},
             "$.files": {"versions"},
-            "$.grafts.file": {"versions"},
         }.get(path, set())
         assert sorted(schema["required"]) == sorted(schema["properties"].keys() - optional), path
 
