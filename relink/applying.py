@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from relink.additions import saved_additions
+from relink.contents import Contents
 from relink.elf.patchelf import result_of
 from relink.errors import TargetError, UsageError
 from relink.loader.files import Files
@@ -14,7 +14,6 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.memory import spool_of
 from relink.options import Options
-from relink.original import open_contents
 from relink.pipeline import carry_out
 from relink.planning import PreparedPlan, context_of
 from relink.plans.basis import changes_since
@@ -25,6 +24,7 @@ from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES, open_site_packages
 from relink.reading import read_wheel
 from relink.report.model import Report
+from relink.resolve.stubs import with_stubs
 
 __all__ = ["apply"]
 
@@ -64,9 +64,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     if not (plan.ok or options.force):
         raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
     clock = Clock()
-    with open_contents(
-        wheel, options.limits, reuse=True, sha256=plan.wheel.sha256, spool=spool_of(options)
-    ) as contents:
+    with Contents(wheel, options.limits, reuse=True, spool=spool_of(options)) as contents:
         with clock.stage("target"):
             target = _target_of(plan)
         with clock.stage("read"):
@@ -85,7 +83,6 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 name: result_of(image, edits[name]) if name in edits else image
                 for name, image in read.images.items()
             }
-            additions = saved_additions(read, replace(context, images=images), read.tables, plan)
-        tables = Tables(Files(target.sysroot), additions.tables)
-        prepared = PreparedPlan(plan, additions.context, tables, None, additions)
+            context, symbols = with_stubs(replace(context, images=images), read.tables, plan.stubs)
+        prepared = PreparedPlan(plan, context, Tables(Files(target.sysroot), symbols), None)
         return carry_out(read, prepared, options, clock)

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from relink.elf.gaps import Gap, pages_in, ranges_between, release_gaps
 from relink.elf.image import is_elf
@@ -30,9 +30,6 @@ from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.zipformat import DEFLATED
-
-if TYPE_CHECKING:
-    from relink.findings.model import Finding
 
 __all__ = [
     "Contents",
@@ -75,15 +72,13 @@ class Contents:
 
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
-    :param archive: in the place of the wheel: a directory whose files are read like members, or a wheel that is open already.
+    :param archive: in the place of the wheel: a directory whose files are read like members.
     :param spool: where members are that are too large for memory.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
-    :param findings: what was found when the wheel was opened.
     :raises WheelError: it is not a wheel that can be trusted.
     """
 
     archive: WheelArchive
-    findings: tuple[Finding, ...]
     loaded: dict[str, LoadedMember]
     spool: Spool
 
@@ -94,10 +89,8 @@ class Contents:
         *,
         archive: WheelArchive | None = None,
         reuse: bool = False,
-        findings: tuple[Finding, ...] = (),
         spool: Spool | None = None,
     ) -> None:
-        self.findings = findings
         self.archive = archive or WheelArchive(path, limits=limits)
         self.loaded = {}
         self._reuse = reuse

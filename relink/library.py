@@ -7,7 +7,6 @@ parameters with defaults may be added. Everything else in the package may change
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,12 +44,12 @@ def relink(
     :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
+    from relink.contents import Contents
     from relink.memory import spool_of
-    from relink.original import open_contents
 
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
-    with open_contents(
+    with Contents(
         Path(wheel), options.limits, reuse=not options.dry_run, spool=spool_of(options)
     ) as contents:
         from relink import pipeline
@@ -99,16 +98,15 @@ def plan(wheel: Path | str, options: Options | None = None) -> Plan:
 
     :raises RelinkError: the input cannot be read, or the target or a prefix cannot be used.
     """
-    from relink.original import open_contents
+    from relink.contents import Contents
 
     options = options or Options()
-    with ExitStack() as stack:
-        contents = stack.enter_context(open_contents(Path(wheel), options.limits))
+    with Contents(Path(wheel), options.limits) as contents:
         from relink import pipeline
         from relink.plans.basis import basis_of
         from relink.progress import Clock
 
-        made = pipeline.plan_input(contents, options, Clock(), stack)[1].plan
+        made = pipeline.make_plan(contents, options, Clock())[1].plan
         return replace(made, basis=basis_of(made, str(wheel)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from relink.errors import UsageError
 from relink.wheel.limits import WheelLimits
 
-__all__ = ["COMPRESSION_LEVELS", "Options", "source_date_epoch", "trusted"]
+__all__ = ["COMPRESSION_LEVELS", "Options", "deciding", "source_date_epoch", "trusted"]
 
 _EPOCH_DIGITS = 18  # 10**18 seconds are beyond the dates of any file system
 
@@ -81,6 +82,33 @@ class Options:
     requires: bool = False
     fix: bool = False
     environment: str | None = None
+
+
+def deciding(options: Options) -> tuple[str, ...]:
+    """Return the options that decide how a wheel's files are edited and what the result is called, as words of a command.
+
+    Left out are providers and target, which a plan has by themselves, and the directory of a profile's file.
+    """
+    lists = {
+        "--allow-missing": options.allow_missing,
+        "--substitute": options.substitute,
+        "--assume-symbols": options.assume_symbols,
+        "--preload": options.preload,
+        "--stub": options.stub,
+    }
+    flags = {
+        "--no-preload": not options.preload_known,
+        "--keep-version": options.keep_version,
+        "--requires": options.requires,
+        "--fix": options.fix,
+    }
+    values = {
+        "--profile": options.profile and os.path.basename(options.profile),
+        "--local-version": options.local_version,
+    }
+    words = [word for name, items in lists.items() for item in items for word in (name, item)]
+    words += [name for name, is_set in flags.items() if is_set]
+    return (*words, *(word for name, value in values.items() if value for word in (name, value)))
 
 
 def trusted(options: Options) -> Sequence[str]:

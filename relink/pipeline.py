@@ -6,24 +6,25 @@ Target and providers, read the wheel, plan; a dry run or a refusal ends here; ed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 from relink.checks.tags import tag_findings
 from relink.contents import Contents
 from relink.edit import EditedFile, UneditedFile, edit_files
 from relink.elf.image import Buffer
-from relink.findings.model import Finding, has_errors, select
+from relink.findings.model import Finding, finding, has_errors, select
 from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
 from relink.loader.target import Target, find_target
 from relink.memory import check_room, shares_of
 from relink.nix.roots import register_roots
-from relink.options import Options, trusted
+from relink.options import Options, deciding, trusted
 from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
+from relink.plans.model import Plan
 from relink.progress import Clock, Count, OnBytes
-from relink.provenance import PLAN_MEMBER, added_members, is_carried, removed_members
+from relink.provenance import added_members, read_plan
 from relink.providers.prefix import Provider
 from relink.reading import Wheel, read_wheel
+from relink.relinked_input import check_current, is_relinked
 from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
 from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
@@ -31,11 +32,10 @@ from relink.spool import release_pages
 from relink.staging import Staging
 from relink.verification import Verification, verify
 from relink.wayout import find_way_out, with_sound_options
-from relink.wheel.archive import WheelArchive
 from relink.wheel.record import default_jobs
 from relink.wheel.writer import output_path
 
-__all__ = ["carry_out", "make_plan", "make_report", "plan_input", "run"]
+__all__ = ["carry_out", "make_plan", "make_report", "run"]
 
 
 def run(
@@ -46,34 +46,20 @@ def run(
 ) -> Report:
     """Relink an open wheel; :func:`relink.library.relink` has the parameters."""
     clock = Clock(on_stage, on_bytes)
-    with ExitStack() as stack:
-        wheel, planned = plan_input(contents, options, clock, stack)
-        if options.dry_run or not (planned.plan.ok or options.force):
-            return make_report(planned, options, clock)
-        return carry_out(wheel, planned, options, clock)
-
-
-def plan_input(
-    contents: Contents, options: Options, clock: Clock, stack: ExitStack
-) -> tuple[Wheel, PreparedPlan]:
-    """Make the plan as :func:`make_plan`; an empty one of a relinked wheel that is what would be made of the vendor's.
-
-    :param stack: keeps the input open.
-    """
     wheel, planned = make_plan(contents, options, clock)
-    archive = contents.archive
-    if archive.comes_out:
-        with WheelArchive(archive.source, limits=options.limits) as relinked:
-            carried = is_carried(planned.plan, planned.output, relinked)
-        if carried:
-            reuse = not options.dry_run
-            again = Contents(archive.source, options.limits, reuse=reuse, spool=contents.spool)
-            return make_plan(stack.enter_context(again), options, clock)
-    return wheel, planned
+    if options.dry_run or is_relinked(contents.archive) or not (planned.plan.ok or options.force):
+        return make_report(planned, options, clock)
+    return carry_out(wheel, planned, options, clock)
 
 
 def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PreparedPlan]:
-    """Find target and providers, read the wheel, and make the plan; after a refusal look for the options that lead out of it."""
+    """Find target and providers, read the wheel, and make the plan; after a refusal look for the options that lead out of it.
+
+    The plan of a relinked wheel is empty, and RLK542 is in it.
+
+    :raises UsageError: the wheel was relinked for something else.
+    """
+    recorded, said = read_plan(contents.archive), deciding(options)
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
         gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
@@ -88,12 +74,25 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
         return _planned(wheel, other, places, more, gpus)
 
     with clock.stage("plan"):
+        if recorded is not None:
+            # Its stubs are members as others are.
+            planned = _planned(wheel, target, providers, replace(options, stub=()), gpus)
+            plan = replace(planned.plan, options=said)
+            check_current(contents.archive, recorded, plan)
+            return wheel, replace(planned, plan=replace(plan, findings=_done(plan)))
         planned = _planned(wheel, target, providers, options, gpus)
         if options.fix:
             planned, options = with_sound_options(planned, options, plan_again)
+            planned = replace(planned, plan=replace(planned.plan, options=said))
         if not (planned.plan.ok or options.force):
             planned = replace(planned, way_out=find_way_out(planned, options, plan_again))
         return wheel, planned
+
+
+def _done(plan: Plan) -> tuple[Finding, ...]:
+    """The findings of a relinked wheel's own files: that nothing is written takes the place of RLK507."""
+    findings = (found for found in plan.findings if found.code != "RLK507")
+    return (*findings, finding("RLK542", plan.wheel.path, "already relinked for this ROCm"))
 
 
 def _planned(
@@ -123,12 +122,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             if plan.empty:
                 staging.copy()
             else:
-                staging.write(
-                    added_members(plan, contents.archive, planned.output),
-                    removed_members(plan, contents.archive),
-                    (plan.forgotten, plan.metadata),
-                    delta=f"{contents.archive.dist_info}/{PLAN_MEMBER}" not in contents.archive.members,
-                )
+                staging.write(added_members(plan, contents.archive, planned.output), plan.metadata)
         with clock.stage("verify"):
             findings = [found for edited in edits.values() for found in edited.findings]
             edited_files = {name: file.edited for name, file in edits.items()}

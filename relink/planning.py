@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from relink.additions import Additions, plan_additions
 from relink.beside import (
     layer_findings,
     overlays,
@@ -23,9 +22,7 @@ from relink.checks.relocation import (
     relocation,
     relocation_findings,
 )
-from relink.earlier import edit_of_today, vendor_images, vendor_platform
 from relink.elf.image import machine_name
-from relink.elf.patchelf import result_of
 from relink.errors import UsageError
 from relink.findings.model import Finding, finding, select
 from relink.gpu.archives import with_archives
@@ -34,11 +31,10 @@ from relink.loader.files import Files
 from relink.loader.python import active_python
 from relink.loader.tables import Tables
 from relink.loader.target import Target
-from relink.options import Options
+from relink.options import Options, deciding
 from relink.plans.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.plans.reliance import metadata_lines
 from relink.profiles import profile_for
-from relink.provenance import read_plan
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
@@ -53,6 +49,7 @@ from relink.reading import Wheel, required_versions
 from relink.resolve.decide import decide
 from relink.resolve.layout import Layout
 from relink.resolve.strategy import ResolveContext
+from relink.resolve.stubs import plan_stubs, with_stubs
 from relink.resolve.vendor import Vendor
 from relink.rocm.advice import install_command, where_to_get, with_hints
 from relink.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
@@ -68,7 +65,6 @@ __all__ = [
     "context_of",
     "open_providers",
     "plan_wheel",
-    "provider_facts",
     "target_facts",
 ]
 
@@ -98,14 +94,12 @@ class PreparedPlan:
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
     :ivar way_out: the words of options with which there would be no error; tried. Empty where none are known.
-    :ivar additions: the stubs.
     """
 
     plan: Plan
     context: ResolveContext
     tables: Tables
     isa: Mapping[str, Any] | None
-    additions: Additions
     way_out: tuple[str, ...] = ()
 
     @property
@@ -214,20 +208,13 @@ def plan_wheel(
     name = archive.name
     base = context_of(wheel, target, providers, options, layout=layout)
     providers = base.providers
-    earlier = read_plan(archive)
-    base = replace(base, images=vendor_images(wheel.images, earlier))
     releases = [release_of(provider, target.sysroot) for provider in providers]
-    facts = provider_facts(providers, releases)
-    additions = plan_additions(wheel, base, facts, options)
-    draft = decide(additions.context, additions.tables)
-    files = tuple(
-        edit_of_today(file, base.images[file.path], wheel.images[file.path])
-        for file in draft.files
-        if file.path not in additions.paths
-    )
-    edited = {file.path: result_of(wheel.images[file.path], file.edit) for file in files}
-    context = replace(draft.context, images={**draft.context.images, **edited})
-    findings = [*wheel.findings, *additions.findings, *draft.findings]
+    stubs = plan_stubs(base, wheel.tables, options.stub, name.distribution)
+    with_them, tables = with_stubs(base, wheel.tables, stubs.stubs)
+    draft = decide(with_them, tables)
+    context = draft.context
+    files = tuple(file for file in draft.files if file.path in wheel.images)
+    findings = [*wheel.findings, *stubs.findings, *draft.findings]
     siblings, layers = siblings_relied_on(files, providers, target)
     moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
     named = is_python_named(options)
@@ -235,19 +222,14 @@ def plan_wheel(
         findings += layer_findings(providers, target, named=named)
     findings += packages_findings(archive, providers, files, target, options.gpus)
     output = name
-    changes = additions.changes or any(file.changed for file in files)
+    changes = bool(stubs.stubs) or any(file.changed for file in files)
     if changes:
         local, more = _local_version(providers, releases, options)
         findings += more
         machine = target.header.machine
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
-            platform = platform_of(
-                vendor_platform(earlier) if earlier is not None else name.platform,
-                required_versions(additions.tables.values()),
-                files,
-                machine,
-            )
+            platform = platform_of(name.platform, required_versions(tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
         findings += relocation_findings(moves, output.filename)
     else:
@@ -276,7 +258,7 @@ def plan_wheel(
         ),
         output=output.filename,
         target=target_facts(target),
-        providers=facts,
+        providers=_provider_facts(providers, releases),
         files=files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
@@ -284,28 +266,10 @@ def plan_wheel(
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable and changes,
         metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
-        stubs=additions.stubs,
-        kept=additions.kept,
-        dropped=additions.dropped,
-        forgotten=earlier.metadata if earlier is not None and changes else (),
+        stubs=stubs.stubs,
+        options=deciding(options),
     )
-    return PreparedPlan(plan, context, draft.tables, gpu.block, additions)
-
-
-def provider_facts(
-    providers: Sequence[Provider], releases: Sequence[RocmRelease | None]
-) -> tuple[ProviderFacts, ...]:
-    """Return what a plan says of its providers."""
-    return tuple(
-        ProviderFacts(
-            provider.kind,
-            provider.path,
-            release.release if release else None,
-            release.evidence if release else None,
-            provider.found_by,
-        )
-        for provider, release in zip(providers, releases, strict=True)
-    )
+    return PreparedPlan(plan, context, draft.tables, gpu.block)
 
 
 def is_python_named(options: Options) -> bool:
@@ -316,6 +280,21 @@ def is_python_named(options: Options) -> bool:
 def target_facts(target: Target) -> TargetFacts:
     """Return what a plan says of its target."""
     return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
+
+
+def _provider_facts(
+    providers: Sequence[Provider], releases: Sequence[RocmRelease | None]
+) -> tuple[ProviderFacts, ...]:
+    return tuple(
+        ProviderFacts(
+            provider.kind,
+            provider.path,
+            release.release if release else None,
+            release.evidence if release else None,
+            provider.found_by,
+        )
+        for provider, release in zip(providers, releases, strict=True)
+    )
 
 
 def _python_version(name: WheelName, target: Target | None = None) -> str:

@@ -6,18 +6,17 @@ It also reads the plan of a wheel that was relinked before.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from relink.bounded_json import JSON_LIMIT
 from relink.nix.roots import store_paths
+from relink.plans.basis import with_digests
 from relink.plans.embedded import embedded
-from relink.plans.model import Plan, ProviderFacts, from_json, to_json
+from relink.plans.model import Plan, from_json, to_json
 from relink.report.sbom import bill_of_materials
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition
 from relink.wheel.naming import WheelName, renamed_directory
-from relink.wheel.reverse_delta import DELTA_MEMBER
 
 __all__ = [
     "MEMBERS",
@@ -25,23 +24,23 @@ __all__ = [
     "SBOM_MEMBER",
     "STORE_MEMBER",
     "added_members",
-    "is_carried",
     "json_bytes",
     "read_plan",
-    "removed_members",
-    "same_providers",
 ]
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
 STORE_MEMBER = "relink-store-paths"
-MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER, DELTA_MEMBER)
+MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
 """All of them, in the order in which an output has them."""
 
 
 def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, Addition]:
-    """Return what is added to the output `name`, by path."""
-    dist_info, plan = renamed_directory(archive.dist_info, name), embedded(plan)
+    """Return what is added to the output `name`, by path.
+
+    :raises UsageError: a library that the plan rests on cannot be read.
+    """
+    dist_info, plan = renamed_directory(archive.dist_info, name), embedded(with_digests(plan))
     added = {
         PLAN_MEMBER: Addition(json_bytes(to_json(plan))),
         SBOM_MEMBER: Addition(json_bytes(bill_of_materials(plan, str(name.version)))),
@@ -49,37 +48,8 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
     if paths := store_paths(plan):
         # Not compressed: Nix finds references by searching the bytes of a file.
         added[STORE_MEMBER] = Addition("".join(f"{path}\n" for path in paths).encode(), stored=True)
-    stubs = {
-        stub.path: Addition(stub.content(), mode=0o755) for stub in plan.stubs if stub.path not in plan.kept
-    }
+    stubs = {stub.path: Addition(stub.content(), mode=0o755) for stub in plan.stubs}
     return stubs | {f"{dist_info}/{member}": addition for member, addition in added.items()}
-
-
-def removed_members(plan: Plan, archive: WheelArchive) -> frozenset[str]:
-    """Return what of an earlier run is left out: stubs, a delta, and a list of store paths not named any more."""
-    idle = {DELTA_MEMBER} if store_paths(plan) else {DELTA_MEMBER, STORE_MEMBER}
-    names = {f"{archive.dist_info}/{member}" for member in idle}
-    return frozenset({*(names & archive.members.keys()), *plan.dropped})
-
-
-def is_carried(plan: Plan, output: WheelName, relinked: WheelArchive) -> bool:
-    """Whether nothing is to be done anew for a wheel that was relinked.
-
-    It has the plan for the vendor's wheel, and the name that comes of it; or it has stubs for the same providers: it
-    keeps them without being asked for them again.
-    """
-    earlier = read_plan(relinked)
-    if earlier is not None and earlier.stubs and same_providers(earlier.providers, plan.providers):
-        return True
-    content = relinked.read(f"{relinked.dist_info}/{PLAN_MEMBER}", JSON_LIMIT)
-    return content == json_bytes(to_json(embedded(plan))) and output.filename == relinked.path.name
-
-
-def same_providers(earlier: Sequence[ProviderFacts], now: Sequence[ProviderFacts]) -> bool:
-    """Whether an earlier run had the same providers, in the same releases."""
-    return [(one.kind, one.path, one.rocm_version) for one in earlier] == [
-        (one.kind, one.path, one.rocm_version) for one in now
-    ]
 
 
 def read_plan(archive: WheelArchive) -> Plan | None:

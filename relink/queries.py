@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relink.additions import plan_additions
 from relink.beside import environment_site, own_site, python_in, reliance_findings
 from relink.bounded_json import JSON_LIMIT
 from relink.elf.strings import library_names
@@ -29,7 +28,7 @@ from relink.nix.from_table import package_from_table
 from relink.nix.model import Package
 from relink.nix.subject import Subject
 from relink.options import Options, trusted
-from relink.planning import context_of, open_providers, plan_wheel, provider_facts, target_facts
+from relink.planning import context_of, open_providers, plan_wheel, target_facts
 from relink.plans.model import Plan, TargetFacts
 from relink.profiles import Profile
 from relink.provenance import read_plan
@@ -43,8 +42,8 @@ from relink.resolve.decide import decide
 from relink.resolve.proof import system_path
 from relink.resolve.siblings import assumed_finding, sibling_of
 from relink.resolve.strategy import ResolveContext
+from relink.resolve.stubs import plan_stubs, with_stubs
 from relink.rocm.advice import missing_remedy, where_to_get, with_hints
-from relink.rocm.installation import release_of
 from relink.sandbox import find_sandbox, sandbox_findings
 from relink.sandbox.environment import DEMO, named_environment
 from relink.starting_profile import starting_profile
@@ -239,9 +238,8 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
         providers = open_providers(options, target)
         wheel = open_wheel(path, stack, target, options.limits)
         base = context_of(wheel, target, providers, options)
-        releases = [release_of(provider, target.sysroot) for provider in providers]
-        additions = plan_additions(wheel, base, provider_facts(providers, releases), options)
-        draft = decide(additions.context, additions.tables)
+        stubs = plan_stubs(base, wheel.tables, options.stub, wheel.archive.name.distribution)
+        draft = decide(*with_stubs(base, wheel.tables, stubs.stubs))
     context = draft.context
     closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
     missing = {edge.soname for closure in closures.values() for edge in closure.missing}

@@ -79,7 +79,7 @@ def read_wheel(
     """
     wheel = read_members(contents, target, on_bytes)
     tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
-    return replace(wheel, findings=(*contents.findings, *wheel.findings, *_record_findings(contents), *tags))
+    return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
 
 
 def read_members(

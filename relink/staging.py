@@ -7,6 +7,7 @@ caller plans and edits; :meth:`Staging.publish` waits for them.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -98,7 +99,7 @@ class Staging:
 
         :raises UsageError: the output would replace the input.
         """
-        if _is_same(self.final, self._contents.archive.source):
+        if _is_same(self.final, self._contents.archive.path):
             raise UsageError(
                 f"{self.final}: the result would take the input's place; name another directory by --output"
             )
@@ -109,16 +110,13 @@ class Staging:
     def write(
         self,
         additions: Mapping[str, Addition],
-        removals: frozenset[str] = frozenset(),
-        metadata: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
-        *,
-        delta: bool = False,
+        metadata: tuple[str, ...] = (),
     ) -> None:
         """Begin to write the output: the members that were added replace those of the input.
 
-        :param additions: as for :class:`relink.wheel.changes.Changes`; `removals`, `metadata` and `delta` too.
+        :param additions: as for :class:`relink.wheel.changes.Changes`; `metadata` too.
         """
-        self._written = self._thread.submit(self._write, additions, removals, metadata, delta)
+        self._written = self._thread.submit(self._write, additions, metadata)
 
     def copy(self) -> None:
         """Begin to make the output a copy of the input, which must be what its RECORD lists."""
@@ -138,7 +136,7 @@ class Staging:
         :param withhold: do not give it the name.
         """
         sha256, _ = self._written.result()
-        if not withhold and not _is_same(self.final, self._contents.archive.source):
+        if not withhold and not _is_same(self.final, self._contents.archive.path):
             os.replace(self.directory / self.final.name, self.final)
         return sha256
 
@@ -147,16 +145,12 @@ class Staging:
             self._packing.begin(path, replacement)
 
     def _write(
-        self,
-        additions: Mapping[str, Addition],
-        removals: frozenset[str],
-        metadata: tuple[tuple[str, ...], tuple[str, ...]],
-        delta: bool,
+        self, additions: Mapping[str, Addition], metadata: tuple[str, ...]
     ) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,
             self.directory,
-            Changes(self._name, self._replacements, additions, removals, metadata, delta),
+            Changes(self._name, self._replacements, additions, metadata),
             self._write_options,
             packing=self._packing,
             on_progress=self.on_progress,
@@ -169,7 +163,7 @@ class Staging:
             listed = self._contents.listed.values()
             entries = [entry for entry in listed if entry.path in archive.members and entry.digest]
             verify_members(archive, entries, self._options.jobs)
-        archive.copy_to(self.directory / self.final.name)
+        shutil.copyfile(archive.path, self.directory / self.final.name)
         return archive.sha256(), ()
 
     def _unwritable(self, error: OSError) -> UsageError:

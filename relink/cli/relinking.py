@@ -16,6 +16,7 @@ from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, 
 from relink.cli.guessing import is_requirement
 from relink.cli.options import (
     GPUS,
+    LINK,
     OUTPUT,
     SHOWN,
     WORK,
@@ -50,7 +51,7 @@ from relink.cli.options import (
     Verbose,
 )
 from relink.cli.pages import file_for, page_for, write_page
-from relink.errors import RelinkError
+from relink.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
@@ -68,6 +69,15 @@ def run(
     ],
     prefix: Prefixes = [],
     nix_closure: Closures = [],
+    wheel: Annotated[
+        Path | None,
+        typer.Option(
+            "--wheel",
+            metavar="FILE",
+            help="With a relinked WHEEL: the vendor's wheel that it was made of, to be relinked in its place.",
+            rich_help_panel=LINK,
+        ),
+    ] = None,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.", rich_help_panel=OUTPUT),
@@ -206,27 +216,33 @@ def run(
     from relink.cli.terminal import progress, say, show
     from relink.report.text import several_text
 
-    if any(is_requirement(str(wheel)) for wheel in wheels):
+    if any(is_requirement(str(path)) for path in wheels):
         from relink.cli.fetching import with_fetched
 
         wheels = with_fetched(wheels, options, offline=offline, quiet=quiet or not text)
-    pages = [page_for(html, wheels, wheel) for wheel in wheels]
-    statements = [file_for("--statement", statement, wheels, wheel, ".intoto.json") for wheel in wheels]
+    if wheel is not None:
+        from relink.relinked_input import original_given
+
+        if len(wheels) != 1:
+            raise UsageError("--wheel goes with one relinked wheel")
+        wheels = [original_given(wheels[0], wheel, options.limits)]
+    pages = [page_for(html, wheels, path) for path in wheels]
+    statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]
     reports: list[tuple[Path, Report]] = []
     failures: list[RelinkError] = []
-    for wheel, page, place in zip(wheels, pages, statements, strict=True):
+    for path, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet or not text) as (on_stage, on_bytes):
-                report = relink_path(wheel, options, place, on_stage=on_stage, on_bytes=on_bytes)
+                report = relink_path(path, options, place, on_stage=on_stage, on_bytes=on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue
-        reports.append((wheel, report))
+        reports.append((path, report))
         if text:
             with _collected(failures):
                 if len(wheels) > 1 and len(reports) > 1 and not quiet:
                     show("")
-                print_path(report, wheel, verbose=verbose, quiet=quiet, dry_run=dry_run)
+                print_path(report, path, verbose=verbose, quiet=quiet, dry_run=dry_run)
         if page is not None:
             with _collected(failures):
                 write_page(report, page)
@@ -244,7 +260,7 @@ def run(
             show("", several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
-            results = [_wheel_result(wheel, report) for wheel, report in reports]
+            results = [_wheel_result(path, report) for path, report in reports]
             print_results(chosen, results, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relink.original import open_original
 from relink.provenance import MEMBERS, STORE_MEMBER
 from relink.text import join_truncated
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 from relink.wheel.record import parse_record, render_record
-from relink.wheel.reverse_delta import DELTA_MEMBER
 
 __all__ = ["ContainerEntry", "differences", "entries", "unlike_relink"]
 
@@ -240,24 +238,12 @@ def unlike_relink(
         yield _order(list(new), order).replace("order of members:", "order of members: relink does not write")
     yield from (f"{name}: compressed anew, relink copies it" for name in repacked if name not in rewritten)
     yield from _record_form(after, record)
-    if f"{info}/{DELTA_MEMBER}" in new:
-        yield from _original(before, after)
-
-
-def _original(before: WheelArchive, after: WheelArchive) -> Iterator[str]:
-    """Say if the old wheel does not come out of the new one, which says that it does."""
-    original, findings = open_original(after)
-    yield from (found.message for found in findings)
-    if original is not None:
-        with original:
-            if original.sha256() != before.sha256():
-                yield f"{DELTA_MEMBER} gives another wheel back than the old one"
 
 
 def _expected_method(
     name: str, info: str, old: Mapping[str, ContainerEntry], old_names: Mapping[str, str], rewritten: set[str]
 ) -> str:
-    if name in (f"{info}/{STORE_MEMBER}", f"{info}/{DELTA_MEMBER}"):
+    if name == f"{info}/{STORE_MEMBER}":
         return _METHODS[z.STORED]
     return _METHODS[z.DEFLATED] if name in rewritten else old[old_names[name]].method
 

@@ -54,7 +54,7 @@ def plan_of_file(path: Path) -> Reference:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     report, is_plan = read_saved(text, str(path))
     if is_plan:
-        return Reference(embedded(from_json(text)), str(path))
+        return Reference(embedded(from_json(text, strict=False)), str(path))
     output = PurePosixPath(report.output.path).name if report.output else ""
     plan = Plan(
         report.wheel,
@@ -121,10 +121,7 @@ def disagreements(inside: Plan, plan: Plan) -> Iterator[str]:
         else:
             yield from (f"{file.path}: {text}" for text in _file(file, other))
     yield from (f"{path}: is not in it" for path in files)
-    for what, mine, theirs in (
-        ("stubs", inside.stubs, plan.stubs),
-        ("members left out", inside.dropped, plan.dropped),
-    ):
+    for what, mine, theirs in (("stubs", inside.stubs, plan.stubs),):
         if mine != theirs:
             yield f"other {what}"
 

@@ -39,7 +39,6 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import renamed_directory
 from relink.wheel.record import check_record, read_record, signatures, verify_members
-from relink.wheel.reverse_delta import DELTA_MEMBER
 from relink.wheel.stale_record import stale_lines
 
 __all__ = ["PlanCheck", "plan_for"]
@@ -149,7 +148,7 @@ class PlanCheck:
         """Say whether METADATA has more than another version and what the result relies on, as an extra or required."""
         version, plan = self.after.name.version_text, self.plan
         ways = [(), plan.metadata, *(metadata_lines(plan.relies_on, extra) for extra in (ROCM, None))]
-        again = (rewrite_metadata(old, version, drop=plan.forgotten, add=lines) for lines in ways)
+        again = (rewrite_metadata(old, version, add=lines) for lines in ways)
         return () if new in again else ("more changed than name, version and tags ask for",)
 
     def wheel(self, added: Sequence[str], removed: Sequence[str], changed: set[str]) -> Iterator[str]:
@@ -159,10 +158,8 @@ class PlanCheck:
         """
         made = self._made()
         signature_files = signatures(self.before.dist_info, self.before.members)
-        explained = {*made, f"{self.after.dist_info}/{DELTA_MEMBER}"}
-        yield from (f"{name}: added" for name in added if name not in explained)
-        idle = (f"{self.before.dist_info}/{name}" for name in (STORE_MEMBER, DELTA_MEMBER))
-        left_out = {*signature_files, *idle, *self.plan.dropped}
+        yield from (f"{name}: added" for name in added if name not in made)
+        left_out = {*signature_files, f"{self.before.dist_info}/{STORE_MEMBER}"}
         yield from (f"{name}: removed" for name in removed if name not in left_out)
         if self.plan.output != self.after.name.filename:
             yield f"the plan leads to {self.plan.output}, the wheel is called {self.after.name.filename}"

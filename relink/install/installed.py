@@ -108,7 +108,7 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         files=tuple(place for place in places if place.is_relative_to(environment.prefix)),
         installer=(_text(dist_info / "INSTALLER", 1024) or "").strip(),
         editable=bool(_inside(direct, "dir_info", "editable")),
-        plan=from_json(plan) if plan else None,
+        plan=from_json(plan, strict=False) if plan else None,
         sha256=_sha256(direct),
     )
 

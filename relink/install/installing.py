@@ -115,13 +115,15 @@ def relinked_into(
 ) -> tuple[Report, Path | None]:
     """Relink a wheel for an environment.
 
-    :return: the report, and the relinked wheel; None for it where a finding is an error.
+    :return: the report, and the relinked wheel, which may be `wheel` itself; None for it where a finding is an error.
     """
     is_kept = options.output_directory != Path()
     directory = options.output_directory if is_kept else place
     report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
-    if not report.ok or report.output is None:
+    if not report.ok:
         return report, None
+    if report.output is None:  # it is relinked for this environment already
+        return report, wheel
     result = Path(report.output.path)
     if not is_kept:  # nobody can look for it where it was
         report = replace(report, output=replace(report.output, path=result.name))

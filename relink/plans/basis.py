@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,10 +12,11 @@ from relink.elf.digest import linking_digest
 from relink.errors import ElfError, UsageError
 from relink.files import file_sha256, map_file
 from relink.loader.files import resolve_inside
+from relink.loader.target import GLIBC_SONAMES
 from relink.plans.model import Basis, LibraryFacts, Plan
 from relink.system_errors import raise_trouble
 
-__all__ = ["LIBRARY_LIMIT", "basis_of", "changes_since", "with_contents"]
+__all__ = ["LIBRARY_LIMIT", "basis_of", "changes_since", "with_contents", "with_digests"]
 
 LIBRARY_LIMIT: Final = 16 << 30
 """Bytes of a library that is hashed; the largest known one has 1.1 GB."""
@@ -46,6 +48,30 @@ def with_contents(plan: Plan) -> Plan:
         for library in plan.basis.libraries
     )
     return replace(plan, basis=replace(plan.basis, libraries=libraries))
+
+
+def with_digests(plan: Plan) -> Plan:
+    """Return the plan with a digest for each provider, by which another run sees that it is the same.
+
+    It is the SHA-256 of a sorted line for each library that the closures have of the provider: the library's
+    :func:`~relink.elf.digest.linking_digest` and the soname. The C library's parts are the target's, and left out.
+
+    :raises UsageError: a library cannot be read.
+    """
+    sonames = {path: soname for file in plan.files for soname, path in file.closure}
+    roots = [provider.path.rstrip("/") + "/" for provider in plan.providers]
+    lines = {
+        path: f"{_digest(resolve_inside(plan.target.sysroot, path))} {soname}\n"
+        for path, soname in sonames.items()
+        if soname not in GLIBC_SONAMES and path.startswith(tuple(roots))
+    }
+
+    def digest(root: str) -> str:
+        own = sorted(line for path, line in lines.items() if path.startswith(root))
+        return hashlib.sha256("".join(own).encode("utf-8", "surrogateescape")).hexdigest()
+
+    providers = zip(plan.providers, roots, strict=True)
+    return replace(plan, providers=tuple(replace(item, digest=digest(root)) for item, root in providers))
 
 
 def changes_since(plan: Plan) -> list[str]:

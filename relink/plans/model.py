@@ -49,9 +49,7 @@ __all__ = [
 PLAN_SCHEMA = "relink.plan/1"
 _LEFT_OUT = {
     "stubs",
-    "kept",
-    "dropped",
-    "forgotten",
+    "options",
     "relies_on",
     "sites",
     "relocatable",
@@ -101,6 +99,7 @@ class ProviderFacts:
     """One provider, with the ROCm release it was found to be and what says so.
 
     :ivar found_by: where it was found, if the user did not name it.
+    :ivar digest: of the libraries that the result has of it (:func:`relink.plans.basis.with_digests`); in the plan of an output.
     """
 
     kind: str
@@ -108,6 +107,7 @@ class ProviderFacts:
     rocm_version: str | None
     evidence: str | None = None
     found_by: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,10 @@ class Plan:
     :ivar loads: who asks for whom in the closures of all files, each edge once.
     :ivar basis: what it was made from; None in a plan that a wheel contains.
     :ivar stubs: libraries that are written into the output.
-    :ivar kept: the members of `stubs` that the input has already, as they will be.
-    :ivar dropped: members that an earlier run added and that the output does not have.
     :ivar relies_on: other packages that members find in the same site-packages; `sites`: those that had them.
     :ivar relocatable: whether the result works wherever these are installed beside it.
-    :ivar metadata: the fields that are added to METADATA; `forgotten`: those that an earlier run added, which go.
+    :ivar metadata: the fields that are added to METADATA.
+    :ivar options: the options that decided it (:func:`relink.options.deciding`).
     """
 
     wheel: WheelFacts
@@ -163,9 +162,7 @@ class Plan:
     sites: tuple[str, ...] = ()
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
-    forgotten: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -180,12 +177,7 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Whether nothing changes."""
-        return not (self.changed or self.added or self.dropped)
-
-    @property
-    def added(self) -> tuple[Stub, ...]:
-        """The stubs that the input does not have yet."""
-        return tuple(stub for stub in self.stubs if stub.path not in self.kept)
+        return not (self.changed or self.stubs)
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.
@@ -219,8 +211,9 @@ def plain(value: Any) -> Any:
         value = FileRecord.of(value)
     if isinstance(value, Finding):
         return _finding(value)
-    if isinstance(value, ProviderFacts) and value.found_by is None:
-        return {name: item for name, item in dataclasses.asdict(value).items() if name != "found_by"}
+    if isinstance(value, ProviderFacts):
+        unsaid = {name for name in ("found_by", "digest") if getattr(value, name) is None}
+        return {name: item for name, item in dataclasses.asdict(value).items() if name not in unsaid}
     if isinstance(value, FileRecord) and not value.versions:
         return {
             field.name: plain(getattr(value, field.name))

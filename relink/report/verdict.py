@@ -120,6 +120,8 @@ def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdic
 
 
 def _loads(report: Report) -> str:
+    if _is_done(report):
+        return "Already relinked for this ROCm: nothing was written"
     changed = sum(file.changed for file in report.files)
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
@@ -146,7 +148,13 @@ def _gpus_here(isa: Mapping[str, Any] | None) -> str:
     )
 
 
-def _install(report: Report) -> str:
+def _is_done(report: Report) -> bool:
+    return any(found.code == "RLK542" for found in report.findings)
+
+
+def _install(report: Report) -> str | None:
+    if _is_done(report):
+        return None
     if report.output is None:
         return "the same command without --dry-run"
     return f"pip install {shlex.quote(report.output.path)}"
@@ -154,7 +162,9 @@ def _install(report: Report) -> str:
 
 def _installing(report: Report) -> tuple[str, ...]:
     if report.output is not None:
-        return (_install(report),)
+        return (f"pip install {shlex.quote(report.output.path)}",)
+    if _is_done(report):
+        return ()
     return _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
 
 

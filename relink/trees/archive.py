@@ -57,7 +57,7 @@ class TreeArchive(WheelArchive):
         only: frozenset[str] | None = None,
         limits: WheelLimits | None = None,
     ) -> None:
-        self.path = self.source = path
+        self.path = path
         self.dist_info, self.data_dir = "", None
         self._sha256: str | None = None
         self.originals = dict(originals or {})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName, parse_wheel_name
-from relink.wheel.reverse_delta import ReverseDelta
 from relink.wheel.schemes import scheme_defects, special_directories
 from relink.wheel.zipformat import LOCAL, Member
 
@@ -40,17 +38,15 @@ class WheelArchive:
     """An open wheel. All methods may be called from several threads at once.
 
     :param path: the file.
-    :param delta: the file is another wheel, and how this one's bytes come out of it.
     :param filename: the wheel's name, where the file is called otherwise (a store path, a download).
     :param limits: sizes and counts that it may not exceed.
     :raises WheelError: unreadable, not a regular file, or with structural defects; ``issues`` has them all.
 
-    ``path`` has the wheel's name, ``source`` is the file that is read. ``members`` are in the central directory's order.
-    ``dist_info`` and ``data_dir`` are the names of the directories, without a slash; ``data_dir`` is None if there is none.
+    ``members`` are in the central directory's order. ``dist_info`` and ``data_dir`` are the names of the directories, without a
+    slash; ``data_dir`` is None if there is none.
     """
 
     path: Path
-    source: Path
     name: WheelName
     size: int
     members: Mapping[str, Member]
@@ -63,11 +59,8 @@ class WheelArchive:
         *,
         filename: str | None = None,
         limits: WheelLimits | None = None,
-        delta: ReverseDelta | None = None,
     ) -> None:
-        self.source = Path(path)
-        self.path = self.source.with_name(filename) if delta and filename else self.source
-        self._delta = delta
+        self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
         self._fd = self._open_file()
@@ -79,14 +72,14 @@ class WheelArchive:
 
     def _open_file(self) -> int:
         """Open the file and note its size."""
-        if problem := not_a_wheel(self.source):
+        if problem := not_a_wheel(self.path):
             raise WheelError(problem)
         try:
-            fd = open_regular(self.source)
+            fd = open_regular(self.path)
         except OSError as error:
             raise_trouble(error, f"{self.path} cannot be opened")
             raise WheelError(f"{self.path} cannot be opened: {error.strerror}") from error
-        self.size = self._delta.size if self._delta else os.fstat(fd).st_size
+        self.size = os.fstat(fd).st_size
         return fd
 
     def _read_structure(self, filename: str, limits: WheelLimits) -> None:
@@ -134,11 +127,6 @@ class WheelArchive:
 
     def _pread(self, offset: int, length: int) -> bytes:
         """Read exactly ``length`` bytes at ``offset``."""
-        if self._delta is None:
-            return self._pread_file(offset, length)
-        return self._delta.read(self._pread_file, offset, length)
-
-    def _pread_file(self, offset: int, length: int) -> bytes:
         try:
             data = os.pread(self._fd, length, offset)
             if len(data) < length:
@@ -270,30 +258,6 @@ class WheelArchive:
             if not missing:
                 break
         return b"".join(parts)
-
-    @property
-    def comes_out(self) -> bool:
-        """Whether this wheel's bytes come out of another one's."""
-        return self._delta is not None
-
-    def bytes_at(self, offset: int, length: int) -> bytes:
-        """Return bytes of the wheel's file, unchecked.
-
-        :raises WheelError: it ends before them.
-        """
-        return self._pread(offset, length)
-
-    def copy_to(self, path: Path) -> None:
-        """Write the wheel to a file.
-
-        :raises OSError: it cannot be written.
-        """
-        if self._delta is None:
-            shutil.copyfile(self.source, path)
-            return
-        with path.open("wb") as file:
-            for offset in range(0, self.size, CHUNK):
-                file.write(self._pread(offset, min(CHUNK, self.size - offset)))
 
     def local_extra(self, member: Member, name_size: int) -> bytes:
         """Return the extra field of a member's local header, unchecked.

@@ -54,18 +54,13 @@ class Changes:
         (:func:`relink.wheel.record.verify_member`).
     :ivar additions: new members by path in the output (:func:`relink.wheel.writer.output_path`), in the order in which they are
         written. One whose path exists already replaces that member in its position.
-    :ivar removals: paths in the input.
-    :ivar metadata: lines of METADATA that are left out, and lines that are added, without their ends.
-    :ivar delta: whether the output gets a member that says how the input's bytes come out of it
-        (:mod:`relink.wheel.reverse_delta`).
+    :ivar metadata: lines that are added to METADATA, without their ends.
     """
 
     name: WheelName
     replacements: Mapping[str, Replacement] = field(default_factory=dict)
     additions: Mapping[str, Addition] = field(default_factory=dict)
-    removals: frozenset[str] = frozenset()
-    metadata: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    delta: bool = False
+    metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

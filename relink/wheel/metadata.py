@@ -158,20 +158,12 @@ def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:
     return issues
 
 
-def rewrite_metadata(
-    data: bytes, version: str, *, drop: Sequence[str] = (), add: Sequence[str] = ()
-) -> bytes:
+def rewrite_metadata(data: bytes, version: str, *, add: Sequence[str] = ()) -> bytes:
     """Return METADATA with another Version; every other byte stays.
 
-    :param drop: header lines to leave out, each once, the last of equal ones.
     :param add: header lines to add at the end of the header, except an extra that is there already.
     :raises WheelError: not UTF-8, or Version is not there exactly once.
     """
-    for text in drop:
-        fields = _header(data, "METADATA")
-        same = [field for field in fields if data[field.start : field.stop].rstrip(b"\r\n") == text.encode()]
-        if same:
-            data = data[: same[-1].start] + data[same[-1].stop :]
     fields = _header(data, "METADATA")
     line = _one(fields, "Version", "METADATA").line
     extras = {f"Provides-Extra: {extra}" for extra in _values(fields, "Provides-Extra")}

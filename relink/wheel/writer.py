@@ -25,7 +25,6 @@ from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of
 from relink.wheel.deflate.readback import ReadBack
-from relink.wheel.delta_writer import Written, write_delta
 from relink.wheel.member_content import content_size
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
@@ -39,7 +38,6 @@ from relink.wheel.record import (
     start_verification,
     verified,
 )
-from relink.wheel.reverse_delta import DELTA_MEMBER
 from relink.wheel.zipformat import DosTime, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
@@ -100,16 +98,13 @@ def _new_time(archive: WheelArchive, epoch: int | None) -> DosTime:
 
 def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
     """Refuse changes that would make no wheel; report every reason at once."""
-    replacements, removals = changes.replacements, changes.removals
+    replacements = changes.replacements
     own = {f"{archive.dist_info}/{file}" for file in ("METADATA", "WHEEL", "RECORD")}
-    issues = [
-        f"{path!r} is not in the wheel" for path in sorted({*replacements, *removals} - {*archive.members})
-    ]
-    issues += [f"{path!r} is to be both replaced and removed" for path in sorted({*replacements} & removals)]
-    for path in sorted({*replacements, *removals}):
+    issues = [f"{path!r} is not in the wheel" for path in sorted({*replacements} - {*archive.members})]
+    for path in sorted(replacements):
         if path in own:
             issues.append(f"{path!r} is written by relink itself")
-        elif path in archive.members and archive.members[path].is_directory and path in replacements:
+        elif path in archive.members and archive.members[path].is_directory:
             issues.append(f"{path!r} is a directory and has no content")
     own_output = {output_path(archive, changes.name, path) for path in own}
     for path in changes.additions:
@@ -124,12 +119,12 @@ def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
 
 def _own_files(archive: WheelArchive, changes: Changes) -> dict[str, bytes]:
     """Return METADATA and WHEEL by path, where they have to change."""
-    name, (drop, add) = changes.name, changes.metadata
+    name, add = changes.name, changes.metadata
     files: dict[str, bytes] = {}
     path = f"{archive.dist_info}/METADATA"
     data = archive.read(path)
-    if drop or add or read_metadata(data).version not in (name.version_text, str(name.version)):
-        files[path] = rewrite_metadata(data, name.version_text, drop=drop, add=add)
+    if add or read_metadata(data).version not in (name.version_text, str(name.version)):
+        files[path] = rewrite_metadata(data, name.version_text, add=add)
     path = f"{archive.dist_info}/WHEEL"
     data = archive.read(path)
     if sorted(read_wheel_info(data).tags) != sorted(name.expanded_tags):
@@ -158,10 +153,10 @@ def _output_members(
     members_out: list[_OutputMember] = []
     record = f"{archive.dist_info}/RECORD"
     for path, member in archive.members.items():
-        if path in changes.removals or path in dropped or path == record:
+        if path in dropped or path == record:
             continue
         target = output_path(archive, changes.name, path)
-        # A member that an earlier run added keeps its position.
+        # What is added in the place of a member keeps its position.
         if addition := added.pop(target, None):
             members_out.append(addition)
             continue
@@ -243,12 +238,9 @@ def write_wheel(
         # The largest first: it takes longest.
         waiting = _begin(packing, sorted((item for item in planned if item.new), key=_size, reverse=True))
         verification = start_verification(archive, unknown, packing.pool)
-        originals = {output_path(archive, name, path): member for path, member in archive.members.items()}
-        became: list[Written] = []
         for item in planned:
             if item.source:
                 writer.copy(item.header, item.source, archive.raw(item.source.name))
-                became.append(Written(item.source, writer.members[-1], None))
                 on_progress(item.source.size)
             elif item.new:
                 packed = packing.take(item.header.name)
@@ -260,14 +252,7 @@ def write_wheel(
                     waiting.remove(item)
                 waiting = _begin(packing, waiting)
                 file.flush()
-                if source := originals.get(item.header.name):
-                    became.append(Written(source, writer.members[-1], packed.pieces))
                 readback.begin(writer.members[-1], packed)
-        if changes.delta:
-            path = f"{renamed_directory(archive.dist_info, name)}/{DELTA_MEMBER}"
-            header = MemberHeader(path, z.STORED, new_time, (stat.S_IFREG | 0o644) << 16, _UNIX)
-            packed = write_delta(archive, writer, file, header, became)
-            readback.begin(writer.members[-1], packed)
         # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
@@ -282,8 +267,6 @@ def write_wheel(
             for item in planned
             if not (item.source and item.source.is_directory)
         )
-        if changes.delta:
-            lines = (*lines, new[writer.members[-1].name])
         _write_record(archive, writer, name, lines, new_time)
         size = writer.finish()
         file.flush()

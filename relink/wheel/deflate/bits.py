@@ -16,7 +16,6 @@ __all__ = [
     "Bits",
     "copy_bits",
     "joined_bits",
-    "whole_bytes",
 ]
 
 Bits: TypeAlias = tuple[int, int]
@@ -73,13 +72,6 @@ def copy_bits(read: RangeReader, first: int, last: int, end: Bits) -> Iterator[b
         count += left - count % 8
     number, count = number | end[0] << count, count + end[1]
     yield number.to_bytes(-(-count // 8), "little")
-
-
-def whole_bytes(first: int, last: int) -> tuple[range, int]:
-    """Return the bytes of a stream that :func:`copy_bits` copies as they are, and how many bytes come before them in the copy."""
-    count = PADDING[first % 8][1]
-    start = first // 8 + (count % 8 > 0)
-    return range(start, max(start, last // 8)), -(-count // 8)
 
 
 def _padding(place: int) -> Bits:
