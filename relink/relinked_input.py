@@ -129,11 +129,13 @@ def _vendor(archive: WheelArchive, recorded: Plan) -> tuple[WheelName, str]:
 def _download(vendor: WheelName) -> str:
     """The command that fetches a wheel by its name, whichever Python and platform it is for."""
     python = vendor.python.split(".")[-1]
+    # Of py3 any version: that of the pip which is called, as Requires-Python may ask for a later one than 3.0.
+    versions = [f"--python-version={python[2]}.{python[3:]}"] if python[3:] else []
     return shlex.join(
         [
             *("pip", "download", "--no-deps", "--only-binary=:all:"),
             f"--implementation={python[:2]}",
-            f"--python-version={python[2:]}",
+            *versions,
             f"--abi={vendor.abi.split('.')[-1]}",
             *(f"--platform={platform}" for platform in vendor.platform.split(".")),
             f"{vendor.canonical}=={vendor.version}",
