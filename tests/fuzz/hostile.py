@@ -43,6 +43,7 @@ from relink.loader.target import find_target
 from relink.options import Options
 from relink.plans.model import from_json, to_json
 from relink.profiles import read_profile
+from relink.relinked_input import is_relinked
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json
 from relink.report.diff_text import to_text
@@ -57,7 +58,6 @@ from relink.wheel.naming import relinked as renamed
 from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
-from tests.fuzz.deltas import check_delta, make_delta
 from tests.fuzz.inputs import Scene
 from tests.fuzz.locks import check_lock, make_lock
 from tests.fuzz.statements import check_statement_input, make_statement_input
@@ -274,6 +274,17 @@ def check_diff(scene: Scene, data: bytes) -> None:
                 assert name in free or archive.read(name) == other.read(name), name
 
 
+def check_relinked(scene: Scene, data: bytes) -> None:
+    """The input is a relinked wheel after somebody else had it: relinking it again writes nothing, whatever its plan says."""
+    path = scene.scratch / OUTPUT
+    path.write_bytes(data)
+    with WheelArchive(path) as archive:
+        again = is_relinked(archive)
+    with output(scene) as out:
+        report = library.relink(path, scene.works.options(out, verify=False, verify_record=False))
+        assert not again or (report.output is None and not out.exists())
+
+
 @dataclass(frozen=True)
 class Kind:
     """One way into relink: how an input is made, what must hold for it, and its share of all inputs."""
@@ -299,10 +310,10 @@ KINDS: Final[dict[str, Kind]] = {
     "name": Kind(inputs.make_name, check_name, 0.02),
     "cache": Kind(inputs.make_cache, check_cache, 0.02),
     "diff": Kind(inputs.make_pair, check_diff, 0.02),
+    "relinked": Kind(inputs.make_pair, check_relinked, 0.02),
 }
 
 ALONE: Final[dict[str, Kind]] = {
-    "delta": Kind(make_delta, check_delta, 0.5),
     "tree": Kind(make_tree, check_tree, 0.1),
     "statement": Kind(make_statement_input, check_statement_input, 0.5),
     "toml": Kind(make_toml, check_toml, 1),

@@ -95,7 +95,7 @@ TRIGGERS: dict[str, str] = {
     "RLK537": "tests/unit/test_beside.py::test_a_library_of_the_system_is_no_replacement",
     "RLK538": "tests/unit/checks/test_python_calls.py::test_the_two_lines_that_help",
     "RLK540": "tests/unit/trees/test_relinking.py::test_why_it_is_not_done_in_one_step",
-    "RLK541": "tests/unit/test_original.py::test_one_that_was_repacked_is_relinked_as_it_is",
+    "RLK542": "tests/unit/test_pipeline.py::test_the_second_run_changes_nothing",
     "RLK550": "tests/unit/test_beside.py::test_rocm_in_two_layers",
     "RLK601": "tests/unit/test_verification.py::test_another_order_is_a_difference",
     "RLK602": "tests/unit/test_verification.py::test_a_loader_that_cannot_be_run",

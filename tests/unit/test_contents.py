@@ -173,8 +173,8 @@ def test_a_member_that_lies_about_its_size_leaves_nothing(tmp_path: Path, claim:
 
 def test_little_is_loaded_before_the_wheel_is_opened() -> None:
     program = (
-        "import sys, relink.original\n"
-        "relink.original.open_contents = lambda *_, **__: sys.exit(' '.join(sys.modules))\n"
+        "import sys, relink.contents\n"
+        "relink.contents.Contents = lambda *_, **__: sys.exit(' '.join(sys.modules))\n"
         "import relink.cli; relink.cli.main(['x.whl'])\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)

@@ -49,7 +49,6 @@ def test_the_whole(tmp_path: Path) -> None:
         "demo_pkg/__init__.py": b"x = 1\n",
         "demo_pkg/lib.so": b"old" * 1000,
         "demo_pkg-1.0.data/scripts/run": b"#!python\n",
-        "demo_pkg/gone.txt": b"gone",
         "z,odd \u00fc.txt": b"odd",
     }
     wheel = make_wheel(
@@ -63,7 +62,6 @@ def test_the_whole(tmp_path: Path) -> None:
             f"{NEW_DIST_INFO}/relink.json": Addition(b"{}", mode=0o600),
             "demo_pkg/x.gz": Addition(b"z", stored=True),
         },
-        removals=frozenset({"demo_pkg/gone.txt"}),
     )
     assert result.path == tmp_path / "out" / NEW_FILENAME
     accepted(result.path)
@@ -312,18 +310,13 @@ def test_output_path(tmp_path: Path) -> None:
 
 BAD_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"replacements": {"nope": Replacement(b"")}}, "not in the wheel"),
-    ({"removals": frozenset({"nope"})}, "not in the wheel"),
     ({"replacements": {"d/": Replacement(b"")}}, "is a directory"),
     ({"replacements": {f"{DIST_INFO}/RECORD": Replacement(b"")}}, "written by relink itself"),
-    ({"removals": frozenset({f"{DIST_INFO}/WHEEL"})}, "written by relink itself"),
+    ({"replacements": {f"{DIST_INFO}/WHEEL": Replacement(b"")}}, "written by relink itself"),
     ({"additions": {f"{NEW_DIST_INFO}/METADATA": Addition(b"")}}, "written by relink itself"),
     ({"additions": {"../x": Addition(b"")}}, "leaves the wheel"),
     ({"additions": {"x/": Addition(b"")}}, "is a directory"),
     ({"additions": {"demo_pkg/A.py": Addition(b"")}}, "only in case"),
-    (
-        {"replacements": {"demo_pkg/a.py": Replacement(b"")}, "removals": frozenset({"demo_pkg/a.py"})},
-        "both replaced and removed",
-    ),
 ]
 
 
@@ -466,20 +459,14 @@ def test_round_trip(
     )
     names = st.sampled_from(sorted(contents)) if contents else st.nothing()
     changed = data.draw(st.dictionaries(names, CONTENT)) if contents else {}
-    removed = (
-        data.draw(st.frozensets(names.filter(lambda name: name not in changed)))
-        if len(changed) < len(contents)
-        else frozenset()
-    )
     result = rewrite(
         wheel,
         tmp_path / "out",
         replacements={name: Replacement(content) for name, content in changed.items()},
-        removals=removed,
         level=data.draw(st.integers(1, 9)),
     )
     accepted(result.path)
-    expected = {name: content for name, content in (contents | changed).items() if name not in removed}
+    expected = contents | changed
     with zipfile.ZipFile(result.path) as archive:
         found = {name: archive.read(name) for name in archive.namelist() if name in contents}
         for info in archive.infolist():
