@@ -87,7 +87,8 @@ class Options:
 def deciding(options: Options) -> tuple[str, ...]:
     """Return the options that decide how a wheel's files are edited and what the result is called, as words of a command.
 
-    Left out are providers and target, which a plan has by themselves, and the directory of a profile's file.
+    Left out are providers and target, which a plan has by themselves, the directory of a profile's file, and ``--fix``, which
+    decides nothing for a wheel that loads.
     """
     lists = {
         "--allow-missing": options.allow_missing,
@@ -100,7 +101,6 @@ def deciding(options: Options) -> tuple[str, ...]:
         "--no-preload": not options.preload_known,
         "--keep-version": options.keep_version,
         "--requires": options.requires,
-        "--fix": options.fix,
     }
     values = {
         "--profile": options.profile and os.path.basename(options.profile),

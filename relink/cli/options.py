@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -257,6 +258,15 @@ Quiet = Annotated[
 ]
 
 
+GivenWheel = Annotated[
+    Path | None,
+    typer.Option(
+        "--wheel",
+        metavar="FILE",
+        help="The vendor's wheel, where what is named was installed or relinked from it; its SHA-256 must be that one's.",
+        rich_help_panel=LINK,
+    ),
+]
 Offline = Annotated[
     bool,
     typer.Option(

@@ -16,7 +16,6 @@ from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, 
 from relink.cli.guessing import is_requirement
 from relink.cli.options import (
     GPUS,
-    LINK,
     OUTPUT,
     SHOWN,
     WORK,
@@ -26,6 +25,7 @@ from relink.cli.options import (
     Compress,
     Fix,
     GcRoot,
+    GivenWheel,
     Gpus,
     Ignore,
     InEnvironment,
@@ -69,15 +69,7 @@ def run(
     ],
     prefix: Prefixes = [],
     nix_closure: Closures = [],
-    wheel: Annotated[
-        Path | None,
-        typer.Option(
-            "--wheel",
-            metavar="FILE",
-            help="With a relinked WHEEL: the vendor's wheel that it was made of, to be relinked in its place.",
-            rich_help_panel=LINK,
-        ),
-    ] = None,
+    wheel: GivenWheel = None,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.", rich_help_panel=OUTPUT),

@@ -12,11 +12,11 @@ import typer
 from relink.cli.application import app
 from relink.cli.installing import Kept, install_options, print_outcomes, show_outcome
 from relink.cli.options import (
-    LINK,
     RUN,
     AllowMissing,
     AssumeSymbols,
     Closures,
+    GivenWheel,
     Gpus,
     Ignore,
     Json,
@@ -45,16 +45,6 @@ if TYPE_CHECKING:
     from relink.options import Options
     from relink.progress import OnBytes
     from relink.report.model import Report
-
-GivenWheel = Annotated[
-    Path | None,
-    typer.Option(
-        "--wheel",
-        metavar="FILE",
-        help="The vendor's wheel that it was installed from. Without it that is fetched.",
-        rich_help_panel=LINK,
-    ),
-]
 
 
 @app.command()

@@ -84,15 +84,3 @@ def changed(
                 item.compress_type = zipfile.ZIP_DEFLATED
                 sink.writestr(item, data)
     return path
-
-
-def repacked(wheel: Path, directory: Path) -> Path:
-    """Write a wheel again with :mod:`zipfile`: the same contents at other places, so that its delta does not fit any more."""
-    directory.mkdir()
-    output = directory / wheel.name
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as new:
-        for entry in old.infolist():
-            data = old.read(entry)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            new.writestr(entry, data)
-    return output

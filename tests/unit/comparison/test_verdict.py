@@ -14,9 +14,8 @@ from relink.comparison import diff
 from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
-from relink.library import relink
 from tests.support.wheels import changed
-from tests.support.works import OUTPUT, Works
+from tests.support.works import OUTPUT
 from tests.unit.comparison.pairs import INFO, content, flipped
 
 
@@ -159,18 +158,6 @@ def test_no_byte_can_be_changed_that_patchelf_does_not_see(
     found = diff(large[0], changed(large[1], tmp_path / "tampered", {"demo/big.so": flipped(data, at)}))
     assert [text for text in found.unexplained if f"bytes {at:#x}..{at + 1:#x} (.data) are not" in text]
     assert diff(*large).verdict == "only what the plan says"
-
-
-def test_store_paths_are_the_plans(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
-    """A plan that names a Nix store goes with a member that lists its paths; relinked elsewhere, the next one has none."""
-    listed = changed(
-        pair[0], tmp_path / "listed", {"demo-1.0.dist-info/relink-store-paths": b"/nix/store/x\n"}
-    )
-    report = relink(listed, works.options(tmp_path / "out"))
-    assert report.output is not None
-    found = diff(listed, Path(report.output.path))
-    assert found.removed == ("demo-1.0.dist-info/relink-store-paths",)
-    assert found.verdict == "only what the plan says"
 
 
 def test_patchelf_is_missing(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
         optional = {
             "$": {"reports", "failures", "stubs", "way_out"},
             "$.findings": {"subjects", "cause", "brief", "step"},
-            "$.providers": {"found_by"},
+            "$.providers": {"found_by", "digest"},
             "$.files": {"versions"},
         }.get(path, set())
         assert sorted(schema["required"]) == sorted(schema["properties"].keys() - optional), path
