@@ -17,6 +17,7 @@ from relink.beside import (
     siblings_relied_on,
     with_beside,
 )
+from relink.checks.executable_stack import stack_findings
 from relink.checks.gpu import dlopened_libraries, plan_gpus
 from relink.checks.relocation import (
     platform_of,
@@ -228,6 +229,8 @@ def plan_wheel(
     edited = {file.path: result_of(wheel.images[file.path], file.edit) for file in files}
     context = replace(draft.context, images={**draft.context.images, **edited})
     findings = [*wheel.findings, *additions.findings, *draft.findings]
+    mapped = {file.path: [path for _, path in file.closure] for file in files}
+    findings += stack_findings(archive, context, wheel.tables, mapped)
     siblings, layers = siblings_relied_on(files, providers, target)
     moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
     named = is_python_named(options)
