@@ -43,9 +43,8 @@ def stack_findings(
     :param tables: the symbols of the members.
     :param closures: by member the paths of what loading it maps, as they are shown.
     """
-    target = context.target
-    python = context.files.open(target.python).image if target.python is not None else None
-    if not target.refuses_stacks or (python is not None and asks_executable_stack(python)):
+    python = context.target.python
+    if not context.target.refuses_stacks or (python and _asks(context.files.open(python).image)):
         return
     shown = {context.layout.shown(context.layout.path_of(name)): name for name in context.images}
     asking: dict[str, str | None] = {}
@@ -65,12 +64,12 @@ def stack_findings(
     }
     open_members = [member for member, why in reasons.items() if why is None]
     if len(open_members) > _SEARCHED:
-        why = f"more than {_SEARCHED} members ask for it, so what loads them was not searched for"
-        reasons |= dict.fromkeys(open_members, why)
+        many = f"more than {_SEARCHED} members ask for it, so what loads them was not searched for"
+        reasons |= dict.fromkeys(open_members, many)
     elif open_members:
         reasons |= _named_by(archive, context.images, open_members)
-    for member, path in asking.items():
-        what = "it" if path is None else f"{path}, which it needs"
+    for member, library in asking.items():
+        what = "it" if library is None else f"{library}, which it needs"
         text = f"dlopen does not load {what}: {EXECUTABLE_STACK}; "
         if why := reasons[member]:
             yield finding("RLK116", member, text + why, _REMEDY)
