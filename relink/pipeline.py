@@ -223,13 +223,13 @@ def make_report(
     failures: Sequence[Finding] = (),
     verified: int | None = None,
 ) -> Report:
-    """Make the report of the plan and of carrying it out; an error that the plan has already is not repeated.
+    """Make the report of the plan and of carrying it out; an error that the plan has of the same subject is not repeated.
 
     :param failures: why there is no output; in the report whatever the user ignores.
     """
     plan = planned.plan
-    known = {found.code for found in plan.findings if found.level == "error"}
-    more = tuple(dict.fromkeys(found for found in findings if found.code not in known))
+    known = {(found.code, found.subject) for found in plan.findings if found.level == "error"}
+    more = tuple(dict.fromkeys(found for found in findings if (found.code, found.subject) not in known))
     # Which patterns match nothing is among the plan's findings.
     chosen = [found for found in select(more, options.select, options.ignore) if found in more]
     return Report(

@@ -16,6 +16,7 @@ from relink.beside import (
     siblings_relied_on,
     with_beside,
 )
+from relink.checks.executable_stack import stack_findings
 from relink.checks.gpu import dlopened_libraries, plan_gpus
 from relink.checks.relocation import (
     platform_of,
@@ -215,6 +216,8 @@ def plan_wheel(
     context = draft.context
     files = tuple(file for file in draft.files if file.path in wheel.images)
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
+    mapped = {file.path: [path for _, path in file.closure] for file in files}
+    findings += stack_findings(archive, context, wheel.tables, mapped)
     siblings, layers = siblings_relied_on(files, providers, target)
     moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
     named = is_python_named(options)

@@ -5,20 +5,21 @@ Each takes a path and :class:`~relink.options.Options`, and gives facts that :mo
 
 from __future__ import annotations
 
-import posixpath
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.beside import environment_site, own_site, python_in, reliance_findings
 from relink.bounded_json import JSON_LIMIT
+from relink.checks.executable_stack import stack_findings
+from relink.checks.loader_maps import idle_findings, unfound_findings
 from relink.elf.strings import library_names
 from relink.errors import UsageError
 from relink.files import read_text
-from relink.findings.model import Finding, finding, select
+from relink.findings.model import Finding, select
 from relink.gpu.wanted import wanted_gpus
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target, find_target
@@ -39,15 +40,12 @@ from relink.report.model import Report
 from relink.report.saved import planned_report, read_saved
 from relink.report.tree import DependencyTree
 from relink.resolve.decide import decide
-from relink.resolve.proof import system_path
-from relink.resolve.siblings import assumed_finding, sibling_of
-from relink.resolve.strategy import ResolveContext
 from relink.resolve.stubs import plan_stubs, with_stubs
-from relink.rocm.advice import missing_remedy, where_to_get, with_hints
+from relink.rocm.advice import where_to_get, with_hints
 from relink.sandbox import find_sandbox, sandbox_findings
 from relink.sandbox.environment import DEMO, named_environment
 from relink.starting_profile import starting_profile
-from relink.verification import Verification, verify
+from relink.verification import verify
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -78,19 +76,18 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
     """Run the target's loader on every ELF member of a wheel as it is, and compare with the simulation.
 
     Where no target is given, the target is this machine's own; a wheel that was relinked for another one is not verified by it.
+    The plan inside of a wheel is a claim: it adds findings, and lowers none. What may be missing is `options.allow_missing`.
     """
     sandbox = find_sandbox(options.sandbox)
     with ExitStack() as stack:
-        archive = stack.enter_context(WheelArchive(path))
+        archive = stack.enter_context(WheelArchive(path, limits=options.limits))
         plan = read_plan(archive)
         python = options.python or python_in(options.environment)
-        named = python or options.interpreter or options.sysroot
-        if plan is not None and not named:
-            target = _own_target(plan)
-        else:
-            target = find_target(python=python, interpreter=options.interpreter, sysroot=options.sysroot)
-        wheel = open_wheel(path, stack, target)
-        site = _site_of(wheel, plan, target, options)
+        target = find_target(python=python, interpreter=options.interpreter, sysroot=options.sysroot)
+        if plan is not None and not (python or options.interpreter or options.sysroot):
+            _refuse_another_loader(plan, target)
+        wheel = open_wheel(path, stack, target, options.limits)
+        site = _site_of(wheel, target, options)
         context = context_of(wheel, target, (), options, site=site)
         gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
         result = verify(
@@ -102,87 +99,38 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             sandbox=sandbox,
             trust=trusted(options),
         )
-        missing = [*_missing(result, context, plan), *_idle(result, context, plan)]
-        if plan is not None and site is not None:
-            missing += reliance_findings(plan, result.maps, site, target)
+        maps = result.maps
+        mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
+        more = [*unfound_findings(maps, context), *stack_findings(archive, context, wheel.tables, mapped)]
+        if plan is not None:
+            more += idle_findings(maps, context, plan)
+            more += reliance_findings(plan, maps, site, target) if site is not None else ()
         hinted = with_hints(
-            (*wheel.findings, *missing, *result.findings, *sandbox_findings(sandbox)), context.profile
+            (*wheel.findings, *more, *result.findings, *sandbox_findings(sandbox)), context.profile
         )
         findings = select(tuple(hinted), options.select, options.ignore)
-        return VerifiedWheel(str(path), target_facts(target), result.maps, findings)
+        return VerifiedWheel(str(path), target_facts(target), maps, findings)
 
 
-def _site_of(wheel: Wheel, plan: Plan | None, target: Target, options: Options) -> str | None:
-    """The site-packages that is looked at: the one that is named, or that of the target's Python if the wheel relies on it."""
+def _site_of(wheel: Wheel, target: Target, options: Options) -> str | None:
+    """The site-packages that is looked at: the one that is named, or that of the target's Python."""
     if options.environment is not None:
         return environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
-    return own_site(target) if plan is not None and plan.relies_on else None
+    return own_site(target)
 
 
-def _own_target(plan: Plan) -> Target:
-    """Return this machine's own target, if the plan inside of a wheel is for its loader.
+def _refuse_another_loader(plan: Plan, target: Target) -> None:
+    """Refuse a wheel that was made for another loader than this machine's own.
 
     Whoever made the wheel wrote the plan: no program is run, and no root directory entered, because a wheel names it.
-
-    :raises UsageError: the plan is for another loader.
     """
-    target, facts = find_target(), plan.target
-    if (facts.interpreter, facts.sysroot) == (target.interpreter, target.sysroot):
-        return target if facts.python is not None else find_target(interpreter=target.interpreter)
-    root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
-    raise UsageError(
-        f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because "
-        f"a wheel names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
-    )
-
-
-def _missing(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
-    """What the loader did not find: an error, unless it was allowed when the wheel was relinked, or no variant needs it."""
-    allowed = {found.subject for found in plan.findings if found.code == "RLK102"} if plan else set()
-    by_soname: dict[str, list[str]] = {}
-    for member, found in result.maps.items():
-        if found.missing and context.profile.is_variant(member):
-            names = ", ".join(dict.fromkeys(found.missing))
-            text = f"the loader does not find {names}"
-            yield finding("RLK103", member, text, profile=context.profile.name)
-            continue
-        if found.missing and (why := context.profile.why_optional(member)):
-            text = f"the loader does not find {', '.join(dict.fromkeys(found.missing))}; {why}"
-            yield finding("RLK124", member, text, profile=context.profile.name)
-            continue
-        for name in dict.fromkeys(found.missing):
-            by_soname.setdefault(name, []).append(member)
-    early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}
-    for name, members in by_soname.items():
-        sibling = sibling_of(context.siblings, name)
-        if sibling is not None and sibling.directory is None:
-            yield assumed_finding(sibling, [name], members)
-            continue
-        code = "RLK102" if name in allowed else "RLK101"
-        text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
-        if name in early:
-            text += f" by itself, and the package loads {early[name]} before"
-            yield finding("RLK115", name, text, profile=context.profile.name)
-            continue
-        yield finding(
-            code,
-            name,
-            text,
-            missing_remedy(name, context.distribution, context.providers) if code == "RLK101" else None,
+    facts = plan.target
+    if (facts.interpreter, facts.sysroot) != (target.interpreter, target.sysroot):
+        root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
+        raise UsageError(
+            f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because "
+            f"a wheel names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
         )
-
-
-def _idle(result: Verification, context: ResolveContext, plan: Plan | None) -> Iterator[Finding]:
-    """Stubs whose library is there now: the loader takes it instead, or would if they were gone."""
-    members = [member for member in result.maps if not context.images[member].is_executable]
-    for stub in plan.stubs if plan is not None else ():
-        own = context.layout.shown(context.layout.path_of(stub.path))
-        objects = (entry for one in result.maps.values() for entry in one.objects)
-        found = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
-        if real := sorted(found - {own}):
-            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
-        elif members and (path := system_path(context, members[0], stub.soname)):
-            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
 
 
 def saved_report(path: Path) -> tuple[Report, bool]:
@@ -289,7 +237,7 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
     gpus = wanted_gpus(options.gpus)
     with ExitStack() as stack:
         target = _nix_target(options)
-        wheel = open_wheel(path, stack, target)
+        wheel = open_wheel(path, stack, target, options.limits)
         context = context_of(wheel, target, (), options)
         subject = Subject(
             archive=wheel.archive,

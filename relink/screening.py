@@ -120,7 +120,7 @@ def screen(
     :param trust: globs of files that are accepted although they are refused: by soname, soname without version, or path.
     :raises TargetError: the target's loader calls IFUNC resolvers in a dry run.
     """
-    if _version(context.target.glibc) < _CALLS_NO_RESOLVER:
+    if context.target.version < _CALLS_NO_RESOLVER:
         raise TargetError(
             f"{context.target.interpreter}: glibc {context.target.glibc} runs code of libraries in a dry run; 2.15 is needed"
         )
@@ -197,7 +197,3 @@ def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterato
             reason = f"cannot be read ({found.problem}), and the loader may take it all the same"
             files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
             yield found.identity
-
-
-def _version(glibc: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in glibc.split(".") if part.isdigit())

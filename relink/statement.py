@@ -35,6 +35,7 @@ from relink.plans.model import FilePlan, Plan, ProviderFacts, from_json, plain
 from relink.provenance import PLAN_MEMBER
 from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import WheelLimits
 from relink.wheel.record import default_jobs
 
 __all__ = ["check_statement", "make_statement", "read_statement", "write_statement"]
@@ -226,14 +227,14 @@ def read_statement(path: Path) -> dict[str, Any]:
     return statement
 
 
-def check_statement(path: Path, wheel: Path) -> list[Finding]:
+def check_statement(path: Path, wheel: Path, limits: WheelLimits | None = None) -> list[Finding]:
     """Compare a statement with a wheel, with the plan inside of it, and with the libraries that are here.
 
     :return: what differs; nothing where all agrees. Whether the statement is signed, and by whom, is not looked at.
     :raises RelinkError: one of them cannot be read.
     """
     statement = read_statement(path)
-    with WheelArchive(wheel) as archive:
+    with WheelArchive(wheel, limits=limits) as archive:
         sha256 = archive.sha256()
         if sha256 not in _digests(_at(statement, "subject")).values():
             named = ", ".join(_digests(_at(statement, "subject"))) or "nothing"

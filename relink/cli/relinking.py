@@ -285,6 +285,9 @@ def verify(
     sysroot: Sysroot = None,
     trust: Trust = [],
     profile: ProfileName = None,
+    allow_missing: AllowMissing = [],
+    ignore: Ignore = [],
+    limit: LimitOptions = [],
     sandbox: SandboxOption = SandboxMode.auto,
     statement: Annotated[
         Path | None,
@@ -298,7 +301,8 @@ def verify(
 ) -> None:
     """Ask the real loader what it makes of every ELF file of a wheel, in a dry run and in a sandbox.
 
-    No initialiser runs, and a file that could run code all the same is refused (RLK605). The loader can change nothing.
+    No initialiser runs, and a file that could run code all the same is refused (RLK605). The loader can change nothing. The plan
+    inside of the wheel was written by whoever made the wheel: what it allows is an error here, until you pass --allow-missing.
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
@@ -311,6 +315,7 @@ def verify(
     from relink.report.formats import WheelResult
     from relink.report.text import findings_text, verdict_text, verification_text
     from relink.statement import check_statement
+    from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
     text = chosen is OutputFormat.text
@@ -321,9 +326,12 @@ def verify(
         sysroot=sysroot,
         trust=tuple(trust),
         profile=profile,
+        allow_missing=tuple(allow_missing),
+        ignore=tuple(ignore),
+        limits=parse_limits(limit),
         sandbox=sandbox.value,
     )
-    differing = check_statement(statement, wheel) if statement is not None else []
+    differing = check_statement(statement, wheel, options.limits) if statement is not None else []
     if differing:  # a wheel that is not the statement's is not given to the loader
         if text:
             ending = verdict_text(verdict.differing(str(wheel), str(statement), differing))

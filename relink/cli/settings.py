@@ -17,8 +17,9 @@ __all__ = ["WORDS", "apply_settings", "parameter_of"]
 WORDS = "relink.words"
 """The key under which the top context has the words of the command line."""
 
-# diff and nix do another thing when a prefix is passed; config shows the settings itself; the others have no settings.
-_WITHOUT = frozenset({"diff", "nix", "config", "demo", "rules", "report", "profile", "inspect"})
+# diff and nix do another thing when a prefix is passed; what verify lets pass is on the command line alone; config shows the
+# settings itself; the others have no settings.
+_WITHOUT = frozenset({"diff", "nix", "verify", "config", "demo", "rules", "report", "profile", "inspect"})
 _HELP = frozenset({"-h", "--help"})
 _QUIET = frozenset({"-q", "--quiet"})
 

@@ -20,9 +20,8 @@ from relink.errors import TargetError
 from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject
 from relink.loader.files import OpenedFile
 from relink.loader.search import Environment, FoundBy, Requester, expand, reject, search
-from relink.loader.target import Target
 
-__all__ = ["RootRefusedError", "load", "trace"]
+__all__ = ["EXECUTABLE_STACK", "RootRefusedError", "asks_executable_stack", "load", "trace"]
 
 
 class RootRefusedError(TargetError):
@@ -44,6 +43,7 @@ class _LinkMap:
 
     :ivar done: the objects whose NEEDED entries are in `edges`.
     :ivar dlopening: the program and its libraries are loaded, so that what follows is dlopened.
+    :ivar following: what follows is what libraries dlopen, which may fail.
     """
 
     environment: Environment
@@ -55,6 +55,7 @@ class _LinkMap:
     done: set[int] = field(default_factory=set)
     has_main: bool = False
     dlopening: bool = False
+    following: bool = False
     executable_stack: bool = False
     fatal: str | None = None
 
@@ -97,15 +98,18 @@ class _LinkMap:
         return index
 
     def _refused(self, image: Image) -> str | None:
-        """Return why an object cannot be dlopened, though it could be loaded with the program."""
-        executable_stack = _executable_stack(image)
-        if not self.dlopening:
-            self.executable_stack |= executable_stack
-            return None
-        if image.flags_1 & DF_1_NOOPEN:
+        """Return why an object cannot be dlopened, though it could be loaded with the program.
+
+        An executable stack counts for what libraries dlopen only. Of the roots :mod:`relink.checks.executable_stack` tells it,
+        for every kind of target alike.
+        """
+        executable_stack = asks_executable_stack(image)
+        if self.dlopening and image.flags_1 & DF_1_NOOPEN:
             return "shared object cannot be dlopen()ed"
-        if executable_stack and not self.executable_stack and _version(self.environment.target) >= (2, 41):
-            return "cannot enable executable stack as shared object requires"
+        if not self.following:
+            self.executable_stack |= executable_stack
+        elif executable_stack and not self.executable_stack and self.environment.target.refuses_stacks:
+            return EXECUTABLE_STACK
         return None
 
     def _absolute(self, path: str) -> str:
@@ -128,7 +132,7 @@ class _LinkMap:
             ("", image.soname),
         )
         self.has_main = True
-        self.executable_stack = _executable_stack(image)
+        self.executable_stack = asks_executable_stack(image)
         self._add_loader(image.interpreter)
         return index
 
@@ -226,7 +230,7 @@ class _LinkMap:
         A failed dlopen is an error for its caller only, so `fatal` is restored.
         """
         edges: list[Edge] = []
-        fatal, self.fatal, self.dlopening = self.fatal, None, True
+        fatal, self.fatal, self.dlopening, self.following = self.fatal, None, True, True
         pending = list(dict.fromkeys(scope))
         for caller in pending:  # grows while it is walked
             for name in dlopens(self.objects[caller]):
@@ -246,19 +250,17 @@ class _LinkMap:
         )
 
 
+EXECUTABLE_STACK = "cannot enable executable stack as shared object requires"
+"""What dlopen says of an object that asks for an executable stack, in a process that has none."""
 _STACK_IS_DATA = frozenset({183})  # e_machine of AArch64: without PT_GNU_STACK its stack is not executable
 
 
-def _executable_stack(image: Image) -> bool:
+def asks_executable_stack(image: Image) -> bool:
     """Whether an object asks for an executable stack (glibc elf/dl-load.c; DEFAULT_STACK_PERMS where nothing is said)."""
     for segment in image.segments:
         if segment.type == PT_GNU_STACK:
             return bool(segment.flags & 1)
     return image.header.machine not in _STACK_IS_DATA
-
-
-def _version(target: Target) -> tuple[int, ...]:
-    return tuple(int(part) for part in target.glibc.split(".") if part.isdigit())
 
 
 def _origin(path: str) -> str:

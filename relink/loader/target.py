@@ -94,6 +94,16 @@ class Target:
         return tuple(name.removeprefix(prefix) for name in self.subdirectories if name.startswith(prefix))
 
     @property
+    def version(self) -> tuple[int, ...]:
+        """The version of its glibc in numbers."""
+        return tuple(int(part) for part in self.glibc.split(".") if part.isdigit())
+
+    @property
+    def refuses_stacks(self) -> bool:
+        """Whether dlopen refuses what asks for an executable stack, in a process that has none (NEWS of glibc 2.41)."""
+        return self.version >= (2, 41)
+
+    @property
     def libc_directory(self) -> str:
         """The directory of the loader's own C library: where its file really lies."""
         return _real_directory(self.sysroot, self.interpreter)

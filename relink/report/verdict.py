@@ -61,10 +61,7 @@ def verdict(report: Report) -> Verdict:
     if report.relocatable:
         packages = [f"{item.name} {series(item.version)}" for item in report.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
-    allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
-    if allowed:
-        verb = "is" if len(allowed) == 1 else "are"
-        parts.append(f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says")
+    parts += _allowed(found)
     if brought := [subject for cause in found if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     gpus = _gpus(report.isa)
@@ -79,6 +76,14 @@ def verdict(report: Report) -> Verdict:
     if twice:
         return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP)
     return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
+
+
+def _allowed(found: Iterable[Cause]) -> list[str]:
+    """A sentence about what the user says will be there, if there is any."""
+    allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
+    verb = "is" if len(allowed) == 1 else "are"
+    text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
+    return [text] if allowed else []
 
 
 def _of_python(report: Report) -> str:
@@ -98,13 +103,11 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
     files = pluralize(len(asked), "file")
     if not errors:
         level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
-        text = (
-            f"Loads; checked by ld.so for {files}."
-            if asked
-            else "No ELF file for this loader: nothing to check."
-        )
-        return Verdict(level, text)
-    missing = any(cause.code == "RLK101" for cause in errors)
+        if not asked:
+            return Verdict(level, "No ELF file for this loader: nothing to check.")
+        parts = [f"Loads; checked by ld.so for {files}", *_allowed(found)]
+        return Verdict(level, f"{'. '.join(parts)}.")
+    missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
     step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _next(errors)
     return Verdict("error", f"Does not load: {_why(errors)}.", step)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import glob
 import posixpath
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,7 +21,8 @@ from relink.resolve.issues import matches_library
 from relink.resolve.preloading import with_known_preloads
 from relink.resolve.proof import Prover
 from relink.resolve.proof_findings import proof_findings
-from relink.resolve.reasons import reasons, uses_provider
+from relink.resolve.reasons import reasons
+from relink.resolve.served_parts import has_vendors, mapped_for
 from relink.resolve.siblings import sibling_of
 from relink.resolve.strategy import Outcome, ResolveContext
 from relink.resolve.version_gaps import version_gaps
@@ -93,7 +92,8 @@ def decide(
             context = replace(context, images={**context.images, member: outcome.image})
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     left = [member for member in unserved if not context.profile.is_variant(member)]
-    if left and not any(uses_provider(context, outcome) for outcome in served.values()):
+    mapped = {member: mapped_for(context, member, outcome.closure) for member, outcome in served.items()}
+    if left and not any(has_vendors(context, objects) for objects in mapped.values()):
         return decide(before, tables, known, leave_optional=False)
     files = tuple(
         _file_plan(context, member, outcomes[member], served=member in served)
@@ -106,7 +106,7 @@ def decide(
     gaps = version_gaps(told, served.values(), prover.tables)
     findings = (
         *refused,
-        *reasons(told, outcomes, unserved, prover.tables, gaps),
+        *reasons(told, outcomes, unserved, mapped, prover.tables, gaps),
         *proof_findings(prover, told, served, closures, gaps),
     )
     loads = tuple(
@@ -142,15 +142,7 @@ def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> F
         shown = context.layout.shown(error.path)
         text = f"the loader does not load {shown}, which the package loads before: {error.reason}"
         return finding("RLK116", member, text)
-    text = f"the loader does not load it: {error.reason}"
-    if "executable stack" not in error.reason:
-        return finding("RLK116", member, text)
-    # The vendor's Python package works all the same if only programs load the file: glibc refuses it to dlopen alone.
-    remedy = (
-        "glibc 2.41 and newer dlopen no library that requires an executable stack. If no Python module loads the file, --ignore "
-        "with its path leaves it as it is; else its maker has to build it without."
-    )
-    return finding("RLK116", member, text, remedy, step=f"--ignore {shlex.quote(glob.escape(member))}")
+    return finding("RLK116", member, f"the loader does not load it: {error.reason}")
 
 
 def _leaves_first(images: Mapping[str, Image]) -> list[str]:

@@ -19,11 +19,12 @@ from relink.providers.prefix import soname_stem
 from relink.resolve.issues import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.resolve.missing_findings import missing_findings
 from relink.resolve.search_path import removed
+from relink.resolve.served_parts import Mapped, variant_findings
 from relink.resolve.strategy import Outcome, ResolveContext, simulate
 from relink.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.text import join_truncated, pluralize
 
-__all__ = ["reasons", "uses_provider"]
+__all__ = ["reasons"]
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -35,6 +36,7 @@ def reasons(
     context: ResolveContext,
     outcomes: Mapping[str, Outcome],
     unserved: list[str],
+    mapped: Mapping[str, Mapped],
     tables: Tables,
     gaps: VersionGaps,
 ) -> Iterator[Finding]:
@@ -42,12 +44,13 @@ def reasons(
 
     :param outcomes: the decisions about all members.
     :param unserved: variants that the providers cannot serve, which remain unchanged.
+    :param mapped: what loading each of the others maps.
     :param gaps: the versions that are missing in the closures of the members that are served.
     """
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     yield from missing_findings(context, served)
     yield from _changed_needed(context, served)
-    yield from _variants(context, outcomes, unserved)
+    yield from _variants(context, outcomes, unserved, mapped)
     yield from _loaded_before(context, served)
     yield from _other_issues(context, served, gaps)
     yield from _skipped_files(context, served)
@@ -95,7 +98,10 @@ def _carried(context: ResolveContext, member: str, outcome: Outcome) -> Iterator
 
 
 def _variants(
-    context: ResolveContext, outcomes: Mapping[str, Outcome], unserved: list[str]
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    unserved: list[str],
+    mapped: Mapping[str, Mapped],
 ) -> Iterator[Finding]:
     """Yield RLK103 and RLK124 for members that are left, as the providers cannot serve them, RLK104 where no variant uses one."""
     for member in unserved:
@@ -110,28 +116,8 @@ def _variants(
                 text = "left as it is: it imports what nothing in its closure exports"
             why = context.profile.why_optional(member)
             yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
-    variants = [member for member in outcomes if context.profile.is_variant(member)]
-    from_providers = [
-        member for member in variants if member not in unserved and uses_provider(context, outcomes[member])
-    ]
-    if variants and context.providers and not from_providers:
-        yield finding(
-            "RLK104",
-            context.profile.name,
-            f"none of {len(variants)} variants finds all it needs in the prefixes",
-            profile=context.profile.name,
-        )
-
-
-def uses_provider(context: ResolveContext, outcome: Outcome) -> bool:
-    """Whether an edge of the closure is served by a provider's own library."""
-    machine = context.target.header.machine
-    return any(
-        context.is_providers(outcome.closure.objects[edge.target].identity, edge.soname)
-        and not is_platform_library(edge.soname, machine)
-        for edge in outcome.closure.edges
-        if edge.target is not None
-    )
+    if context.providers:
+        yield from variant_findings(context, filter(context.profile.is_variant, outcomes), mapped)
 
 
 def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ __all__ = ["PRINTED", "TRIGGERS", "plain_words", "printed", "same_words", "unfin
 
 TRIGGERS: dict[str, str] = {
     "RLK101": "tests/unit/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
-    "RLK102": "tests/unit/test_verification.py::test_what_was_allowed_to_be_missing_is_no_error",
+    "RLK102": "tests/unit/checks/test_loader_maps.py::test_verify_allowed_by_an_honest_plan",
     "RLK103": "tests/unit/resolve/test_decide.py::test_unserved_variants_stay_as_they_are",
     "RLK104": "tests/unit/resolve/test_decide.py::test_no_variant_served_is_an_error",
     "RLK105": "tests/unit/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",

@@ -16,7 +16,7 @@ from relink.options import Options
 from relink.provenance import read_plan
 from relink.queries import explain, inspect, verify_wheel
 from relink.wheel.archive import WheelArchive
-from tests.support.cc import shared
+from relink.wheel.limits import WheelLimits
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, TAG, Works
 
@@ -82,29 +82,11 @@ def test_a_plan_of_another_format(works: Works, tmp_path: Path) -> None:
         verify_wheel(vendor, Options())
 
 
-def test_variants_that_nothing_serves_are_no_error(works: Works, tmp_path: Path) -> None:
-    """bitsandbytes has a library for each release; Python picks one."""
-    old = shared(tmp_path / "stubs" / "libamdhip64.so.5", "int hipOld(void){return 5;}")
-    other = shared(
-        tmp_path / "other.so", "extern int hipOld(void); int g(void){return hipOld();}", needed=[old]
-    )
-    vendor = make_wheel(
-        tmp_path,
-        {
-            "bitsandbytes/libbitsandbytes_rocm50.so": other,
-            "bitsandbytes/libbitsandbytes_rocm72.so": works.library,
-        },
-        name="bitsandbytes",
-        tag=TAG,
-    )
-    report = relink(vendor, works.options(tmp_path / "out"))
-    assert report.ok, report.findings
-    (output,) = (tmp_path / "out").iterdir()
-    result = verify_wheel(output, Options())
-    assert [(found.code, found.level, found.subject) for found in result.findings] == [
-        ("RLK103", "info", "bitsandbytes/libbitsandbytes_rocm50.so")
-    ]
-    assert "libamdhip64.so.5" in result.findings[0].message
+def test_verify_wheel_has_the_limits_of_its_options(works: Works, tmp_path: Path) -> None:
+    vendor = works.small(tmp_path)
+    assert verify_wheel(vendor, Options(limits=WheelLimits(members=5))).maps
+    with pytest.raises(WheelError, match="5 members; the limit is 4"):
+        verify_wheel(vendor, Options(limits=WheelLimits(members=4)))
 
 
 @pytest.mark.parametrize("key", ["python", "interpreter", "sysroot"])

@@ -90,6 +90,27 @@ def test_one_that_a_relinked_member_needs(works: Works, tmp_path: Path, case: st
     assert not (tmp_path / "out").exists()
 
 
+def test_what_the_loader_says_of_another_member_stays_with_force(works: Works, tmp_path: Path) -> None:
+    """An error of the plan about one member hides none of the same code that the loader finds about another."""
+    foreseen = REFUSED["not page-aligned"][0].write(tmp_path / "libfore.so.1")
+    unforeseen = REFUSED["a TiB of zeros"][0].write(tmp_path / "libbad.so.1")
+    using = shared(
+        tmp_path / "using.so",
+        "extern int hip(void); int g(void){return hip();}",
+        needed=[works.prefix / "lib" / "libhip.so.7", shared(tmp_path / "stub" / "libbad.so.1")],
+        flags=[f"{VENDOR_PATH}:$ORIGIN", "-Wl,--no-as-needed"],
+    )
+    files: dict[str, bytes | Path] = {
+        "demo/fore.so": foreseen,
+        "demo/libbad.so.1": unforeseen,
+        "demo/using.so": using,
+    }
+    report = relink(works.wheel(tmp_path, files), works.options(tmp_path / "out", force=True))
+    assert report.output is not None
+    found = {item.subject for item in report.findings if item.code == "RLK116"}
+    assert found == {"demo/fore.so", "demo/using.so"}
+
+
 def test_without_verification_it_is_written(works: Works, tmp_path: Path) -> None:
     """What was not asked about is the user's word."""
     bad = REFUSED["64 TiB of zeros"][0].write(tmp_path / "libbad.so.1")

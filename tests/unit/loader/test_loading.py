@@ -91,15 +91,26 @@ def test_members_are_loaded_from_the_overlay(tmp_path: Path, environment: Enviro
 def test_executable_stacks_are_refused_by_dlopen_since_2_41(
     tmp_path: Path, environment: Environment, glibc: str, loads: bool
 ) -> None:
+    """Of what a library dlopens; relink.checks.executable_stack tells it of what is loaded first."""
     program = str(Library("libp.so").write(tmp_path / "prog"))
     Library("libs.so", stack_flags=7).write(tmp_path / "libs.so")
     Library("libn.so", stack_flags=None).write(tmp_path / "libn.so")
-    target = dataclasses.replace(environment.target, glibc=glibc)
+    environment = Environment(dataclasses.replace(environment.target, glibc=glibc), Files())
+    caller = str(Library("libu.so", runpath="$ORIGIN").write(tmp_path / "libu.so"))
+
+    def dlopened(wanted: str) -> set[str]:
+        found = load(
+            environment, [caller], program, dlopens=lambda item: [wanted] if item.path == caller else []
+        )
+        return {item.name for item in found.objects}
+
     for name in ("libs.so", "libn.so"):
-        user = str(Library("libu.so", (name,), runpath="$ORIGIN").write(tmp_path / "libu.so"))
-        closure = load(Environment(target, Files()), [user], program)
-        assert closure.loads == loads, name
-        assert trace(Environment(target, Files()), user).loads
+        user = str(Library("libd.so", (name,), runpath="$ORIGIN").write(tmp_path / f"d{name}"))
+        assert load(environment, [user], program).loads
+        assert trace(environment, user).loads
+        assert (name in dlopened(name)) == loads
+        assert (name in dlopened(f"d{name}")) == loads
     # A process whose program asks for such a stack has one already.
     Library("libp.so", stack_flags=7).write(program)
-    assert load(Environment(target, Files()), [user], program).loads
+    environment = Environment(environment.target, Files())
+    assert "libs.so" in dlopened("libs.so")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from relink.plans.model import FilePlan
 from relink.profiles import OptionalMembers, Profile, shipped_profiles
-from relink.resolve.decide import PlanDraft, decide
+from relink.resolve.decide import PlanDraft
 from relink.resolve.issues import IssueKind, ResolutionIssue
 from tests.unit.resolve.scenes import Scene, call, codes, define
 
@@ -343,20 +341,6 @@ def test_versions_are_compared_as_numbers(scene: Scene) -> None:
     (found,) = (item for item in scene.decide().findings if item.code == "RLK301")
     assert "needs hip_2.40 of libhip.so.1" in found.message
     assert found.message.endswith("goes up to hip_2.34")
-
-
-def test_a_member_with_an_executable_stack_is_left_aside_by_its_path(scene: Scene) -> None:
-    """A library for programs, in the package of a Python module: glibc 2.41 and newer dlopen none that requires such a stack."""
-    scene.provide("lib/libhip.so.1")
-    scene.member("demo/[a] b.so", flags=["-Wl,-z,execstack"])
-    scene.member("demo/plain.so")
-    context = scene.context()
-    (found,) = decide(replace(context, target=replace(context.target, glibc="2.44")), scene.tables).findings
-    assert (found.code, found.subject) == ("RLK116", "demo/[a] b.so")
-    assert found.step == "--ignore 'demo/[[]a] b.so'"
-    assert "glibc 2.41" in found.remedy
-    (pattern,) = shlex.split(found.step)[1:]
-    assert fnmatch.fnmatchcase(found.subject, pattern)
 
 
 @pytest.mark.parametrize("option", ["-f", "-F"])
