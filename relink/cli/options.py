@@ -17,11 +17,12 @@ __all__ = [
     "RUN",
     "SHOWN",
     "WORK",
+    "AllowIsaGap",
     "AllowMissing",
     "AssumeSymbols",
     "Closures",
-    "Compress",
     "Fix",
+    "Force",
     "GcRoot",
     "Gpus",
     "GraftFrom",
@@ -32,6 +33,7 @@ __all__ = [
     "Json",
     "LimitOptions",
     "NoImportTest",
+    "NoVerify",
     "Offline",
     "Prefixes",
     "Preload",
@@ -276,7 +278,18 @@ Quiet = Annotated[
     typer.Option("--quiet", "-q", help="Errors only, and no progress.", rich_help_panel=SHOWN),
 ]
 
-
+AllowIsaGap = Annotated[
+    bool,
+    typer.Option(
+        "--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.", rich_help_panel=GPUS
+    ),
+]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Do not ask the real loader.", rich_help_panel=WORK)
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)
+]
 Offline = Annotated[
     bool,
     typer.Option(
@@ -330,11 +343,3 @@ SandboxOption = Annotated[
         rich_help_panel=WORK,
     ),
 ]
-
-
-class Compress(StrEnum):
-    """Words for :data:`relink.options.COMPRESSION_LEVELS`."""
-
-    fast = "fast"
-    balanced = "balanced"
-    small = "small"
