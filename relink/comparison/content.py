@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.errors import RelinkError
-from relink.spool import Spool
+from relink.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["Ranges", "is_packed_alike", "open_both", "ranges_of", "text_differences"]
@@ -26,7 +26,7 @@ _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
 _TEXTS: Final = 20  # differences of one text that are shown
 _LONG: Final = 500  # characters of one that are shown
 # What is larger lies in a file that is mapped, so that two versions of the largest library do not have to fit into memory.
-_SPOOL: Final = Spool(whole=64 << 20)
+_SPOOL: Final = Spool(whole=16 << 20)
 
 
 @dataclass(slots=True)
@@ -55,6 +55,8 @@ def ranges_of(old: memoryview, new: memoryview, most: int) -> Ranges:
     common = min(len(old), len(new))
     for start in range(0, common, _PIECE):
         a, b = (bytes(content[start : min(start + _PIECE, common)]) for content in (old, new))
+        for content in (old, new):
+            release_pages(content)
         if a == b:
             continue
         for at in range(0, len(a), _BLOCK):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from relink import __version__
 from relink.atomic import working_directory
@@ -20,14 +21,16 @@ from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.errors import UsageError, WheelError
 from relink.options import Options
 from relink.plans.model import Plan
+from relink.plans.saved import load
 from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, read_plan
 from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import RecordEntry, read_record, render_record
 
-__all__ = ["Reference", "made_again", "plan_of_file"]
+__all__ = ["MADE", "Reference", "made_again", "plan_of_file"]
 
-_MADE = (PLAN_MEMBER, SBOM_MEMBER)
+MADE: Final = (PLAN_MEMBER, SBOM_MEMBER)
+"""The members that depend on the release of relink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,17 @@ class Reference:
     refusals: tuple[str, ...] = ()
     other_release: bool = False
 
-    def explains(self, made: WheelArchive, after: WheelArchive, path: str) -> bool:
-        """Whether the content of a member may differ: plan and SBOM of another release, and their lines of RECORD."""
-        own = [f"{after.dist_info}/{name}" for name in _MADE] if self.other_release else []
-        record = f"{after.dist_info}/RECORD"
-        if path in own or not (own and path == record):
-            return path in own
-        rows = {entry.path: entry for entry in read_record(made)[0] if entry.path != record}
-        for name in own:
-            content = after.read(name, JSON_LIMIT) if name in after.members else b""
-            rows[name] = RecordEntry(name, "sha256", hashlib.sha256(content).digest(), len(content))
-        return render_record(rows.values(), record) == after.read(record)
+    def record(self, made: WheelArchive, after: WheelArchive) -> bytes:
+        """Return the RECORD that the new wheel must have: with the lines of its own plan and SBOM, where these are not judged."""
+        name = f"{made.dist_info}/RECORD"
+        if not self.other_release:
+            return made.read(name)
+        rows = {entry.path: entry for entry in read_record(made)[0] if entry.path != name}
+        for own in MADE:
+            if (path := f"{made.dist_info}/{own}") in after.members:
+                content = after.read(path, JSON_LIMIT)
+                rows[path] = RecordEntry(path, "sha256", hashlib.sha256(content).digest(), len(content))
+        return render_record(rows.values(), name)
 
 
 def plan_of_file(path: Path) -> Plan:
@@ -65,7 +68,7 @@ def plan_of_file(path: Path) -> Plan:
     :raises RelinkError: it is none of these.
     """
     if path.suffix != ".whl":
-        return Plan.load(path)
+        return load(path)
     with WheelArchive(path) as archive:
         plan = read_plan(archive)
     if plan is None:

@@ -13,7 +13,7 @@ from typing import Final
 from relink.comparison.container import differences
 from relink.comparison.content import Ranges, is_packed_alike, open_both, ranges_of, text_differences
 from relink.comparison.elf import elf_changes, named_ranges
-from relink.comparison.reference import Reference
+from relink.comparison.reference import MADE, Reference
 from relink.elf.image import is_elf, read_image
 from relink.elf.sections import read_sections
 from relink.errors import ElfError
@@ -83,11 +83,18 @@ def _unexplained(
         yield from ((new, f"relink calls it {old}") for old, new in found.renamed)
         yield from ((name, "added") for name in found.added)
         yield from ((name, "is not there") for name in found.removed)
+        record = f"{after.dist_info}/RECORD"
+        free = [f"{after.dist_info}/{name}" for name in MADE] if reference.other_release else []
         for change in found.changed:
             if change.mode_before != change.mode_after:
                 yield change.path, f"the mode is {change.mode_after:o}, relink writes {change.mode_before:o}"
-            if change.differing and not reference.explains(made, after, change.path):
+            if change.differing and change.path not in (*free, record):
                 yield from ((change.path, text) for text in found.texts(change))
+        if record in after.members and (right := reference.record(made, after)) != (
+            now := after.read(record)
+        ):
+            texts = text_differences(memoryview(right), memoryview(now), record)
+            yield from ((record, text) for text in texts or ("no text",))
         yield from (("", f"not as relink writes it: {line}") for line in found.headers)
 
 

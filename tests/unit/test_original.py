@@ -15,7 +15,6 @@ import relink
 from relink import Options
 from relink.original import open_contents
 from relink.report.model import Report
-from relink.wheel.archive import WheelArchive
 from relink.wheel.reverse_delta import DELTA_MEMBER
 from tests.support.cc import shared
 from tests.support.donors import HIP, RCCL, build_donors
@@ -160,27 +159,6 @@ def test_a_wheel_that_needs_nothing_there_comes_out_as_the_vendors(
     assert direct.read_bytes() == wheel.read_bytes()
     over = made(made(wheel, prefixes["b"], tmp_path / "to-b"), prefixes["a"], tmp_path / "over")
     assert (over.name, over.read_bytes()) == (wheel.name, wheel.read_bytes())
-
-
-def test_the_difference_is_what_the_plan_says(
-    works: Works, prefixes: Mapping[str, Path], tmp_path: Path
-) -> None:
-    wheel = works.small(tmp_path)
-    to_a = made(wheel, prefixes["a"], tmp_path / "to-a")
-    assert relink.diff(wheel, to_a).verdict == "only what the plan says"
-    assert not relink.diff(wheel, to_a).archive or all(
-        "relink does not" not in text for text in relink.diff(wheel, to_a).archive
-    )
-    assert not relink.verify(to_a).findings
-    data = bytearray(to_a.read_bytes())
-    with WheelArchive(to_a) as archive:
-        delta = archive.member(f"{archive.dist_info}/{DELTA_MEMBER}")
-        data[delta.data_offset + delta.size - 1] ^= 1
-    other = tmp_path / to_a.name
-    other.write_bytes(data)
-    found = relink.diff(wheel, other)
-    assert found.verdict == "unexplained"
-    assert any(DELTA_MEMBER in text for text in found.unexplained)
 
 
 def test_one_that_was_repacked_is_relinked_as_it_is(
