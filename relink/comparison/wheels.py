@@ -18,6 +18,7 @@ from relink.elf.image import is_elf, read_image
 from relink.elf.sections import read_sections
 from relink.errors import ElfError
 from relink.report.diff_text import ByteRange, DiffVerdict, MemberChange, WheelDiff, WheelSide
+from relink.text import pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -176,7 +177,7 @@ class _Comparison:
             for item in change.ranges[:_RANGES_SHOWN]
         )
         more = ", …" if len(change.ranges) > _RANGES_SHOWN else ""
-        yield f"bytes {shown}{more} are not what relink writes ({change.differing} bytes)"
+        yield f"bytes {shown}{more} are not what relink writes ({pluralize(change.differing, 'byte')})"
         yield from change.elf.dynamic if change.elf else ()
 
 

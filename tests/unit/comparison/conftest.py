@@ -10,6 +10,7 @@ import pytest
 from relink import library
 from relink.comparison.reference import Reference, made_again
 from relink.options import Options
+from relink.report.model import Report
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works
@@ -58,7 +59,7 @@ def stubbed(works: Works, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 def reference(stubbed: Pair) -> Iterator[Reference]:
     """What relink makes of the old wheel, once for all."""
 
-    def make(options: Options) -> library.Report:
+    def make(options: Options) -> Report:
         return library.relink(stubbed.old, options)
 
     with made_again(stubbed.old, stubbed.new, stubbed.options, make, "made anew") as made:

@@ -56,7 +56,8 @@ def test_ranges() -> None:
 
 def said(old: object, new: object, path: str = "x.json") -> tuple[str, ...]:
     texts = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
-    return text_differences(*(memoryview(text.encode()) for text in texts), path)
+    a, b = (memoryview(text.encode()) for text in texts)
+    return text_differences(a, b, path)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_each_member_has_its_own(stubbed: Pair, reference: Reference, tmp_path: 
     found = diff(stubbed.old, new, reference=reference)
     texts = {change.path: change.unexplained for change in found.changed}
     assert texts["demo/a.so"][0].startswith(
-        "bytes 0x9..0xa (the ELF header) are not what relink writes (1 bytes)"
+        "bytes 0x9..0xa (the ELF header) are not what relink writes (1 byte)"
     )
     assert texts["demo/bin/prog"] == ("the mode is 100777, relink writes 100755",)
     assert texts[f"{INFO}/METADATA"] == ()
@@ -106,8 +106,10 @@ def test_more_ranges_than_are_told_apart(tmp_path: Path) -> None:
     data = bytes(3 << 20)
     other = bytearray(data)
     other[::256] = b"x" * len(other[::256])
-    wheels = [make_wheel(tmp_path / str(len(x)), {"demo/x": bytes(x)}, tag=TAG) for x in (data, other + b"y")]
-    (change, _) = diff(*wheels).changed
+    one, two = (
+        make_wheel(tmp_path / str(len(x)), {"demo/x": bytes(x)}, tag=TAG) for x in (data, other + b"y")
+    )
+    (change, _) = diff(one, two).changed
     assert (len(change.ranges), change.differing) == (10_000, len(data) // 256 + 1)
     assert change.ranges[-1].stop == len(data) + 1
 
