@@ -165,11 +165,31 @@ def verify(wheel: Path | str, options: Options | None = None) -> VerifiedWheel:
     return queries.verify_wheel(Path(wheel), options or Options())
 
 
-def diff(old: Path | str, new: Path | str, options: Options | None = None) -> WheelDiff:
-    """Compare two wheels, and the difference with the plan that the new one contains.
+def diff(
+    old: Path | str, new: Path | str, options: Options | None = None, *, plan: Plan | None = None
+) -> WheelDiff:
+    """Compare two wheels; and, with prefixes in `options` or a plan, the new one with what relink makes of the old one today.
 
-    :raises RelinkError: one of them cannot be read.
+    Nothing that the new wheel says of itself is believed. Without prefixes and plan nothing is judged.
+
+    :param options: those that the new wheel was made with, as far as they are yours to say.
+    :param plan: carried out instead of making one; the options then concern writing and verifying.
+    :raises UsageError: prefixes and a plan are both given, or the plan does not hold for the old wheel.
+    :raises RelinkError: one of them cannot be read, or as for :func:`relink`.
     """
+    from relink.comparison.reference import made_again
     from relink.comparison.wheels import diff as compare
 
-    return compare(Path(old), Path(new), options.limits if options else None)
+    options = options or Options()
+    before, after, prefixes = Path(old), Path(new), (*options.prefixes, *options.nix_closures)
+    if plan is not None and prefixes:
+        raise UsageError("a plan and prefixes are two things to compare with; name one of them")
+    if plan is None and not prefixes:
+        return compare(before, after, options.limits)
+
+    def make(chosen: Options) -> Report:
+        return relink(before, chosen) if plan is None else apply(plan, wheel=before, options=chosen)
+
+    source = f"made anew for {', '.join(prefixes)}" if plan is None else "the one that was given"
+    with made_again(before, after, options, make, source) as reference:
+        return compare(before, after, options.limits, reference)

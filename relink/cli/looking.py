@@ -11,21 +11,32 @@ from relink.cli.application import app
 from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, print_results
 from relink.cli.options import (
     LINK,
+    AllowIsaGap,
     AllowMissing,
     AssumeSymbols,
     Closures,
+    Fix,
+    Force,
     Gpus,
+    Ignore,
     Interpreter,
     Json,
     LimitOptions,
+    MaxMemory,
     NoPreload,
+    NoVerify,
     Prefixes,
     Preload,
     ProfileName,
     Python,
+    Requires,
+    SandboxMode,
+    SandboxOption,
+    Select,
     Stubs,
     Substitute,
     Sysroot,
+    Trust,
 )
 from relink.errors import RelinkError, UsageError
 
@@ -77,8 +88,7 @@ def diff(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Compare with this plan, not with the one inside of NEW: a relink.json, what `relink OLD --json` printed, "
-            "or a relinked wheel that you trust.",
+            help="Carry out this plan on OLD, and compare NEW with that: a relink.json, or a relinked wheel that you trust.",
         ),
     ] = None,
     prefix: Annotated[
@@ -86,7 +96,7 @@ def diff(
         typer.Option(
             "--prefix",
             metavar="DIR",
-            help="Make the plan anew for this ROCm, and compare with that; repeatable.",
+            help="Relink OLD for this ROCm, and compare NEW with that; repeatable.",
             rich_help_panel=LINK,
         ),
     ] = [],
@@ -101,6 +111,8 @@ def diff(
     stub: Stubs = [],
     no_preload: NoPreload = False,
     profile: ProfileName = None,
+    gpu: Gpus = [],
+    allow_isa_gap: AllowIsaGap = False,
     keep_version: Annotated[
         bool, typer.Option("--keep-version", help="NEW was made with --keep-version.", rich_help_panel=LINK)
     ] = False,
@@ -108,60 +120,70 @@ def diff(
         str | None,
         typer.Option(metavar="LABEL", help="NEW was made with this --local-version.", rich_help_panel=LINK),
     ] = None,
+    requires: Requires = False,
+    trust: Trust = [],
+    no_verify: NoVerify = False,
+    max_memory: MaxMemory = None,
+    fix: Fix = False,
+    force: Force = False,
+    sandbox: SandboxOption = SandboxMode.auto,
+    select: Select = [],
+    ignore: Ignore = [],
     limit: LimitOptions = [],
     output_format: OutputFormatOption = None,
     as_json: Json = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every difference, however many.")] = False,
 ) -> None:
-    """Say how two wheels differ, and whether it is only what a plan says; each directory that NEW brings in is printed.
+    """Say how two wheels differ; with --prefix or --plan also whether NEW is what relink makes of OLD today.
 
-    The plan inside of NEW was written by whoever made NEW. That the two agree shows that nothing else was changed, not that the
-    directories are the ones that you want: --plan compares with a plan that you have saved, --prefix with one made anew from OLD.
-    Exit code 0 if there is nothing but what the plan says, or no difference; 1 if there are differences that no plan explains.
+    OLD is relinked anew, and every member's content, name, mode and order are compared. Pass the options that NEW was made with:
+    nothing that NEW says of itself is believed. What differs is printed, and the exit code is 1.
+    Without --prefix and --plan the differences are listed, nothing is judged, and the exit code is 0.
     Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl --prefix /opt/rocm-6.2.2
     """
+    from relink import library
     from relink.cli.terminal import show
-    from relink.comparison import diff as compare
-    from relink.comparison.reference import plan_again, plan_of_file
+    from relink.comparison.reference import plan_of_file
     from relink.options import Options
     from relink.report import diff_text
-    from relink.report.diff_findings import diff_findings
     from relink.report.formats import WheelResult
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
-    limits = parse_limits(limit)
-    planned_again = bool(prefix or nix_closure)
-    if plan is not None and planned_again:
-        raise UsageError("--plan and --prefix are two plans to compare with; name one of them")
-    reference = plan_of_file(plan) if plan is not None else None
-    if planned_again:
-        options = Options(
-            prefixes=tuple(prefix),
-            nix_closures=tuple(nix_closure),
-            python=python,
-            interpreter=interpreter,
-            sysroot=sysroot,
-            allow_missing=tuple(allow_missing),
-            substitute=tuple(substitute),
-            assume_symbols=tuple(assume_symbols),
-            preload=tuple(preload),
-            stub=tuple(stub),
-            preload_known=not no_preload,
-            profile=profile,
-            keep_version=keep_version,
-            local_version=local_version,
-            limits=limits,
-        )
-        reference = plan_again(old, options)
-    found = compare(old, new, limits, reference)
+    options = Options(
+        prefixes=tuple(prefix),
+        nix_closures=tuple(nix_closure),
+        python=python,
+        interpreter=interpreter,
+        sysroot=sysroot,
+        allow_missing=tuple(allow_missing),
+        substitute=tuple(substitute),
+        assume_symbols=tuple(assume_symbols),
+        preload=tuple(preload),
+        stub=tuple(stub),
+        preload_known=not no_preload,
+        profile=profile,
+        gpus=tuple(gpu),
+        allow_isa_gap=allow_isa_gap,
+        keep_version=keep_version,
+        local_version=local_version,
+        requires=requires,
+        trust=tuple(trust),
+        verify=not no_verify,
+        max_memory=max_memory << 20 if max_memory else None,
+        fix=fix,
+        force=force,
+        sandbox=sandbox.value,
+        select=tuple(select),
+        ignore=tuple(ignore),
+        limits=parse_limits(limit),
+    )
+    found = library.diff(old, new, options, plan=plan_of_file(plan) if plan else None)
     if chosen is OutputFormat.text:
         show(*diff_text.to_text(found, verbose=verbose))
     else:
-        outcome = WheelResult(
-            found.new.path, found.new.sha256, diff_findings(found), diff_text.to_json(found)
-        )
-        print_results(chosen, [outcome])
+        findings, document = diff_text.diff_findings(found), diff_text.to_json(found)
+        print_results(chosen, [WheelResult(found.new.path, found.new.sha256, findings, document)])
     if not found.ok:
         raise typer.Exit(1)
 

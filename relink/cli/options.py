@@ -18,11 +18,12 @@ __all__ = [
     "RUN",
     "SHOWN",
     "WORK",
+    "AllowIsaGap",
     "AllowMissing",
     "AssumeSymbols",
     "Closures",
-    "Compress",
     "Fix",
+    "Force",
     "GcRoot",
     "Gpus",
     "Ignore",
@@ -31,6 +32,7 @@ __all__ = [
     "Json",
     "LimitOptions",
     "NoImportTest",
+    "NoVerify",
     "Offline",
     "Prefixes",
     "Preload",
@@ -267,6 +269,18 @@ GivenWheel = Annotated[
         rich_help_panel=LINK,
     ),
 ]
+AllowIsaGap = Annotated[
+    bool,
+    typer.Option(
+        "--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.", rich_help_panel=GPUS
+    ),
+]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Do not ask the real loader.", rich_help_panel=WORK)
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)
+]
 Offline = Annotated[
     bool,
     typer.Option(
@@ -320,11 +334,3 @@ SandboxOption = Annotated[
         rich_help_panel=WORK,
     ),
 ]
-
-
-class Compress(StrEnum):
-    """Words for :data:`relink.options.COMPRESSION_LEVELS`."""
-
-    fast = "fast"
-    balanced = "balanced"
-    small = "small"

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,15 +16,15 @@ from relink.cli.application import app
 from relink.cli.formats import OutputFormat, OutputFormatOption, chosen_format, print_results
 from relink.cli.guessing import is_requirement
 from relink.cli.options import (
-    GPUS,
     OUTPUT,
     SHOWN,
     WORK,
+    AllowIsaGap,
     AllowMissing,
     AssumeSymbols,
     Closures,
-    Compress,
     Fix,
+    Force,
     GcRoot,
     GivenWheel,
     Gpus,
@@ -34,6 +35,7 @@ from relink.cli.options import (
     LimitOptions,
     MaxMemory,
     NoPreload,
+    NoVerify,
     Offline,
     Prefixes,
     Preload,
@@ -56,6 +58,14 @@ from relink.errors import RelinkError, UsageError
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
     from relink.report.model import Report
+
+
+class Compress(StrEnum):
+    """Words for :data:`relink.options.COMPRESSION_LEVELS`."""
+
+    fast = "fast"
+    balanced = "balanced"
+    small = "small"
 
 
 @app.command("run")
@@ -86,12 +96,7 @@ def run(
     trust: Trust = [],
     profile: ProfileName = None,
     gpu: Gpus = [],
-    allow_isa_gap: Annotated[
-        bool,
-        typer.Option(
-            "--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.", rich_help_panel=GPUS
-        ),
-    ] = False,
+    allow_isa_gap: AllowIsaGap = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Plan, print, and write nothing.", rich_help_panel=OUTPUT)
     ] = False,
@@ -105,9 +110,7 @@ def run(
         ),
     ] = None,
     requires: Requires = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not ask the real loader.", rich_help_panel=WORK)
-    ] = False,
+    no_verify: NoVerify = False,
     no_verify_record: Annotated[
         bool,
         typer.Option(
@@ -126,9 +129,7 @@ def run(
     ] = None,
     max_memory: MaxMemory = None,
     fix: Fix = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)
-    ] = False,
+    force: Force = False,
     gc_root: GcRoot = None,
     limit: LimitOptions = [],
     offline: Offline = False,

@@ -1,36 +1,32 @@
-"""Where two contents differ: as streams that are never whole in memory, or as two buffers that share what is the same."""
+"""Where the contents of two members differ: ranges of bytes, and lines of text."""
 
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
+from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.errors import RelinkError
+from relink.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
-from relink.wheel.zipformat import Member
 
-__all__ = [
-    "BLOCK",
-    "Ranges",
-    "differing_blocks",
-    "open_both",
-    "paired_chunks",
-    "same_compressed",
-    "same_content",
-    "streams",
-]
+__all__ = ["Ranges", "is_packed_alike", "open_both", "ranges_of", "text_differences"]
 
-BLOCK: Final = 4096
-"""Bytes; every block begins at a multiple, or where a chunk of the streams does."""
-_PIECE_SIZE: Final = 1 << 20  # bytes
+_PIECE: Final = 1 << 20  # bytes compared at a time
+_BLOCK: Final = 4096  # bytes; of these a piece that differs is made, so that most of it is only compared
 _NEAR: Final = 16
 # Differing bytes with fewer equal ones between them count as one range.
 _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
+_TEXTS: Final = 20  # differences of one text that are shown
+_LONG: Final = 500  # characters of one that are shown
+# What is larger lies in a file that is mapped, so that two versions of the largest library do not have to fit into memory.
+_SPOOL: Final = Spool(whole=16 << 20)
 
 
 @dataclass(slots=True)
@@ -38,13 +34,11 @@ class Ranges:
     """The places at which two contents differ, in order, and how many bytes they have.
 
     :ivar most: how many ranges are kept apart; beyond that the last one reaches to the last difference.
-    :ivar blocks: offsets of the blocks that differ, all of them.
     """
 
-    most: int = 10_000
+    most: int
     found: list[tuple[int, int]] = field(default_factory=list)
     differing: int = 0
-    blocks: list[int] = field(default_factory=list)
 
     def add(self, start: int, stop: int) -> None:
         """Add a range that begins behind all others."""
@@ -55,113 +49,104 @@ class Ranges:
             self.found.append((start, stop))
 
 
-def differing_blocks(
-    pairs: Iterable[tuple[int, bytes, bytes]], ranges: Ranges
-) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and new bytes of each block that differs; `ranges` has the differences up to there."""
-    for at, old, new in pairs:
-        if old == new:
+def ranges_of(old: memoryview, new: memoryview, most: int) -> Ranges:
+    """Compare two contents; what only the longer one has differs."""
+    ranges = Ranges(most)
+    common = min(len(old), len(new))
+    for start in range(0, common, _PIECE):
+        a, b = (bytes(content[start : min(start + _PIECE, common)]) for content in (old, new))
+        for content in (old, new):
+            release_pages(content)
+        if a == b:
             continue
-        for start in range(0, max(len(old), len(new)), BLOCK):
-            a, b = old[start : start + BLOCK], new[start : start + BLOCK]
-            if a == b:
-                continue
-            ranges.blocks.append(at + start)
-            common = min(len(a), len(b))
-            mask = int.from_bytes(a[:common], "little") ^ int.from_bytes(b[:common], "little")
-            for match in _DIFFERING.finditer(mask.to_bytes(common, "little")):
-                ranges.add(at + start + match.start(), at + start + match.end())
-            if len(a) != len(b):
-                ranges.add(at + start + common, at + start + max(len(a), len(b)))
-            yield at + start, b
-
-
-def aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
-    """Cut two streams at the same offsets; what only one of them has is paired with ``b""``."""
-    at = 0
-    a = b = b""
-    while True:
-        a, b = a or next(old, b""), b or next(new, b"")
-        if not a and not b:
-            return
-        size = min(len(a), len(b)) or max(len(a), len(b))
-        yield at, a[:size], b[:size]
-        at += size
-        a, b = a[size:], b[size:]
-
-
-def paired_chunks(old: memoryview, new: memoryview, part: range) -> Iterator[tuple[int, bytes, bytes]]:
-    """Cut two buffers into pairs of chunks, inside of one range of offsets."""
-    for at in range(part.start, part.stop, _PIECE_SIZE):
-        stop = min(at + _PIECE_SIZE, part.stop)
-        yield at, bytes(old[at:stop]), bytes(new[at:stop])
-
-
-def same_compressed(before: WheelArchive, after: WheelArchive, a: Member, b: Member) -> bool:
-    """Whether the compressed bytes are the same; then so is the content."""
-    if (a.method, a.compressed_size) != (b.method, b.compressed_size):
-        return False
-    pairs = zip(before.raw(a.name), after.raw(b.name), strict=True)
-    return all(left == right for left, right in pairs)
-
-
-def streams(
-    before: WheelArchive, after: WheelArchive, old: str, new: str
-) -> Iterator[tuple[int, bytes, bytes]]:
-    """Both contents of a member, aligned."""
-    return aligned(before.chunks(old), after.chunks(new))
-
-
-def same_content(before: WheelArchive, after: WheelArchive, old: str, new: str) -> bool:
-    """Whether a member inflates to the same."""
-    return next(differing_blocks(streams(before, after, old, new), Ranges()), None) is None
-
-
-def _rechunked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Cut a stream into chunks of whole pages.
-
-    The private map copies a page when it is first written to (mmap(2), MAP_PRIVATE). The old content of
-    that page must be complete by then, so a page never spans two chunks.
-    """
-    pending = bytearray()
-    for data in chunks:
-        pending += data
-        while len(pending) >= _PIECE_SIZE:
-            yield bytes(pending[:_PIECE_SIZE])
-            del pending[:_PIECE_SIZE]
-    if pending:
-        yield bytes(pending)
+        for at in range(0, len(a), _BLOCK):
+            left, right = a[at : at + _BLOCK], b[at : at + _BLOCK]
+            if left != right:
+                mask = int.from_bytes(left, "little") ^ int.from_bytes(right, "little")
+                for match in _DIFFERING.finditer(mask.to_bytes(len(left), "little")):
+                    ranges.add(start + at + match.start(), start + at + match.end())
+    if len(old) != len(new):
+        ranges.add(common, max(len(old), len(new)))
+    return ranges
 
 
 @contextlib.contextmanager
 def open_both(
-    before: WheelArchive, after: WheelArchive, names: tuple[str, str], ranges: Ranges
+    before: WheelArchive, after: WheelArchive, old: str, new: str
 ) -> Iterator[tuple[memoryview, memoryview]]:
-    """Give both contents of a member as buffers, which share the memory of all blocks that are the same; fills `ranges`.
+    """Give both contents of a member as buffers.
 
-    :raises RelinkError: there is not that much memory.
+    :raises RelinkError: there is not that much memory, or no room on the disk.
     """
-    sizes = before.member(names[0]).size, after.member(names[1]).size
-    whole = max(*sizes, 1)
-    fd = os.memfd_create("relink-diff")
     try:
-        os.ftruncate(fd, whole)
-        first = mmap.mmap(fd, whole)
-        second = mmap.mmap(fd, whole, flags=mmap.MAP_PRIVATE)
+        with before.read_into(old, spool=_SPOOL) as left, after.read_into(new, spool=_SPOOL) as right:
+            yield left, right
     except (OSError, OverflowError) as error:
-        raise RelinkError(f"{names[1]}: {whole} bytes do not fit into memory ({error})") from error
-    finally:
-        os.close(fd)
+        raise RelinkError(f"{new}: it does not fit into memory ({error})") from error
 
-    def copied() -> Iterator[bytes]:
-        at = 0
-        for data in _rechunked(before.chunks(names[0])):
-            first[at : at + len(data)] = data
-            at += len(data)
-            yield data
 
-    with first, second:
-        for at, data in differing_blocks(aligned(copied(), _rechunked(after.chunks(names[1]))), ranges):
-            second[at : at + len(data)] = data
-        with memoryview(first) as a, memoryview(second) as b, a[: sizes[0]] as old, b[: sizes[1]] as new:
-            yield old, new
+def is_packed_alike(before: WheelArchive, after: WheelArchive, old: str, new: str) -> bool:
+    """Whether the compressed bytes are the same; then so is the content."""
+    a, b = before.member(old), after.member(new)
+    if (a.crc, a.size, a.method, a.compressed_size) != (b.crc, b.size, b.method, b.compressed_size):
+        return False
+    return all(left == right for left, right in zip(before.raw(old), after.raw(new), strict=True))
+
+
+def text_differences(old: memoryview, new: memoryview, path: str) -> tuple[str, ...]:
+    """Return how two texts differ: what JSON has otherwise, or the lines that went and came; nothing where one is no text.
+
+    :param path: of the member; the first differences are returned.
+    """
+    if max(len(old), len(new)) > JSON_LIMIT:
+        return ()
+    try:
+        before, after = str(old, "utf-8"), str(new, "utf-8")
+    except UnicodeDecodeError:
+        return ()
+    lines: list[str] = []
+    if path.endswith(".json"):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = _json_differences(parse_json(before), parse_json(after), "")
+            lines = [*islice(found, _TEXTS + 1)]
+    if not lines:
+        lines = [*islice(_line_differences(before.splitlines(), after.splitlines()), _TEXTS + 1)]
+    if not lines:
+        return ("the same lines in another order, or with other ends",)
+    return (*(line[:_LONG] for line in lines[:_TEXTS]), *(["and more"] if lines[_TEXTS:] else []))
+
+
+def _json_differences(old: Any, new: Any, at: str) -> Iterator[str]:
+    """Name each value that is not the same by the way to it; of lists, what only one of the two has."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            way = f"{at}.{key}" if at else key
+            if key not in new:
+                yield f"{way} is not there"
+            elif key not in old:
+                yield f"{way} is added: {json.dumps(new[key])}"
+            elif old[key] != new[key]:
+                yield from _json_differences(old[key], new[key], way)
+    elif isinstance(old, list) and isinstance(new, list):
+        left, right = (Counter(map(json.dumps, values)) for values in (old, new))
+        went, came = [*(left - right).elements()], [*(right - left).elements()]
+        if not (went or came):
+            yield f"{at} is in another order"
+        elif len(went) == len(came):
+            for pair in zip(went, came, strict=True):
+                a, b = map(json.loads, pair)
+                yield from _json_differences(a, b, f"{at}[{old.index(a)}]")
+        else:
+            yield from (f"{at} lacks {text}" for text in went)
+            yield from (f"{at} has {text}" for text in came)
+    else:
+        yield f"{at} is {json.dumps(new)} instead of {json.dumps(old)}"
+
+
+def _line_differences(before: list[str], after: list[str]) -> Iterator[str]:
+    went, came = Counter(before) - Counter(after), Counter(after) - Counter(before)
+    yield from (f"- {line}" for line in went.elements())
+    for number, line in enumerate(after, 1):
+        if came[line] > 0:
+            came[line] -= 1
+            yield f"+ line {number}: {line}"

@@ -5,16 +5,16 @@ Source: System V ABI, "ELF Header" and "Dynamic Section".
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from relink.comparison.content import Ranges
+from relink.comparison.content import Ranges, ranges_of
 from relink.elf.image import Image
 from relink.elf.sections import Section
 from relink.report.diff_text import ByteRange, ElfChange, SectionChange
 
-__all__ = ["elf_changes", "named_ranges", "new_load_places"]
+__all__ = ["elf_changes", "named_ranges"]
 
 _ACTIVE = 64  # sections at one offset; a hostile file has 65,535, and each would be looked at for each range
 # Moved sections are compared up to so many times the file's size: headers may claim any number of sections for the same bytes.
@@ -39,24 +39,6 @@ def _dynamic(before: Image, after: Image) -> Iterator[str]:
     yield from (f"+ {line}" for line in new if line not in old)
     if before.needed != after.needed and sorted(before.needed) == sorted(after.needed):
         yield f"+ NEEDED in another order: {' '.join(after.needed)}"
-
-
-def new_load_places(before: Image, after: Image) -> Iterator[tuple[str, str]]:
-    """Yield (place, kind) of each place to load from that the new file names and the old one did not.
-
-    Kinds are ``search path`` for a directory, ``interpreter`` and, for a NEEDED with a slash, ``library``.
-    """
-    for kind, old, new in (
-        ("search path", _entries(before), _entries(after)),
-        ("interpreter", [before.interpreter], [after.interpreter]),
-        ("library", before.needed, [name for name in after.needed if "/" in name]),
-    ):
-        yield from ((place, kind) for place in dict.fromkeys(new) if place is not None and place not in old)
-
-
-def _entries(image: Image) -> list[str]:
-    """All entries of both search paths, the empty one included: it is the current directory."""
-    return [entry for path in (image.rpath, image.runpath) if path is not None for entry in path.split(":")]
 
 
 def _lines(image: Image) -> dict[str, None]:
@@ -90,14 +72,15 @@ def _sections(
         if a.size != b.size:
             how.append("resized")
         elif a.offset == b.offset:
-            at = bisect_left(stops, b.offset + 1)
+            at = bisect_right(stops, b.offset)
             if b.file_size and at < len(stops) and ranges.found[at][0] < b.offset + b.file_size:
                 how.append("changed")
         elif a.file_size != b.file_size:
             how.append("changed")
         elif a.file_size <= bytes_left:
             bytes_left -= a.file_size
-            if not _equal(old, a, new, b):
+            left = old[a.offset : a.offset + a.file_size]
+            if ranges_of(left, new[b.offset : b.offset + b.file_size], 1).found:
                 how.append("changed")
         if how:
             yield SectionChange(name, tuple(how))
@@ -107,47 +90,34 @@ def _sections(
 def _by_name(sections: Sequence[Section]) -> Mapping[str, Section]:
     """Sections by name; of those with a name in common each but the first gets a number."""
     counts: Counter[str] = Counter()
-    found: dict[str, Section] = {}
+    named: dict[str, Section] = {}
     for section in sections:
-        if not section.type:
-            continue  # the empty one at the start
-        counts[section.name] += 1
-        number = counts[section.name]
-        found[section.name if number == 1 else f"{section.name}#{number}"] = section
-    return found
-
-
-def _equal(old: memoryview, a: Section, new: memoryview, b: Section) -> bool:
-    left, right = old[a.offset : a.offset + a.file_size], new[b.offset : b.offset + b.file_size]
-    return all(
-        left[at : at + (1 << 20)] == right[at : at + (1 << 20)] for at in range(0, len(left) or 1, 1 << 20)
-    )
+        if section.type:  # not the empty one at the start
+            counts[section.name] += 1
+            number = counts[section.name]
+            named[section.name if number == 1 else f"{section.name}#{number}"] = section
+    return named
 
 
 def named_ranges(
     ranges: Ranges, data: memoryview, image: Image, sections: Sequence[Section]
 ) -> tuple[ByteRange, ...]:
     """Name the sections and header tables that each range touches in the new file, `data`."""
-    places = [(item.offset, item.offset + item.file_size, item.name) for item in sections if item.file_size]
-    rest = sorted([*_tables(data, image), *places], reverse=True)
+    extents = [(item.offset, item.offset + item.file_size, item.name) for item in sections if item.file_size]
+    rest = sorted([*_tables(data, image), *extents], reverse=True)
     active: list[tuple[int, int, str]] = []
-    found = []
+    named = []
     for start, stop in ranges.found:
-        active = [place for place in active if place[1] > start]
+        active = [extent for extent in active if extent[1] > start]
         while rest and rest[-1][0] < stop:
-            place = rest.pop()
-            if place[1] > start and len(active) < _ACTIVE:
-                active.append(place)
+            extent = rest.pop()
+            if extent[1] > start and len(active) < _ACTIVE:
+                active.append(extent)
         names = list(dict.fromkeys(name for begin, _, name in active if begin < stop))
         shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-        found.append(
-            ByteRange(
-                start,
-                stop,
-                shown or ("past the end of the new file" if start >= len(data) else "between sections"),
-            )
-        )
-    return tuple(found)
+        nowhere = "past the end of the new file" if start >= len(data) else "between sections"
+        named.append(ByteRange(start, stop, shown or nowhere))
+    return tuple(named)
 
 
 def _tables(data: memoryview, image: Image) -> list[tuple[int, int, str]]:

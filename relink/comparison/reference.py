@@ -1,137 +1,126 @@
-"""The plan that a difference is compared with: one that the user saved, or one that is made again from the old wheel.
+"""What a wheel is compared with: the one that relink makes of the old wheel today, with the user's own options or plan.
 
-The plan inside of the new wheel is the maker's own statement: it explains the difference as the maker wants it explained.
+Relinking is reproducible, so whatever differs was not done by relink, or not with these options. Of the new wheel nothing is
+believed; what is taken of it weakens no proof, and is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+import calendar
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
-from relink.bounded_json import JSON_LIMIT
-from relink.errors import UsageError
-from relink.files import read_text
-from relink.loader.target import find_target
+from relink import __version__
+from relink.atomic import working_directory
+from relink.bounded_json import JSON_LIMIT, parse_json
+from relink.errors import UsageError, WheelError
 from relink.options import Options
-from relink.planning import open_providers, plan_wheel
-from relink.plans.embedded import embedded
-from relink.plans.model import FilePlan, Plan, from_json
-from relink.provenance import read_plan
-from relink.reading import open_wheel
-from relink.report.saved import read_saved
+from relink.plans.model import Plan
+from relink.plans.saved import load
+from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, read_plan
+from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
+from relink.wheel.record import RecordEntry, read_record, render_record
 
-__all__ = ["Reference", "disagreements", "plan_again", "plan_of_file", "same_wheel"]
+__all__ = ["MADE", "Reference", "made_again", "plan_of_file"]
+
+MADE: Final = (PLAN_MEMBER, SBOM_MEMBER)
+"""The members that depend on the release of relink."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A plan that does not come from the new wheel, in the form that a wheel carries, and where it comes from, for the verdict.
+    """The wheel that relink made again.
 
-    :ivar plan: its `output` is empty where that is not known (a dry run's report): the new wheel's name is then not judged.
+    :ivar wheel: None where relink writes nothing; `refusals` then says why.
+    :ivar source: what it was made by, for the verdict.
+    :ivar notes: what was taken from the new wheel, and what is not judged.
+    :ivar other_release: the new wheel says that another release of relink wrote it.
     """
 
-    plan: Plan
+    wheel: Path | None
     source: str
+    notes: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    other_release: bool = False
+
+    def record(self, made: WheelArchive, after: WheelArchive) -> bytes:
+        """Return the RECORD that the new wheel must have: with the lines of its own plan and SBOM, where these are not judged."""
+        name = f"{made.dist_info}/RECORD"
+        if not self.other_release:
+            return made.read(name)
+        rows = {entry.path: entry for entry in read_record(made)[0] if entry.path != name}
+        for own in MADE:
+            if (path := f"{made.dist_info}/{own}") in after.members:
+                content = after.read(path, JSON_LIMIT)
+                rows[path] = RecordEntry(path, "sha256", hashlib.sha256(content).digest(), len(content))
+        return render_record(rows.values(), name)
 
 
-def plan_of_file(path: Path) -> Reference:
-    """Read a plan: a ``relink.json``, what ``relink WHEEL --json`` printed (of a dry run, too), or a relinked wheel to trust.
+def plan_of_file(path: Path) -> Plan:
+    """Read a plan that the user trusts: a ``relink.json``, a plan that was saved, or a relinked wheel.
 
     :raises RelinkError: it is none of these.
     """
-    if path.suffix == ".whl":
-        with WheelArchive(path) as archive:
-            inside = read_plan(archive)
-        if inside is None:
-            raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
-        return Reference(inside, str(path))
-    try:
-        text = read_text(path, JSON_LIMIT, errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    report, is_plan = read_saved(text, str(path))
-    if is_plan:
-        return Reference(embedded(from_json(text, strict=False)), str(path))
-    output = PurePosixPath(report.output.path).name if report.output else ""
-    plan = Plan(
-        report.wheel,
-        output,
-        report.target,
-        report.providers,
-        report.files,
-        report.findings,
-        report.loads,
-        stubs=report.stubs,
-        relies_on=report.relies_on,
-        relocatable=report.relocatable,
-    )
-    return Reference(embedded(plan), str(path))
+    if path.suffix != ".whl":
+        return load(path)
+    with WheelArchive(path) as archive:
+        plan = read_plan(archive)
+    if plan is None:
+        raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
+    return plan
 
 
-def plan_again(old: Path, options: Options) -> Reference:
-    """Make the plan for the old wheel again, with the user's own target and providers; the new wheel is not read.
+@contextmanager
+def made_again(
+    old: Path, new: Path, options: Options, make: Callable[[Options], Report], source: str
+) -> Iterator[Reference]:
+    """Relink the old wheel into a directory that is gone at the end.
 
-    :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
+    :param make: relinks the old wheel with the options that it gets.
+    :param source: what is relinked by, for the verdict.
+    :raises RelinkError: the new wheel cannot be read, or the old one cannot be relinked at all.
     """
-    with ExitStack() as stack:
-        target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
-        providers = open_providers(options, target)
-        wheel = open_wheel(old, stack, target, options.limits)
-        plan = plan_wheel(wheel, target, providers, options).plan
-    return Reference(
-        embedded(plan), "made anew for " + ", ".join(provider.path for provider in plan.providers)
-    )
-
-
-def same_wheel(reference: Reference, before: WheelArchive) -> None:
-    """Check that the plan is for the old wheel.
-
-    :raises UsageError: it is for another.
-    """
-    made_for = reference.plan.wheel.sha256
-    if made_for != before.sha256():
-        raise UsageError(
-            f"{reference.source}: the plan was made for another wheel ({reference.plan.wheel.path}, {made_for}); "
-            f"{before.path.name} has {before.sha256()}"
+    limits = options.limits
+    with WheelArchive(old, limits=limits) as before, WheelArchive(new, limits=limits) as after:
+        moments = [archive.member(f"{archive.dist_info}/RECORD").date_time for archive in (before, after)]
+        release = _release(after)
+    notes, epoch = [], None
+    if moments[0] != moments[1]:
+        with suppress(ValueError):  # a date that there is not is not what relink writes
+            epoch = calendar.timegm((*moments[1], 0, 0, 0))
+            text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moments[1])
+            notes.append(f"taken from NEW: {text}, the time of what relink writes (SOURCE_DATE_EPOCH)")
+    if other := release not in (None, __version__):
+        notes.append(
+            f"not judged: relink.json and the SBOM, since NEW says that relink {release} wrote it, and this is {__version__}"
         )
+    with working_directory(Path(tempfile.gettempdir())) as directory:
+        options = replace(options, output_directory=directory, epoch=epoch, dry_run=False, gc_root=None)
+        report = make(options)
+        errors = [
+            f"{found.code} {found.subject}: {found.message}"
+            for found in report.findings
+            if found.level == "error"
+        ]
+        refusals = (
+            [] if report.path else [f"relink writes nothing: {error}" for error in errors or ("no output",)]
+        )
+        wheel = Path(report.path) if report.path else None
+        yield Reference(wheel, source, tuple(notes), tuple(refusals), other)
 
 
-def disagreements(inside: Plan, plan: Plan) -> Iterator[str]:
-    """Say what the plan inside of the new wheel says otherwise than `plan`, of all that changes what is loaded.
-
-    Evidence and findings are not compared: they explain, and another release of relink words them otherwise.
-    """
-    if plan.output and inside.output != plan.output:
-        yield f"output {inside.output!r} instead of {plan.output!r}"
-    for what, a, b in (
-        ("interpreter of the target", inside.target.interpreter, plan.target.interpreter),
-        ("root of the target", inside.target.sysroot, plan.target.sysroot),
-        ("providers", _providers(inside), _providers(plan)),
-    ):
-        if a != b:
-            yield f"{what} {a!r} instead of {b!r}"
-    files = {file.path: file for file in plan.files}
-    for file in inside.files:
-        other = files.pop(file.path, None)
-        if other is None:
-            yield f"{file.path}: the plan to compare with does not have it"
-        else:
-            yield from (f"{file.path}: {text}" for text in _file(file, other))
-    yield from (f"{path}: is not in it" for path in files)
-    for what, mine, theirs in (("stubs", inside.stubs, plan.stubs),):
-        if mine != theirs:
-            yield f"other {what}"
-
-
-def _providers(plan: Plan) -> list[str]:
-    return [f"{provider.kind} {provider.path}" for provider in plan.providers]
-
-
-def _file(inside: FilePlan, plan: FilePlan) -> Iterator[str]:
-    if inside.edit != plan.edit:
-        yield f"another edit: {inside.edit} instead of {plan.edit}"
-    if inside.closure != plan.closure:
-        yield "another closure"
+def _release(archive: WheelArchive) -> str | None:
+    """Return the release of relink that a wheel says it is of; None where it does not say."""
+    name = f"{archive.dist_info}/{SBOM_MEMBER}"
+    try:
+        data = parse_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"))
+        version = data["metadata"]["tools"]["components"][0]["version"]
+    except (LookupError, TypeError, ValueError, WheelError):
+        return None
+    return version if isinstance(version, str) else None

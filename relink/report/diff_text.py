@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from relink.findings.model import Finding, finding
 from relink.plans.model import plain
 from relink.report.lines import Line
+from relink.text import pluralize
 
 __all__ = [
     "ByteRange",
@@ -15,11 +18,14 @@ __all__ = [
     "SectionChange",
     "WheelDiff",
     "WheelSide",
+    "diff_findings",
     "to_json",
     "to_text",
 ]
 
-DiffVerdict: TypeAlias = Literal["identical", "same content", "only what the plan says", "unexplained"]
+DiffVerdict: TypeAlias = Literal[
+    "identical", "same content", "not judged", "only what the plan says", "unexplained"
+]
 SCHEMA = "relink.comparison/1"
 _SHOWN = 40  # lines of one kind, without --verbose
 
@@ -71,7 +77,7 @@ class MemberChange:
     :ivar path: its name in the new wheel.
     :ivar ranges: the first of the ranges that differ; `differing` bytes do in all.
     :ivar elf: None for what is no ELF file, or a damaged one.
-    :ivar unexplained: what the plan does not say of it.
+    :ivar unexplained: what of it is not as relink writes it.
     """
 
     path: str
@@ -86,30 +92,16 @@ class MemberChange:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadPlace:
-    """A place to load from that changed files name now, and did not name before.
-
-    :ivar path: as it stands in the file; empty for an empty entry of a search path, which is the current directory.
-    :ivar kind: ``search path``, ``interpreter`` or ``library`` (a NEEDED with a slash).
-    :ivar members: the files, by their names in the new wheel.
-    """
-
-    path: str
-    kind: str
-    members: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class WheelDiff:
     """Everything that differs between two wheels.
 
     :ivar renamed: directories that are called by the version, before and after.
     :ivar unchanged: how many members are the same.
-    :ivar planned: whether there is a plan to compare with that was made for the old one.
-    :ivar unexplained: what neither the plan nor the rules of relink's output account for, those of `changed` included.
+    :ivar planned: whether the new one was compared with what relink makes of the old one; else nothing is judged.
+    :ivar unexplained: what is not as relink writes it, that of `changed` included.
     :ivar archive: how the two differ as ZIP files, beyond the contents of members; a line a kind of difference.
-    :ivar brings: the places to load from that the new wheel brings in.
-    :ivar reference: where the plan to compare with comes from; None for the one inside of the new wheel.
+    :ivar reference: what relink made the old one by, a plan or prefixes; None where nothing is judged.
+    :ivar notes: what was taken from the new one although it is its maker's, and what is not judged.
     """
 
     old: WheelSide
@@ -123,13 +115,22 @@ class WheelDiff:
     verdict: DiffVerdict
     unexplained: tuple[str, ...]
     archive: tuple[str, ...] = ()
-    brings: tuple[LoadPlace, ...] = ()
     reference: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether there is nothing that a reviewer has to look at: what exit code 0 means."""
         return self.verdict != "unexplained"
+
+
+def diff_findings(found: WheelDiff) -> tuple[Finding, ...]:
+    """Return an RLK621 for each difference from what relink makes of the old wheel: for formats that consist of findings."""
+    name = os.path.basename(found.new.path)
+    return tuple(
+        finding("RLK621", name, f"{difference}; relinking the old wheel anew does not give this")
+        for difference in found.unexplained
+    )
 
 
 def to_json(found: WheelDiff) -> dict[str, Any]:
@@ -149,12 +150,8 @@ def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Line]:
     if limit is not None and len(found.changed) > limit:
         lines.append(Line(f"… and {len(found.changed) - limit} more changed members (--verbose shows them)"))
     lines += [Line(f"archive  {line}") for line in found.archive]
-    for place in found.brings:
-        where = place.path or "the current directory, by an empty entry"
-        shown = ", ".join(place.members[: limit and 3])
-        more = f" and {len(place.members) - 3} more" if limit is not None and len(place.members) > 3 else ""
-        lines.append(Line.assemble("brings in  ", (where, "bold"), f"  {place.kind} of {shown}{more}"))
     lines += _name_lines("unexplained: ", found.unexplained, None, "bold red")
+    lines += [Line(note) for note in found.notes]
     lines.append(Line(_verdict(found), style="bold green" if found.ok else "bold red"))
     return lines
 
@@ -194,12 +191,10 @@ def _verdict(found: WheelDiff) -> str:
             return "identical"
         case "same content":
             return "same content, packed differently"
+        case "not judged":
+            return f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD"
         case "only what the plan says":
-            if found.reference is not None:
-                return f"only what the plan says ({counts}); the plan is {found.reference}"
-            return (
-                f"only what the plan inside of NEW says ({counts}); whoever made NEW wrote that plan: "
-                "look at what it brings in, or compare with a plan of your own by --plan FILE or --prefix DIR"
-            )
-    why = "" if found.planned else "; the new wheel carries no plan that was made for the old one"
-    return f"{len(found.unexplained)} differences that no plan explains ({counts}){why}"
+            return f"only what the plan says ({counts}); the plan is {found.reference}"
+        case "unexplained":
+            count = pluralize(len(found.unexplained), "difference")
+            return f"{count} from what relink makes of OLD ({counts}); the plan is {found.reference}"

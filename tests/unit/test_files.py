@@ -212,8 +212,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("atomic.py", "open"): "a descriptor of the above",
     ("elf/gaps.py", "mmap.mmap"): MEMORY,
     ("wheel/member_content.py", "content.open"): OWN,
-    ("comparison/content.py", "mmap.mmap"): OWN,
-    ("comparison/verdict.py", "path.write_bytes"): OWN,
     ("edit.py", "path.open"): OWN,
     ("edit.py", "path.write_bytes"): OWN,
     ("edit.py", "mmap.mmap"): OWN,

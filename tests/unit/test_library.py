@@ -60,7 +60,9 @@ def test_no_module_hides_a_function(works: Works, tmp_path: Path) -> None:
     assert relink.inspect(wheel).name == "demo"
     assert relink.explain(wheel, options)
     assert relink.verify(report.path, options).findings == ()
-    assert relink.diff(wheel, report.path).ok
+    assert relink.diff(wheel, report.path).verdict == "not judged"
+    assert relink.diff(wheel, report.path, options).verdict == "only what the plan says"
+    assert relink.diff(wheel, report.path, plan=made).ok
 
 
 def test_a_plan_is_data(works: Works, tmp_path: Path) -> None:

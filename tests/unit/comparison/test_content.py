@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.comparison.content import Ranges, open_both
+from relink.comparison.content import open_both, ranges_of, text_differences
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -20,7 +21,6 @@ from tests.unit.comparison.pairs import flipped
 def test_both_contents_are_whole_whatever_pieces_they_come_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They share the pages that are the same, and a piece may end in the middle of one that is not."""
     monkeypatch.setattr("relink.wheel.deflate.stream.COMPRESSED_CHUNK", 5000)
     before = random.Random(1).randbytes(300_000) * 5
     after = bytearray(before)
@@ -31,11 +31,62 @@ def test_both_contents_are_whole_whatever_pieces_they_come_in(
     with (
         WheelArchive(one) as first,
         WheelArchive(two) as second,
-        open_both(first, second, ("demo/data", "demo/data"), ranges := Ranges()) as (old, new),
+        open_both(first, second, "demo/data", "demo/data") as (old, new),
     ):
+        ranges = ranges_of(old, new, 10)
         assert bytes(old) == before
         assert bytes(new) == after
     assert ranges.differing == len(range(100, len(after), 50_001))
+    assert len(ranges.found) == 10
+    assert ranges.found[-1][1] > len(after) - 50_001
+
+
+def test_ranges() -> None:
+    def found(old: bytes, new: bytes) -> list[tuple[int, int]]:
+        return ranges_of(memoryview(old), memoryview(new), 100).found
+
+    data = bytes(3 << 20)
+    for at in (0, 4095, 4096, (1 << 20) - 1, 1 << 20, len(data) - 1):
+        assert found(data, flipped(data, at)) == [(at, at + 1)]
+    assert found(data, data) == []
+    assert found(data[:10], data[:15]) == found(data[:15], data[:10]) == [(10, 15)]
+    assert found(data, flipped(flipped(data, 10), 26)) == [(10, 27)]
+    assert found(data, flipped(flipped(data, 10), 27)) == [(10, 11), (27, 28)]
+
+
+def said(old: object, new: object, path: str = "x.json") -> tuple[str, ...]:
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
+    a, b = (memoryview(text.encode()) for text in texts)
+    return text_differences(a, b, path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}, ("a.b[1].c is 3 instead of 2",)),
+        ({"a": 1}, {"b": 1}, ("a is not there", "b is added: 1")),
+        ({"a": [1, 2]}, {"a": [2, 1]}, ("a is in another order",)),
+        ({"a": [1, 1]}, {"a": [1]}, ("a lacks 1",)),
+        ({"a": []}, {"a": {}}, ("a is {} instead of []",)),
+        ({"a": 1}, '{"a": true}', ('- {"a": 1}', '+ line 1: {"a": true}')),
+        ({"a": 1}, "[" * 2000, ('- {"a": 1}', f"+ line 1: {'[' * 490}")),
+        ("x\ny\n", "y\nx\n", ("the same lines in another order, or with other ends",)),
+        ([*range(99)], [], (*(f" lacks {number}" for number in range(20)), "and more")),
+    ],
+)
+def test_texts(old: object, new: object, lines: tuple[str, ...]) -> None:
+    assert said(old, new) == lines
+
+
+def test_what_is_no_text() -> None:
+    assert text_differences(memoryview(b"x"), memoryview(b"\xff"), "x.json") == ()
+    assert said("a\nb\n", "a\nc\nb\n", "x.py") == ("+ line 2: c",)
+
+
+def test_a_large_document() -> None:
+    """Each of 100,000 entries is another: what is shown is found without comparing each with each, which would take hours."""
+    ours, theirs = ({"a": [{"b": start + number} for number in range(100_000)]} for start in (0, 10**6))
+    assert said(ours, theirs)[0] == "a[0].b is 1000000 instead of 0"
 
 
 @pytest.mark.slow(reason="deflates and reads 320 MB")
@@ -48,6 +99,7 @@ def test_memory_is_that_of_one_file(tmp_path: Path) -> None:
     two = make_wheel(tmp_path / "2", {**edited, "demo/data": bytes((1 << 26) - 1) + b"x"}, tag=TAG)
     script = """
 import sys
+import time
 from pathlib import Path
 from relink.comparison import diff
 from tests.support.memory import peak

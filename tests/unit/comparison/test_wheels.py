@@ -9,27 +9,28 @@ from pathlib import Path
 import pytest
 
 from relink.comparison import diff
+from relink.comparison.reference import Reference
 from relink.errors import WheelError
 from relink.report.diff_text import WheelDiff, to_json, to_text
-from tests.support.forking import run as forked
+from tests.support.command import Run
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, Works
-from tests.unit.comparison.pairs import INFO
+from tests.unit.comparison.pairs import INFO, Pair, flipped, member
 
 
 def shown(found: WheelDiff) -> str:
     return "\n".join(line.plain for line in to_text(found))
 
 
-def test_only_what_the_plan_says(pair: tuple[Path, Path]) -> None:
+def test_what_relink_changes(pair: tuple[Path, Path]) -> None:
+    """Without anything of the user's to compare with, nothing is judged."""
     found = diff(*pair)
-    assert found.unexplained == ()
-    assert (found.verdict, found.ok, found.planned) == ("only what the plan says", True, True)
+    assert (found.verdict, found.ok, found.planned, found.unexplained) == ("not judged", True, False, ())
     assert found.renamed == (
         ("demo-1.0.dist-info", INFO),
         ("demo-1.0.data", "demo-1.0+rocm7.2.4.data"),
     )
-    assert found.added == (f"{INFO}/relink.json", f"{INFO}/sboms/relink.cdx.json")
+    assert {f"{INFO}/relink.json", f"{INFO}/sboms/relink.cdx.json"} <= {*found.added}
     assert found.removed == ()
     assert [change.path for change in found.changed] == [
         "demo/a.so",
@@ -40,6 +41,19 @@ def test_only_what_the_plan_says(pair: tuple[Path, Path]) -> None:
         f"{INFO}/RECORD",
     ]
     assert found.unchanged == 2
+
+
+def test_each_member_has_its_own(stubbed: Pair, reference: Reference, tmp_path: Path) -> None:
+    data = flipped(member(stubbed.new, "demo/a.so"), 9)
+    new = changed(stubbed.new, tmp_path, {"demo/a.so": data}, modes={"demo/bin/prog": 0o100777})
+    found = diff(stubbed.old, new, reference=reference)
+    texts = {change.path: change.unexplained for change in found.changed}
+    assert texts["demo/a.so"][0].startswith(
+        "bytes 0x9..0xa (the ELF header) are not what relink writes (1 byte)"
+    )
+    assert texts["demo/bin/prog"] == ("the mode is 100777, relink writes 100755",)
+    assert texts[f"{INFO}/METADATA"] == ()
+    assert f"demo/bin/prog: {texts['demo/bin/prog'][0]}" in found.unexplained
 
 
 def test_a_wheel_and_itself(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -61,8 +75,7 @@ def test_any_two_wheels(works: Works, tmp_path: Path) -> None:
         version="2.0",
     )
     found = diff(one, two)
-    assert not found.ok
-    assert not found.planned
+    assert (found.ok, found.verdict) == (True, "not judged")
     assert (found.added, found.removed) == (("demo/new.py",), ("demo/gone.py",))
     assert found.renamed == (("demo-1.0.dist-info", "demo-2.0.dist-info"),)
     changes = {change.path: change for change in found.changed}
@@ -70,8 +83,7 @@ def test_any_two_wheels(works: Works, tmp_path: Path) -> None:
     assert changes["demo/a.so"].elf is not None
     assert "+ NEEDED libnowhere.so.1" in changes["demo/a.so"].elf.dynamic
     text = shown(found)
-    assert "the new wheel has no plan that was made for the old one" in text
-    assert "unexplained: demo/x.py: changed" in text
+    assert "added    demo/new.py" in text
     assert json.loads(json.dumps(to_json(found)))["schema"] == "relink.comparison/1"
 
 
@@ -90,33 +102,55 @@ def test_unreadable(pair: tuple[Path, Path], tmp_path: Path) -> None:
         diff(pair[0], bad)
 
 
-@pytest.mark.slow(reason="two processes")
-def test_the_command(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
-    def said(*words: str | Path) -> tuple[int, str, str]:
-        run = forked("diff", *words)
-        return run.returncode, run.stdout, run.stderr
-
-    code, out, _ = said(*pair)
-    last = (
-        "only what the plan inside of NEW says (6 changed, 2 added, 0 removed, 2 unchanged); whoever made NEW wrote that plan: "
-        "look at what it brings in, or compare with a plan of your own by --plan FILE or --prefix DIR"
+def test_more_ranges_than_are_told_apart(tmp_path: Path) -> None:
+    data = bytes(3 << 20)
+    other = bytearray(data)
+    other[::256] = b"x" * len(other[::256])
+    one, two = (
+        make_wheel(tmp_path / str(len(x)), {"demo/x": bytes(x)}, tag=TAG) for x in (data, other + b"y")
     )
-    assert (code, out.splitlines()[-1]) == (0, last)
-    code, out, _ = said(*pair, "--prefix", str(works.prefix))
-    last = "only what the plan says (6 changed, 2 added, 0 removed, 2 unchanged); the plan is made anew for "
-    assert (code, out.splitlines()[-1]) == (0, f"{last}{works.prefix}")
-    code, out, err = said(*pair, "--prefix", str(works.prefix), "--plan", pair[1])
-    assert (code, out) == (2, "")
-    assert "two plans to compare with" in err
-    code, out, _ = said(*pair, "--json")
+    (change, _) = diff(one, two).changed
+    assert (len(change.ranges), change.differing) == (10_000, len(data) // 256 + 1)
+    assert change.ranges[-1].stop == len(data) + 1
+
+
+def test_the_command(pair: tuple[Path, Path], works: Works, run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("diff", *pair)
     assert code == 0
-    assert json.loads(out)["verdict"] == "only what the plan says"
-    code, out, _ = said(pair[1], pair[0])
+    assert out.splitlines()[-1].endswith(
+        "2 unchanged; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD"
+    )
+    for words, source in (
+        (("--prefix", works.prefix), f"made anew for {works.prefix}"),
+        (("--plan", pair[1]), "the one that was given"),
+    ):
+        code, out, _ = run("diff", *pair, *words)
+        assert code == 0
+        assert out.splitlines()[-1].startswith("only what the plan says (6 changed, ")
+        assert out.splitlines()[-1].endswith(f"; the plan is {source}")
+    code, out, err = run("diff", *pair, "--prefix", works.prefix, "--plan", pair[1])
+    assert (code, out) == (2, "")
+    assert "two things to compare with" in err
+    code, out, _ = run("diff", *pair, "--json")
+    assert (code, json.loads(out)["verdict"]) == (0, "not judged")
+    evil = changed(pair[1], tmp_path / "evil", {"evil.pth": b"import evil"})
+    code, out, _ = run("diff", pair[0], evil, "--prefix", works.prefix)
     assert code == 1
-    assert "differences that no plan explains" in out
-    code, out, err = said(pair[0], tmp_path / "none.whl")
+    assert "unexplained: evil.pth: added" in out.splitlines()
+    assert run("diff", pair[0], evil)[0] == 0
+    code, out, err = run("diff", pair[0], tmp_path / "none.whl")
     assert (code, out) == (2, "")
     assert err.startswith("relink: ")
-    code, _, err = said(*pair, "--limit", "members=2")
+    code, _, err = run("diff", *pair, "--limit", "members=2")
     assert code == 2
     assert "the limit is 2" in err
+
+
+def test_settings_of_a_checkout_judge_nothing(
+    pair: tuple[Path, Path], works: Works, run: Run, tmp_path: Path
+) -> None:
+    """The prefix of a relink.toml is not the user's word for what a wheel should be."""
+    (tmp_path / "relink.toml").write_text(f'prefix = ["{works.prefix}"]\n')
+    code, out, _ = run("diff", *pair)
+    assert code == 0
+    assert "nothing is judged" in out

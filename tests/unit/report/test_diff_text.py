@@ -10,11 +10,11 @@ import pytest
 from relink.report.diff_text import (
     ByteRange,
     ElfChange,
-    LoadPlace,
     MemberChange,
     SectionChange,
     WheelDiff,
     WheelSide,
+    diff_findings,
     to_json,
     to_text,
 )
@@ -54,14 +54,14 @@ def shown(verbose: bool = False, **facts: Any) -> list[str]:
             "only what the plan says (0 changed, 1 added, 0 removed, 2 unchanged); the plan is of p.json",
         ),
         (
-            {"verdict": "unexplained", "unexplained": ("x", "y")},
-            "2 differences that no plan explains (0 changed, 0 added, 0 removed, 2 unchanged)",
+            {"verdict": "unexplained", "reference": "of p.json", "unexplained": ("x", "y")},
+            "2 differences from what relink makes of OLD (0 changed, 0 added, 0 removed, 2 unchanged); the plan is of p.json",
         ),
         (
-            {"verdict": "unexplained", "unexplained": ("x",), "planned": False},
+            {"verdict": "not judged"},
             (
-                "1 differences that no plan explains (0 changed, 0 added, 0 removed, 2 unchanged); "
-                "the new wheel carries no plan that was made for the old one"
+                "0 changed, 0 added, 0 removed, 2 unchanged; nothing is judged: "
+                "--prefix DIR or --plan FILE compares with what relink makes of OLD"
             ),
         ),
     ],
@@ -71,8 +71,8 @@ def test_the_last_line_is_the_verdict(facts: dict[str, Any], last: str) -> None:
     assert compared(**facts).ok is (facts["verdict"] != "unexplained")
 
 
-def test_the_plan_inside_is_told_to_be_the_makers() -> None:
-    assert "whoever made NEW wrote that plan" in shown(verdict="only what the plan says")[-1]
+def test_what_was_taken_is_told_before_the_verdict() -> None:
+    assert shown(verdict="only what the plan says", notes=("taken from NEW: x",))[-2] == "taken from NEW: x"
 
 
 def test_a_changed_member() -> None:
@@ -102,21 +102,15 @@ def test_much_is_shortened_unless_it_is_asked_for() -> None:
     names = tuple(f"demo/{number}" for number in range(45))
     ranges = tuple(ByteRange(number * 10, number * 10 + 1, "") for number in range(9))
     many = MemberChange("demo/a.so", 99, 99, 0o100644, 0o100644, 9, ranges, None)
-    place = LoadPlace("", "search path", names)
     facts: dict[str, Any] = {
         "added": names,
         "changed": (many,) * 41,
-        "brings": (place,),
         "unexplained": names,
     }
     text = shown(**facts)
     assert "added    … and 5 more (--verbose shows them)" in text
     assert "… and 1 more changed members (--verbose shows them)" in text
     assert "    … and 1 more bytes" in text
-    assert (
-        "brings in  the current directory, by an empty entry  search path of demo/0, demo/1, demo/2 and 42 more"
-        in text
-    )
     assert len([line for line in text if line.startswith("unexplained: ")]) == 45  # never shortened
     whole = shown(verbose=True, **facts)
     assert not [line for line in whole if "--verbose" in line or "more" in line]
@@ -129,3 +123,13 @@ def test_json_has_everything() -> None:
     assert data["old"]["path"] == "/in/old.whl"
     assert data["renamed"] == [["a", "b"]]
     assert data["changed"][0]["ranges"] == [{"start": 4, "stop": 7, "where": ".text"}]
+
+
+def test_each_unexplained_difference_is_a_finding_about_the_new_wheel() -> None:
+    found = diff_findings(compared(unexplained=("demo/a.so: x", "demo/b.so: added")))
+    assert [(item.code, item.subject, item.message) for item in found] == [
+        ("RLK621", "new.whl", "demo/a.so: x; relinking the old wheel anew does not give this"),
+        ("RLK621", "new.whl", "demo/b.so: added; relinking the old wheel anew does not give this"),
+    ]
+    assert {item.level for item in found} == {"error"}
+    assert diff_findings(compared(verdict="only what the plan says", added=("x",))) == ()
