@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["atomic_file", "move_synced", "remove_stale", "sync_directory", "unnamed_file", "working_directory"]
+__all__ = [
+    "atomic_file",
+    "move_synced",
+    "remove_stale",
+    "sync_directory",
+    "unnamed_file",
+    "working_directory",
+]
 
 _NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20

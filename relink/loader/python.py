@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from relink.bounded_json import parse_json
 from relink.errors import TargetError
 from relink.sandbox import child_environment
 from relink.system_errors import raise_trouble
@@ -153,7 +153,7 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
 
 def _facts(answer: str) -> PythonFacts | None:
     try:
-        said = json.loads(answer)
+        said = parse_json(answer)
         return PythonFacts(
             file=str(said["file"]),
             implementation=str(said["implementation"]),
