@@ -140,6 +140,10 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
         raise TargetError(
             f"{shown}: cannot be run ({error.strerror}); name a Python interpreter by --python"
         ) from error
+    except ValueError as error:  # a NUL, or half of a surrogate pair, which a plan may have
+        raise TargetError(
+            f"{shown}: cannot be run ({error}); name a Python interpreter by --python"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise TargetError(
             f"{shown}: gave no answer in {_TIMEOUT} s; name a Python interpreter by --python"
