@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["atomic_file", "remove_stale", "sync_directory", "unnamed_file", "working_directory"]
+__all__ = [
+    "atomic_file",
+    "move_synced",
+    "remove_stale",
+    "sync_directory",
+    "unnamed_file",
+    "working_directory",
+]
 
 _NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
@@ -117,6 +124,20 @@ def unnamed_file(directory: Path) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def move_synced(source: Path, target: Path) -> None:
+    """Rename a file; its content and its new name are on the disk afterwards, in this order.
+
+    :raises OSError: it cannot be renamed.
+    """
+    fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(source, target)
+    sync_directory(target.parent)
 
 
 def sync_directory(directory: Path) -> None:

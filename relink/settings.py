@@ -2,7 +2,9 @@
 
 The file is searched from the current directory upwards; the first one counts, and in one directory relink.toml is first. Whoever
 made a checkout made the file in it, so a file sets what is linked to, which anybody can see in the result, and nothing that
-lets code run, lets a check out, or writes somewhere else: that is passed on the command line or not at all.
+lets code run, lets a check out, or writes somewhere else: that is passed on the command line or not at all. A profile of the
+checkout's own would let checks out: it says which sonames are one ABI, which members may stay broken and which symbols will be
+there, and it takes the place of a shipped one, whose knowledge of dlopen is then missing.
 """
 
 from __future__ import annotations
@@ -225,6 +227,4 @@ def _resolved(key: str, value: Any, directory: Path) -> Any:
     """Return a value whose paths do not depend on the current directory."""
     if key in _PATHS:
         return [os.path.join(directory, item) for item in value]
-    if key == "profile" and ("/" in value or value.endswith(".toml")):
-        return os.path.join(directory, value)
     return value

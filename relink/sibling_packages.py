@@ -49,9 +49,9 @@ def _evidence(wheel: Wheel, profile: Profile, members: Collection[str]) -> Itera
     for text in read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist:
         try:
             requirement = Requirement(text)
-        except InvalidRequirement:
+            optional = requirement.marker is not None and "extra" in str(requirement.marker)
+        except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets
             continue
-        optional = requirement.marker is not None and "extra" in str(requirement.marker)
         if not optional and canonicalize_name(requirement.name) in profile.distributions:
             yield f"METADATA requires {requirement.name}"
     for package in dict.fromkeys(member.split("/")[0] for member in members):

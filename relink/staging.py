@@ -6,6 +6,7 @@ caller plans and edits; :meth:`Staging.publish` waits for them.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -13,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from relink.atomic import working_directory
+from relink.atomic import move_synced, working_directory
 from relink.contents import Contents
 from relink.errors import RelinkError, UsageError
 from relink.findings.model import Finding
@@ -31,6 +32,16 @@ from relink.wheel.record import verify_members
 from relink.wheel.writer import output_path, write_wheel
 
 __all__ = ["Staging"]
+
+_ELSEWHERE: Final = "name another directory by --output"
+_STEPS: Final = {
+    errno.ENOSPC: f"make room there, or {_ELSEWHERE}",
+    errno.EDQUOT: f"make room in your quota, or {_ELSEWHERE}",
+    errno.EFBIG: "files may not be that large there; raise the limit of this process (ulimit -f)",
+    errno.ENAMETOOLONG: "names may not be that long there; shorten it by --local-version or --keep-version",
+    errno.EISDIR: f"move the directory of that name away, or {_ELSEWHERE}",
+}
+"""What to do about an output that cannot be written, where another directory is not the answer, or not the only one."""
 
 
 class Staging:
@@ -73,9 +84,8 @@ class Staging:
                 self.directory = stack.enter_context(working_directory(parent))
             except OSError as error:
                 raise_trouble(error, f"{parent}: cannot be written to")
-                raise UsageError(
-                    f"{parent}: cannot be written to ({error.strerror}); name another by --output"
-                ) from error
+                step = _STEPS.get(error.errno or 0, "name another by --output")
+                raise UsageError(f"{parent}: cannot be written to ({error.strerror}); {step}") from error
             self._packing = stack.enter_context(Packing(self._write_options))
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
             stack.callback(self._closing.set)
@@ -85,8 +95,7 @@ class Staging:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._stack.close()
         if isinstance(error, OSError):
-            raise_trouble(error, f"{self.final}: cannot be written")
-            raise self._unwritable(error) from error
+            raise self._failed(error) from error
 
     def on_progress(self, more: int) -> None:
         """Report bytes, and stop the writer after the context manager has been left: a running thread cannot be cancelled."""
@@ -99,10 +108,7 @@ class Staging:
 
         :raises UsageError: the output would replace the input.
         """
-        if _is_same(self.final, self._contents.archive.path):
-            raise UsageError(
-                f"{self.final}: the result would take the input's place; name another directory by --output"
-            )
+        self._refuse_the_inputs_place()
         self._replacements[name] = replacement
         # On the thread, as it may wait for the spans; where that fails, the writer fails in the same way.
         self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), replacement)
@@ -115,11 +121,13 @@ class Staging:
         """Begin to write the output: the members that were added replace those of the input.
 
         :param additions: as for :class:`relink.wheel.changes.Changes`; `metadata` too.
+        :raises UsageError: the output would replace the input.
         """
+        self._refuse_the_inputs_place()
         self._written = self._thread.submit(self._write, additions, metadata)
 
     def copy(self) -> None:
-        """Begin to make the output a copy of the input, which must be what its RECORD lists."""
+        """Begin to make the output a copy of the input, which must be what its RECORD lists; the input itself may be it."""
         self._written = self._thread.submit(self._copy)
 
     def finish(self) -> tuple[Finding, ...]:
@@ -137,7 +145,7 @@ class Staging:
         """
         sha256, _ = self._written.result()
         if not withhold and not _is_same(self.final, self._contents.archive.path):
-            os.replace(self.directory / self.final.name, self.final)
+            move_synced(self.directory / self.final.name, self.final)
         return sha256
 
     def _begin(self, path: str, replacement: Replacement) -> None:
@@ -163,13 +171,30 @@ class Staging:
             listed = self._contents.listed.values()
             entries = [entry for entry in listed if entry.path in archive.members and entry.digest]
             verify_members(archive, entries, self._options.jobs)
-        shutil.copyfile(archive.path, self.directory / self.final.name)
+        if not _is_same(self.final, archive.path):
+            shutil.copyfile(archive.path, self.directory / self.final.name)
         return archive.sha256(), ()
 
-    def _unwritable(self, error: OSError) -> UsageError:
-        return UsageError(
-            f"{self.final}: cannot be written ({error.strerror}); name another directory by --output"
-        )
+    def _refuse_the_inputs_place(self) -> None:
+        if _is_same(self.final, self._contents.archive.path):
+            raise UsageError(f"{self.final}: the result would take the input's place; {_ELSEWHERE}")
+
+    def _failed(self, error: OSError) -> RelinkError:
+        """Return what to raise for an error about the output, or about another file that was needed for it.
+
+        :raises MachineError: the machine is the reason.
+        """
+        names = [name for name in (error.filename, error.filename2) if isinstance(name, str | os.PathLike)]
+        own = (self.final, self.final.parent)
+        reason = error.strerror or str(error)
+        if names and not any(path in own or path.is_relative_to(self.directory) for path in map(Path, names)):
+            raise_trouble(error, f"{names[0]}")
+            return RelinkError(
+                f"{names[0]}: {reason}, so {self.final.name} cannot be made; see to that file, and run this again"
+            )
+        raise_trouble(error, f"{self.final}: cannot be written")
+        step = _STEPS.get(error.errno or 0, _ELSEWHERE)
+        return UsageError(f"{self.final}: cannot be written ({reason}); {step}")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
 from relink.profiles import load_schema
 from relink.resolve.members import reached
-from relink.text import join_truncated
+from relink.text import escaped, join_truncated, spelled_in_strings
 
 __all__ = ["starting_profile"]
 
@@ -70,12 +70,12 @@ def starting_profile(
         '# subject = "libfoo.so.*"',
         '# text = "What to do about it."',
     ]
-    return "\n".join(lines) + "\n"
+    return spelled_in_strings("\n".join(lines) + "\n")
 
 
 def _plain(text: str) -> str:
     """A name from the wheel for a comment: no sign of it ends the line or steers a terminal."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return "".join(sign if escaped(sign) == sign else "?" for sign in text)
 
 
 def _text(text: str) -> str:

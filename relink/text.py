@@ -1,12 +1,22 @@
-"""Untrusted strings and lists, made fit for a sentence."""
+"""Untrusted strings and lists, made fit for a sentence and for JSON that is printed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["escaped", "join_truncated", "join_with_and", "pluralize"]
+__all__ = ["escaped", "join_truncated", "join_with_and", "json_text", "pluralize", "spelled_in_strings"]
 
 _SHOWN = 4
+# Runners of continuous integration read commands out of what a step prints: GitHub's at "##[" anywhere in a line, and where a
+# line begins with blanks and "::" (ActionCommand.cs of actions/runner); Azure's at "##vso[" and "##[". A line
+# may be folded before any word, so every word counts as a beginning.
+_NUMBER_SIGN = re.compile("#(?=#)")
+# What Python calls printable and nobody sees (Unicode, Default_Ignorable_Code_Point); .NET passes over it as it compares strings.
+_UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+_PRINTABLE = re.compile(rf"[{_UNSEEN}]|{_NUMBER_SIGN.pattern}|(?<!\S):(?=:)")
 
 
 def escaped(text: str) -> str:
@@ -16,17 +26,28 @@ def escaped(text: str) -> str:
     in the HTML page. Spelled out is what :meth:`str.isprintable` calls not printable: the Unicode categories Cc (controls, with
     line feeds and the escape of a terminal's sequences), Cf (bidirectional overrides and isolates, zero widths), Cs (lone
     surrogates, which stand for bytes that are no UTF-8), Co (private use), Cn (unassigned: a newer terminal may take it for a
-    format character), Zl and Zp (line and paragraph separators), and Zs except for the space, as they look like one. A line feed
-    becomes ``\n``, others ``\x1b``, ``\u202e`` or ``\U000e0001``. A backslash stays as it is: the result is for people to read.
+    format character), Zl and Zp (line and paragraph separators), and Zs except for the space, as they look like one. So are
+    printable characters that take no room, as variation selectors, and where a runner of continuous integration would begin to
+    read a command: ``##[`` becomes ``\x23#[``, and a word that begins with ``::`` begins with ``\x3a:``. A line feed becomes
+    ``\n``, others ``\x1b``, ``\u202e`` or ``\U000e0001``. A backslash stays as it is: the result is for people to read.
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else _spelled(ord(character), character) for character in text
-    )
+    if not text.isprintable():
+        text = "".join(sign if sign.isprintable() else _spelled(sign) for sign in text)
+    return _PRINTABLE.sub(lambda match: _spelled(match[0]), text)
 
 
-def _spelled(code: int, character: str) -> str:
+def json_text(document: Mapping[str, Any]) -> str:
+    r"""Return a JSON document to be printed: ASCII, and ``##`` is ``\u0023#``, so that no runner reads a command in it."""
+    return spelled_in_strings(json.dumps(document, indent=2)) + "\n"
+
+
+def spelled_in_strings(text: str) -> str:
+    r"""Return JSON or TOML without ``##`` in its strings; they mean the same."""
+    return _NUMBER_SIGN.sub(r"\\u0023", text)
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
     if character == "\n":
         return "\\n"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
 from relink.report.verdict import verdict
+from relink.text import json_text
 
 if TYPE_CHECKING:
     from relink.report.model import Report
@@ -114,7 +114,7 @@ def print_report(
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one document."""
-    write(json.dumps(document, indent=2) + "\n")
+    write(json_text(document))
 
 
 def write(text: str) -> None:

@@ -90,7 +90,6 @@ def refuse_names(image: Image, edit: ElfEdit) -> None:
     pairs = [name for pair in edit.replace for name in pair]
     names = [*edit.remove, *pairs, *edit.add, edit.search_path or "", edit.interpreter or ""]
     issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
-    issues += [f"{name!r}: a zero byte in a name" for name in names if "\0" in name]
     issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
     needed = result_of(image, edit).needed
     issues += [
@@ -102,7 +101,9 @@ def refuse_names(image: Image, edit: ElfEdit) -> None:
         text for one in edit.versions for text in (one.file, one.version, one.file_after, one.version_after)
     ]
     issues += [
-        f"{text!r}: no file has a string of these characters" for text in texts if not _can_be_in_a_file(text)
+        f"{text!r}: no file has a string of these characters"
+        for text in (*names, *texts)
+        if not _can_be_in_a_file(text)
     ]
     if issues:
         raise EditError(f"{image.path}: the edit has names that no library can have", issues)

@@ -6,10 +6,11 @@ Source: https://uapi-group.org/specifications/specs/elf_dlopen_metadata/. The no
 from __future__ import annotations
 
 import contextlib
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from relink.bounded_json import parse_json
 
 __all__ = ["DlopenNote", "dlopen_notes"]
 
@@ -49,8 +50,8 @@ def dlopen_notes(data: bytes, *, little_endian: bool, align: int) -> Iterator[Dl
 
 def _parse(payload: bytes) -> Iterator[DlopenNote]:
     """Yield the entries of one note; what is not as the specification says ends it, without harm to the rest."""
-    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError, RecursionError):
-        for entry in json.loads(payload.split(b"\0", 1)[0]):
+    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
+        for entry in parse_json(payload.split(b"\0", 1)[0].decode()):
             sonames = entry["soname"]
             names = (sonames,) if isinstance(sonames, str) else tuple(str(name) for name in sonames)
             yield DlopenNote(names, str(entry.get("feature", "")), str(entry.get("priority", "recommended")))

@@ -6,7 +6,6 @@ It reads the site as an installer does, through its pages, and uses nothing that
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,8 @@ from packaging.utils import canonicalize_name
 
 from relink.bounded_json import parse_json
 from relink.errors import RelinkError, UsageError
-from relink.files import file_sha256, read_bytes
+from relink.files import file_sha256, read_bytes, read_text
+from relink.index.matrix import MATRIX_LIMIT
 from relink.index.matrix_page import PROJECTS
 from relink.index.pages import ALL, FILES
 from relink.index.recipe import IndexTarget
@@ -37,7 +37,6 @@ from relink.wheel.record import check_record, read_record, verify_members
 __all__ = ["CheckedSite", "check_site"]
 
 _READERS = 2
-_SITE_LIMIT = 1 << 30  # bytes of matrix.json
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,9 @@ def check_site(site: Path, sample: int, targets: Mapping[str, IndexTarget]) -> C
     problems: list[str] = []
     wheels: dict[str, _Found] = {}
     pages = 0
-    for index in sorted(path.parent.name for path in site.glob("*/simple")):
-        for project in sorted(path.name for path in (site / index / "simple").iterdir() if path.is_dir()):
-            pages += 1
-            _read_project(site, f"{index}/simple/{project}", wheels, problems)
+    for path in sorted(path for path in site.glob("*/simple/*") if path.is_dir()):
+        pages += 1
+        _read_project(site, str(path.relative_to(site)), wheels, problems)
     local = {key: one for key, one in wheels.items() if urlsplit(key).scheme == ""}
     with ThreadPoolExecutor(_READERS, "relink-check") as pool:
         for found in pool.map(lambda item: list(_wheel_problems(site, *item)), local.items()):
@@ -114,7 +112,7 @@ def _read_project(site: Path, place: str, wheels: dict[str, _Found], problems: l
         by_json, more = read_page(Page(base, "application/json", body), project)
         metadata = {
             file["filename"]: (file.get("core-metadata") or {}).get("sha256")
-            for file in json.loads(body)["files"]
+            for file in parse_json(body.decode("utf-8", "replace"))["files"]
         }
     except (OSError, RelinkError, ValueError, LookupError, TypeError, AttributeError) as error:
         problems.append(f"{place}: the pages cannot be read ({error})")
@@ -174,11 +172,12 @@ def _relinked_problems(archive: WheelArchive, path: Path, wheel: ListedWheel) ->
 def _matrix_problems(site: Path) -> Iterator[str]:
     name = "matrix.json"
     try:
-        data = json.loads(read_bytes(site / name, _SITE_LIMIT))
-        targets = [target["target"] for target in data["targets"]]
+        data = parse_json(read_text(site / name, MATRIX_LIMIT), MATRIX_LIMIT)
+        targets = [str(target["target"]) for target in data["targets"]]
         for project in data.get(PROJECTS, ()):
             name = f"{PROJECTS}/{canonicalize_name(project, validate=True)}.json"
-            wheels = {row["wheel"] for row in json.loads(read_bytes(site / name, _SITE_LIMIT))["rows"]}
+            rows = parse_json(read_text(site / name, MATRIX_LIMIT), MATRIX_LIMIT)["rows"]
+            wheels = {row["wheel"] for row in rows}
             if any(row["project"] == project and row["wheel"] not in wheels for row in data["rows"]):
                 yield f"{name}: lacks what matrix.json has of it"
             if not (site / name).with_suffix(".html").is_file():

@@ -11,9 +11,11 @@ from relink.gpu.wanted import wanted_gpus
 from relink.index.fingerprint import TargetState
 from relink.index.recipe import IndexTarget
 
-__all__ = ["MATRIX_SCHEMA", "Cell", "Colour", "colour_of", "matrix_data"]
+__all__ = ["MATRIX_LIMIT", "MATRIX_SCHEMA", "Cell", "Colour", "colour_of", "matrix_data"]
 
 MATRIX_SCHEMA = "relink.index-matrix/1"
+MATRIX_LIMIT = 256 << 20
+"""Bytes of the data of one page, which has at most some ten thousand wheels."""
 Colour: TypeAlias = Literal["green", "amber", "red"]
 _GOOD = frozenset({"full"})
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from relink.atomic import working_directory
+from relink.atomic import sync_directory, working_directory
 from relink.errors import UsageError
 from relink.files import read_text
 from relink.index.pages import FILES, Write
@@ -84,11 +84,7 @@ def _switch(store: Store, site: Path, final: Path) -> None:
     link.unlink(missing_ok=True)
     link.symlink_to(final.relative_to(site.parent))
     os.replace(link, site)
-    descriptor = os.open(site.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(site.parent)
 
 
 def _sync(directory: Path) -> None:

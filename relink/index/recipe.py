@@ -177,7 +177,7 @@ def _wrong_gpu(text: str) -> str | None:
 def _wrong_requirement(text: str) -> str | None:
     try:
         parsed = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return "no requirement; write it like name>=1.0; python_version >= '3.11'"
     return "a requirement with a URL is not taken; put the wheel into a directory" if parsed.url else None
 

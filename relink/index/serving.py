@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import sys
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from relink.errors import UsageError
 from relink.files import open_regular
 from relink.index.pages import FILES
 from relink.system_errors import raise_trouble
+from relink.text import escaped
 
 __all__ = ["site_server"]
 
@@ -36,7 +38,7 @@ def site_server(site: Path, address: str, port: int) -> ThreadingHTTPServer:
     if not (site / "index.html").is_file():
         raise UsageError(f"{site}: is no site; make one by `relink index build RECIPE -o {site}`")
     try:
-        return ThreadingHTTPServer((address, port), partial(_Handler, directory=str(site)))
+        return _Server((address, port), partial(_Handler, directory=str(site)))
     except OSError as error:
         raise_trouble(error, f"{address}:{port}")
         raise UsageError(
@@ -44,10 +46,21 @@ def site_server(site: Path, address: str, port: int) -> ThreadingHTTPServer:
         ) from error
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say in a line that a client has left, or that a file cannot be read."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            sys.stderr.write(escaped(f"{client_address[0]}: {error}") + "\n")
+        else:
+            super().handle_error(request, client_address)
+
+
 class _Handler(SimpleHTTPRequestHandler):
     """Adds what indexes need: JSON for who asks for it (PEP 691), parts of files, and how long a name may be cached."""
 
     protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds in which a client neither sends nor takes anything
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {
         ".whl": "application/zip",
         ".metadata": "text/plain; charset=utf-8",
@@ -55,7 +68,21 @@ class _Handler(SimpleHTTPRequestHandler):
         ".json": "application/json",
     }
 
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (its name in the base class)
+        super().log_message("%s", escaped(format % args))
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self._has_content = code in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.NOT_MODIFIED)
+        super().send_response(code, message)
+
     def send_head(self) -> BytesIO | BinaryIO | None:
+        try:
+            return self._content()
+        except (OSError, ValueError):  # or an address that no file can have: a NUL, half of a surrogate pair
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+
+    def _content(self) -> BytesIO | BinaryIO | None:
         path = unquote(urlsplit(self.path).path)
         self._kind = None
         if "/simple/" in path and path.endswith("/"):
@@ -69,7 +96,10 @@ class _Handler(SimpleHTTPRequestHandler):
         return self._kind or super().guess_type(path)
 
     def end_headers(self) -> None:
-        inside = posixpath.normpath(unquote(urlsplit(self.path).path)).startswith(f"/{FILES}/")
+        # Of a request that cannot be read there is no path.
+        inside = self._has_content and posixpath.normpath(unquote(urlsplit(self.path).path)).startswith(
+            f"/{FILES}/"
+        )
         self.send_header("Cache-Control", _IMMUTABLE if inside else "no-cache")
         self.send_header("Accept-Ranges", "bytes")
         super().end_headers()
@@ -93,12 +123,12 @@ class _Handler(SimpleHTTPRequestHandler):
             return BytesIO()
         if end < size - 1 and end - start >= _IN_MEMORY:
             return None
+        file = os.fdopen(open_regular(path), "rb")
         self.send_response(HTTPStatus.PARTIAL_CONTENT)
         self.send_header("Content-Type", self.guess_type(path))
         self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
         self.send_header("Content-Length", str(end - start + 1))
         self.end_headers()
-        file = os.fdopen(open_regular(path), "rb")
         file.seek(start)
         if end == size - 1:
             return file  # sent to its end, and closed by the caller

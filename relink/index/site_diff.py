@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from relink.bounded_json import parse_json
 from relink.errors import UsageError
 from relink.files import read_text
-from relink.index.matrix import MATRIX_SCHEMA
+from relink.index.matrix import MATRIX_LIMIT, MATRIX_SCHEMA
 from relink.index.matrix_page import PROJECTS
 
 __all__ = ["SiteChange", "site_diff"]
 
-_MATRIX_LIMIT = 1 << 30  # bytes
 _WORDS = {"g": "works", "a": "in part", "r": "does not work"}
 _ORDER = "gar"
 
@@ -71,14 +70,16 @@ def _matrices(site: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(read_text(path, _MATRIX_LIMIT))
+    data: dict[str, Any] = parse_json(read_text(path, MATRIX_LIMIT), MATRIX_LIMIT)
     if data["schema"] != MATRIX_SCHEMA:
         raise ValueError(f"its form is {str(data['schema'])[:60]!r}")
     return data
 
 
 def _flat(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str | None], str]]:
-    gpus = {target["target"]: [gpu["id"] for gpu in target["gpus"]] or [None] for target in data["targets"]}
+    gpus: dict[str, list[str | None]] = {
+        target["target"]: [str(gpu["id"]) for gpu in target["gpus"]] or [None] for target in data["targets"]
+    }
     for row in data["rows"]:
         for target, cell in row["cells"].items():
             for gpu, colour in zip(gpus[target], cell["colours"], strict=True):

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from relink import __version__
 from relink.errors import UsageError
@@ -111,7 +111,7 @@ def _made_since(relink: str, since: str | None) -> bool:
 def _version(text: str | None) -> Version | None:
     try:
         return None if text is None else Version(text)
-    except InvalidVersion as error:
+    except ValueError as error:
         raise UsageError(
             f"--since {text}: no version of relink; write it like --since {__version__}"
         ) from error

@@ -5,13 +5,13 @@ Source of the rules: "Externally Managed Environments" of the PyPA specification
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from relink.bounded_json import parse_json
 from relink.errors import TargetError, UsageError
 from relink.loader.python import active_python
 from relink.sandbox import child_environment
@@ -92,7 +92,7 @@ def _ask(python: str) -> dict[str, str]:
             timeout=_TIMEOUT,
             check=False,
         )
-        said = json.loads(run.stdout) if run.returncode == 0 else None
+        said = parse_json(run.stdout) if run.returncode == 0 else None
     except OSError as error:
         raise_trouble(error, python)
         raise TargetError(f"{python}: cannot be run ({error.strerror}); name a Python by --python") from error

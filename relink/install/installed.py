@@ -5,7 +5,6 @@ Source of the rules: "Recording installed projects" of the PyPA specifications (
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from packaging.utils import NormalizedName, canonicalize_name
 
-from relink.bounded_json import JSON_LIMIT
+from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.errors import UsageError
 from relink.files import read_bytes, read_text
 from relink.install.environment import TargetEnvironment
@@ -93,7 +92,7 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         record, _ = parse_record(read_bytes(dist_info / "RECORD", _LIMIT))
         plan = _text(dist_info / PLAN_MEMBER, JSON_LIMIT)
         url = _text(dist_info / "direct_url.json", JSON_LIMIT)
-        direct = json.loads(url) if url else {}
+        direct = parse_json(url) if url else {}
     except (OSError, ValueError) as error:
         if isinstance(error, OSError):
             raise_trouble(error, str(dist_info))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from relink.atomic import atomic_file
-from relink.bounded_json import JSON_LIMIT
+from relink.bounded_json import JSON_LIMIT, parse_json
 from relink.files import read_text
 from relink.install.copying import copy_file
 from relink.install.environment import TargetEnvironment
@@ -85,9 +85,12 @@ def put_back(environment: TargetEnvironment, before: Installed, now: Installed, 
 def _read(place: Path) -> tuple[str, dict[str, str], dict[str, int]] | None:
     """Return the hash of the wheel, the files by path, and the times by path; None where that is not what lies there."""
     try:
-        state = json.loads(read_text(place / "kept.json", JSON_LIMIT))
+        state = parse_json(read_text(place / "kept.json", JSON_LIMIT))
         files = {str(name): str(number) for name, number in state["files"].items()}
-        times = {str(name): int(time) for name, time in state["times"].items()}
+        times = {str(name): time for name, time in state["times"].items()}
+        names = os.fsencode("".join((*files, *files.values(), *times)))
+        if b"\0" in names or any(type(time) is not int for time in times.values()):
+            return None
         return str(state["sha256"]), files, times
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None

@@ -50,7 +50,7 @@ def parse_requirement(text: str, *, exact: bool = False) -> WantedWheel:
     """
     try:
         parsed = Requirement(text)
-    except InvalidRequirement as error:
+    except (InvalidRequirement, RecursionError) as error:
         raise UsageError(f"{text!r} is not a requirement: write it like NAME==VERSION") from error
     if parsed.url or parsed.marker:
         raise UsageError(

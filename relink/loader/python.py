@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from relink.bounded_json import parse_json
 from relink.errors import TargetError
 from relink.sandbox import child_environment
 from relink.system_errors import raise_trouble
@@ -140,6 +140,10 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
         raise TargetError(
             f"{shown}: cannot be run ({error.strerror}); name a Python interpreter by --python"
         ) from error
+    except ValueError as error:  # a NUL, or half of a surrogate pair, which a plan may have
+        raise TargetError(
+            f"{shown}: cannot be run ({error}); name a Python interpreter by --python"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise TargetError(
             f"{shown}: gave no answer in {_TIMEOUT} s; name a Python interpreter by --python"
@@ -153,7 +157,7 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
 
 def _facts(answer: str) -> PythonFacts | None:
     try:
-        said = json.loads(answer)
+        said = parse_json(answer)
         return PythonFacts(
             file=str(said["file"]),
             implementation=str(said["implementation"]),

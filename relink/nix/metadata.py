@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.metadata import RawMetadata, parse_email
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink.errors import UsageError
@@ -87,11 +87,14 @@ def dependencies(
     for line in metadata.get("requires_dist", ()):
         try:
             requirement = Requirement(line)
-        except InvalidRequirement:
+            marker = str(requirement.marker or "")
+            applies = requirement.marker is None or requirement.marker.evaluate(environment)
+        except (
+            ValueError,
+            RecursionError,
+        ):  # a marker in thousands of brackets, or with a number of thousands of digits
             findings.append(finding("RLK713", subject, f"cannot be read: {line}"))
             continue
-        marker = str(requirement.marker or "")
-        applies = requirement.marker is None or requirement.marker.evaluate(environment)
         if python is None and "python" in marker and "extra" not in marker:
             findings.append(finding("RLK713", subject, line))
         elif applies:

@@ -148,7 +148,7 @@ def _wrong(wheel: LockedWheel) -> str | None:
     if not _URL.fullmatch(wheel.url):
         return f"{shown} has an address that is none of https, http or file; lock anew"
     if wheel.size is not None and not 0 < wheel.size <= _LARGEST:
-        return f"{shown} is said to have {wheel.size} bytes; lock anew"
+        return f"{shown} is said to have a size that no wheel has; lock anew"
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 __all__ = ["Reliance", "metadata_lines", "series"]
 
@@ -33,7 +33,7 @@ def series(version: str) -> str:
     """Return major and minor of a version, ``7.2``: what a result works with."""
     try:
         found = Version(version)
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or more digits than Python makes a number of
         return version
     return f"{found.major}.{found.minor}"
 
@@ -45,7 +45,7 @@ def requirement(reliance: Reliance) -> str:
     """
     try:
         version = Version(reliance.version)
-    except InvalidVersion:
+    except ValueError:
         return reliance.name
     if version.is_prerelease:
         return f"{reliance.name}>={version.public},<{version.major}.{version.minor + 1}"

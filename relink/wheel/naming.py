@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
+from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from relink.errors import UsageError, WheelError
@@ -66,7 +66,7 @@ def parse_wheel_name(filename: str) -> WheelName:
     """
     try:
         _, version, _, _ = parse_wheel_filename(filename)
-    except InvalidWheelFilename as error:
+    except ValueError as error:  # InvalidWheelFilename, or more digits than Python makes a number of
         raise WheelError(f"{filename!r} is not the name of a wheel: {error}") from error
     parts = filename.removesuffix(".whl").split("-")
     distribution, version_text, *build = parts[:-3]

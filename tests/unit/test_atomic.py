@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.atomic import atomic_file, remove_stale, unnamed_file, working_directory
+from relink.atomic import atomic_file, move_synced, remove_stale, unnamed_file, working_directory
 
 
 def test_whole_or_nothing(tmp_path: Path) -> None:
@@ -200,3 +200,28 @@ def test_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_no_file_without_a_name_where_there_is_no_directory(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         unnamed_file(tmp_path / "nowhere")
+
+
+def test_a_moved_file_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content before the name leads to it, the directory after that; what a power cut leaves cannot be tried here."""
+    steps: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        steps.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    def renamed(source: Path, target: Path) -> None:
+        steps.append("renamed")
+        replace(source, target)
+
+    source, target = tmp_path / "aside" / "new", tmp_path / "out" / "whl"
+    for path in (source, target):
+        path.parent.mkdir()
+    source.write_bytes(b"new")
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    move_synced(source, target)
+    assert steps == [str(source), "renamed", str(target.parent)]
+    assert target.read_bytes() == b"new"
+    assert not source.exists()

@@ -22,7 +22,9 @@ from relink.cli.settings import parameter_of
 from relink.errors import UsageError
 from relink.settings import NONE, VARIABLE, Settings, find_settings, load_schema
 from tests.support.command import Run
-from tests.support.works import OUTPUT, Works
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Import, Library, build
+from tests.support.wheels import make_wheel
+from tests.support.works import OUTPUT, TAG, Works
 
 KEYS: dict[str, Any] = {
     "prefix": ["/opt/rocm"],
@@ -30,11 +32,12 @@ KEYS: dict[str, Any] = {
     "gpus": ["gfx1030"],
     "allow-missing": ["libx.so.*"],
     "preload": ["liby.so.1"],
-    "profile": "none",
+    "profile": "torch",
     "compress": "small",
     "keep-version": True,
     "local-version": "mine",
 }
+SHIPPED_ONLY = "the name of a profile that relink ships (pass any other by --profile) was expected"
 
 
 def found(directory: Path, **environment: str) -> Settings:
@@ -197,12 +200,9 @@ def test_every_key_is_read_and_paths_are_relative_to_the_file(tmp_path: Path) ->
     )
     assert found(tmp_path).values == KEYS
     assert list(load_schema()["properties"]) == list(KEYS)
-    (tmp_path / "relink.toml").write_text("prefix = ['rocm', '/opt/rocm']\nprofile = './mine.toml'\n")
+    (tmp_path / "relink.toml").write_text("prefix = ['rocm', '/opt/rocm']\n")
     (tmp_path / "inner").mkdir()
-    assert found(tmp_path / "inner").values == {
-        "prefix": [f"{tmp_path}/rocm", "/opt/rocm"],
-        "profile": f"{tmp_path}/./mine.toml",
-    }
+    assert found(tmp_path / "inner").values == {"prefix": [f"{tmp_path}/rocm", "/opt/rocm"]}
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,10 @@ def test_every_key_is_read_and_paths_are_relative_to_the_file(tmp_path: Path) ->
         ("prefix = ['']", "1: prefix[0]: a string that is not empty was expected"),
         ("keep-version = 1", "1: keep-version: true or false was expected, not 1"),
         ("compress = 'tiny'", '1: compress: fast, balanced or small was expected, not "tiny"'),
-        ("profile = ['x']", "1: profile: a profile's name or file was expected, not a list"),
+        ("profile = ['x']", f"1: profile: {SHIPPED_ONLY}, not a list"),
+        ("profile = 'p.toml'", f'1: profile: {SHIPPED_ONLY}, not "p.toml"'),
+        ("profile = 'sub/p'", f'1: profile: {SHIPPED_ONLY}, not "sub/p"'),
+        ("profile = 'none'", f'1: profile: {SHIPPED_ONLY}, not "none"'),
     ],
 )
 def test_what_is_wrong_has_its_line(tmp_path: Path, text: str, says: str) -> None:
@@ -266,6 +269,31 @@ def test_no_option_that_lets_code_run_or_a_check_out_is_taken(tmp_path: Path) ->
     } <= refused
 
 
+@pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+@pytest.mark.parametrize("named", ["p.toml", "./p.toml", "../checkout/p.toml", "{place}/p.toml"])
+@pytest.mark.parametrize("name", ["relink.toml", "pyproject.toml"])
+def test_settings_profile(
+    run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, named: str
+) -> None:
+    """What settings may not say by `substitute` they may not say by a profile beside them; on the command line both hold."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    old = Library(needed=("libhip.so.6",), imports=(Import("hip"),))
+    vendor = make_wheel(tmp_path, {"demo/a.so": build(old)}, tag=TAG)
+    same = '[[same_abi]]\nsonames = ["libhip.so.6", "libhip.so.7"]\nwhy = "as the checkout says"\n'
+    (checkout / "p.toml").write_text(f'schema = "relink.profile/1"\n{same}')
+    words = (vendor, "--prefix", works.prefix, "--dry-run", "--json")
+    monkeypatch.chdir(checkout)
+    assert run(*words, "--profile", "./p.toml")[0] == 0
+    assert run(*words)[0] == 1
+    table = "[tool.relink]\n" if name == "pyproject.toml" else ""
+    text = json.dumps(named.format(place=checkout))
+    (checkout / name).write_text(f"{table}profile = {text}\n")
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert f"profile: {SHIPPED_ONLY}, not " in err
+
+
 def test_the_schema_says_the_same_to_editors() -> None:
     validator = jsonschema.Draft202012Validator(load_schema())
     validator.check_schema(load_schema())
@@ -276,6 +304,8 @@ def test_the_schema_says_the_same_to_editors() -> None:
         {"compress": "tiny"},
         {"keep-version": 1},
         {"sandbox": "off"},
+        {"profile": "./p"},
+        {"profile": "none"},
     ]
     assert [document for document in wrong if validator.is_valid(document)] == []
 

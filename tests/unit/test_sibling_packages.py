@@ -56,6 +56,7 @@ def told(report: Report, code: str) -> list[str]:
         (b"", ("torchvision",), None),
         (b"", ("torch ; extra == 'gpu'",), None),
         (b"", ("not a requirement !",), None),
+        (b"", (f"torch ; {'(' * 2000}python_version > '3'{')' * 2000}",), None),
         (b"import torchvision\n    import torch\n", (), None),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from relink.text import escaped, join_truncated, join_with_and, pluralize
+from relink.text import escaped, join_truncated, join_with_and, json_text, pluralize
 
 
 @pytest.mark.parametrize(
@@ -17,10 +19,24 @@ from relink.text import escaped, join_truncated, join_with_and, pluralize
         ("\U000e0001", r"\U000e0001"),
         ("\udcff", r"\udcff"),
         (r"a\n", r"a\n"),
+        ("a##[x", r"a\x23#[x"),
+        ("###vso[x", r"\x23\x23#vso[x"),
+        ("#\ufe0f#", r"#\ufe0f#"),
+        ("\U000e0100a", r"\U000e0100a"),
+        ("::x a ::y", r"\x3a:x a \x3a:y"),
+        ("std::a #1", "std::a #1"),
     ],
 )
 def test_escaped(text: str, spelled: str) -> None:
     assert escaped(text) == spelled
+
+
+def test_json_text() -> None:
+    document = {"##[x": ["###", "\\##[", "é::"]}
+    text = json_text(document)
+    assert json.loads(text) == document
+    assert text.isascii()
+    assert "##" not in text
 
 
 def test_pluralize() -> None:

@@ -5,7 +5,6 @@ Text is not among them: it is printed for each wheel as soon as that is done, an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from relink import __version__
 from relink.report.formats.github import github
 from relink.report.formats.results import Results, WheelResult
 from relink.report.formats.sarif import sarif
+from relink.text import json_text
 
 __all__ = ["FORMATS", "SCHEMA", "Format", "Results", "WheelResult", "collected"]
 
@@ -42,8 +42,8 @@ def _json(results: Results) -> str:
     """One document; nothing where a command that takes one wheel could not read it."""
     documents = [outcome.document for outcome in results.outcomes]
     if results.several is not None:
-        return json.dumps(collected(documents, results.failures, several=results.several), indent=2) + "\n"
-    return json.dumps(documents[0], indent=2) + "\n" if documents else ""
+        return json_text(collected(documents, results.failures, several=results.several))
+    return json_text(documents[0]) if documents else ""
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType({"json": _json, "sarif": sarif, "github": github})

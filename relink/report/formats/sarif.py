@@ -17,7 +17,7 @@ from urllib.parse import quote
 from relink import __version__
 from relink.findings.model import RULES, Finding, Rule
 from relink.report.formats.results import Results, WheelResult
-from relink.text import escaped
+from relink.text import escaped, json_text
 
 __all__ = ["SCHEMA_URI", "sarif"]
 
@@ -46,7 +46,7 @@ def sarif(results: Results) -> str:
             for found in outcome.findings
         ],
     }
-    return json.dumps({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    return json_text({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

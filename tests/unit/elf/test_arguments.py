@@ -53,13 +53,14 @@ def test_both_search_paths_are_removed_by_a_call_of_its_own() -> None:
 
 
 def test_names_that_patchelf_would_not_take_as_names() -> None:
-    edit = ElfEdit(search_path="@/etc/passwd", add=("", "a\0b"), interpreter="@x")
+    edit = ElfEdit(search_path="@/etc/passwd", add=("", "a\0b", "\ud800", "\udcff"), interpreter="@x")
     with pytest.raises(EditError) as caught:
         refuse_names(IMAGE, edit)
     assert caught.value.issues == (
         "'@/etc/passwd': patchelf would read a file of that name",
         "'@x': patchelf would read a file of that name",
-        "'a\\x00b': a zero byte in a name",
         "an empty soname",
+        "'a\\x00b': no file has a string of these characters",
+        "'\\ud800': no file has a string of these characters",
     )
     refuse_names(IMAGE, ElfEdit(search_path="$ORIGIN/@x", add=("libx@1.so",)))

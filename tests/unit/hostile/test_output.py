@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 EVERY = [chr(code) for code in range(1, sys.maxunicode + 1) if unicodedata.category(chr(code)) in STEERING]
-FAKE = "\nerror RLK999 fake\n\r\x1b[2J\x1b]8;;mailto:evil\x07"
+FAKE = "\nerror RLK999 fake ##[x]##vso[y]\n\r\x1b[2J\x1b]8;;mailto:evil\x07"
 SHORT = f"{FAKE}\x9b1m\x85\u202e\u2066\u2069\u2028\u2029\u200b\udcff[bold]b"
 NAME = SHORT + "".join(character for character in EVERY if not "\ud800" <= character <= "\udfff")
 """Lone surrogates stand for bytes that are no UTF-8; only those that Python makes of bytes can arrive."""
@@ -233,6 +233,7 @@ def test_nothing_raw_is_printed(printed: dict[str, tuple[int, str]], command: st
     lines = COLOURS.sub("", said).split("\n")
     steering = [sign for line in lines for sign in line if unicodedata.category(sign) in STEERING]
     assert {f"{ord(sign):04x}" for sign in steering} == set()
+    assert "##" not in said
     assert [line for line in lines if line.strip("│├└─╭╰ ").startswith("error RLK999")] == []
     if command not in SILENT:
         # Its beginning, its middle, and what is markup to rich: it was printed, and spelled out.
@@ -252,6 +253,79 @@ def test_json_keeps_the_names_and_is_ascii(files: dict[str, str]) -> None:
         assert {unicodedata.category(sign) for sign in out if sign != "\n"} & STEERING == set()
         needed = json.loads(out)["files"][0]["needed"]
         assert NAME in [item if isinstance(item, str) else item["soname"] for item in needed]
+
+
+# What a runner of continuous integration takes for a command of its own
+
+CI_COMMANDS = (
+    "##[set-output name=x;]a.so",
+    "lib##[add-path]b.so",
+    "###[add-path]c.so",
+    "#\ufe0f#[add-path]d.so",
+    "##vso[task.setvariable variable=x]e.so",
+    "::set-output name=x::f.so",
+    " ::add-path::g.so",
+    "\ufe0f::add-path::h.so",
+    "i ::add-path::i.so",
+)
+CI_ASKED = {
+    "text": "run {ci} --prefix {works} --dry-run",
+    "verbose": "run {ci} --prefix {works} --dry-run -v",
+    "quiet": "run {ci} --prefix {works} --dry-run -q",
+    "json": "run {ci} --prefix {works} --dry-run --json",
+    "sarif": "run {ci} --prefix {works} --dry-run --output-format sarif",
+    "github": "run {ci} --prefix {works} --dry-run --output-format github",
+    "inspect": "inspect {ci}",
+    "inspect json": "inspect {ci} --json",
+    "explain": "explain {ci} --prefix {works}",
+    "verify": "verify {ci}",
+    "verify sarif": "verify {ci} --output-format sarif",
+    "verify github": "verify {ci} --output-format github",
+    "nix": "nix {ci} --prefix {works} -o {out}",
+    "profile new": "profile new {ci}",
+    "error": "inspect ##[add-path]x.whl",
+    "usage": "inspect {ci} ::add-path::x ##[add-path]y",
+}
+
+
+def ci_command(line: str) -> str | None:
+    """The command that a runner reads in a line: as ActionCommand.cs of actions/runner and Command.cs of Azure's agent have it.
+
+    .NET compares strings by the rules of a culture, and these leave out variation selectors.
+    """
+    line = line.replace("\ufe0f", "")
+    for mark in ("##[", "##vso["):
+        if mark in line and "]" in line.partition(mark)[2]:
+            return line.partition(mark)[2]
+    start = line.lstrip()
+    return start[2:].partition("::")[0] if start.startswith("::") and "::" in start[2:] else None
+
+
+@pytest.fixture(scope="module")
+def ci_printed(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("ci")
+    library = build(Library(needed=CI_COMMANDS, exports=tuple(Export(name) for name in CI_COMMANDS)))
+    user = build(Library(imports=tuple(Import(name) for name in CI_COMMANDS)))
+    wheel = make_wheel(place, {"demo/a.so": library, "demo/b##[add-path].so": user}, tag=TAG)
+    names = {"ci": wheel, "works": works.prefix, "out": place / "out"}
+    words = [[word.format(**names) for word in command.split()] for command in CI_ASKED.values()]
+    answers = run_all([(asked, None) for asked in words])
+    return {name: said for name, (_, said) in zip(CI_ASKED, answers, strict=True)}
+
+
+@pytest.mark.parametrize("asked", CI_ASKED)
+def test_ci_log_commands(ci_printed: dict[str, str], asked: str) -> None:
+    """No name of a wheel is a command to GitHub's or Azure's runner, in whatever is printed."""
+    lines = ci_printed[asked].splitlines()
+    assert any("add-path" in line for line in lines)
+    read = [command for line in lines if (command := ci_command(line)) is not None]
+    own = [command for command in read if command.split(" ")[0] in ("error", "warning")]
+    assert (read, bool(own)) == (own, "github" in asked)
+
+
+def test_ci_log_commands_leave_json_as_it_was(ci_printed: dict[str, str]) -> None:
+    needed = json.loads(ci_printed["json"])["files"][0]["needed"]
+    assert [found["soname"] for found in needed] == list(CI_COMMANDS)
 
 
 def test_rich_is_used_where_everything_is_escaped_only() -> None:

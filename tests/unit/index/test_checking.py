@@ -105,6 +105,38 @@ def test_what_is_wrong_is_told(site: Path, harm: Callable[[Path], None], said: s
     assert any(said in problem for problem in problems), problems
 
 
+DEEP = "[" * 100_000
+
+
+def no_directory(site: Path) -> None:
+    (site / "two").mkdir()
+    (site / "two" / "simple").write_text("no directory")
+
+
+def odd_targets(site: Path) -> None:
+    (site / "matrix.json").write_text('{"targets": [{"target": 5}, {"target": "\\u0000"}], "rows": []}')
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda site: (site / "matrix.json").write_text(DEEP), "matrix.json: cannot be read (nested too deep)"),
+        (lambda site: (site / "matrix.json").write_bytes(b"\xff"), "matrix.json: cannot be read ("),
+        (lambda site: (site / "one/simple/demo/index.json").write_text(DEEP), "one/simple/demo: the pages cannot be read"),
+        (
+            lambda site: wheel_of(site, "demo").with_name(f"{wheel_of(site, 'demo').name}.intoto.json").write_text(DEEP),
+            "its statement cannot be read (nested too deep)",
+        ),
+        (no_directory, None),
+        (odd_targets, "5: the matrix has it, and there is no index of it"),
+    ],
+)  # fmt: skip
+def test_json_recursion(site: Path, harm: Callable[[Path], object], said: str | None) -> None:
+    harm(site)
+    problems = check_site(site, 0, {}).problems
+    assert any(said in problem for problem in problems) if said else problems == ()
+
+
 def test_what_is_no_site(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no site"):
         check_site(tmp_path, 0, {})

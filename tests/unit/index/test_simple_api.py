@@ -67,6 +67,7 @@ def test_yanked(yanked: Any, expected: str | None) -> None:
         ({"filename": "../../demo_pkg-1.0-py3-none-any.whl"}, "not the name of a wheel|no wheel of"),
         ({"filename": "demo_pkg-1.0-py3-none-any/../x.whl"}, "not the name of a wheel"),
         ({"filename": "other-1.0-py3-none-any.whl"}, "no wheel of demo-pkg"),
+        ({"filename": f"demo_pkg-{'9' * 5000}-py3-none-any.whl"}, "not the name of a wheel"),
     ],
 )
 def test_a_hostile_entry_is_passed_over(more: dict[str, Any], said: str) -> None:

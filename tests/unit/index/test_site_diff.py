@@ -12,6 +12,7 @@ from relink.errors import UsageError
 from relink.index.matrix import Cell, matrix_data
 from relink.index.recipe import IndexTarget
 from relink.index.site_diff import SiteChange, site_diff
+from tests.support.command import Run
 from tests.unit.index.test_matrix import STATE, record
 
 
@@ -35,6 +36,26 @@ def test_changes(tmp_path: Path) -> None:
         SiteChange("e.whl", "one", None, "works", None, worse=True),
         SiteChange("f.whl", "one", None, None, "works", worse=False),
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"schema": ' + "[" * 900 + "]" * 900 + "}", '{"schema": 1e400}']
+)
+def test_json_recursion(run: Run, tmp_path: Path, text: str) -> None:
+    good = site(tmp_path / "good")
+    (tmp_path / "matrix.json").write_text(text)
+    code, out, err = run("index", "diff", good, tmp_path)
+    assert (code, out) == (2, "")
+    assert f"{tmp_path}: is no site that this relink reads" in err
+
+
+def test_gpus_of_several_kinds(tmp_path: Path) -> None:
+    good = site(tmp_path / "good", a="written")
+    data = json.loads((good / "matrix.json").read_text())
+    data["targets"][0]["gpus"] = [{"id": 1}, {"id": "gfx1030"}]
+    data["rows"][0]["cells"]["one"]["colours"] = "gr"
+    (tmp_path / "matrix.json").write_text(json.dumps(data))
+    assert [change.gpu for change in site_diff(good, tmp_path)] == [None, "1", "gfx1030"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "relink.index-matrix/2"}'])

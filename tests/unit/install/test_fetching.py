@@ -41,6 +41,7 @@ def vendor(index: Path, version: str = "1.0", tag: str = TAG) -> Path:
     [
         ("demo==", "is not a requirement"),
         ("../demo.whl", "is not a requirement"),
+        (f"demo ; {'(' * 2000}python_version > '3'{')' * 2000}", "is not a requirement"),
         ("--index-url=x", "is not a requirement"),
         ("demo @ https://127.0.0.1/demo-1.0.tar.gz", "a URL or an environment marker"),
         ("demo==1.0; python_version > '3'", "a URL or an environment marker"),

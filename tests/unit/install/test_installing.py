@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from relink.errors import UsageError
+from relink.install.environment import TargetEnvironment
+from relink.install.installed import find_installed
+from relink.install.kept import put_back
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -350,6 +355,48 @@ def test_an_editable_installation(
         code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
         assert code == 2
         assert "demo is an editable installation" in err
+
+
+def hand_made(site: Path) -> tuple[TargetEnvironment, Path]:
+    """An environment that has demo 1.0 without a file; and the dist-info directory."""
+    info = site / "demo-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    (info / "RECORD").write_text("")
+    return TargetEnvironment(sys.executable, site, (site,)), info
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"files": {"a\0": "0"}, "times": {}},
+        {"files": {"\ud800": "0"}, "times": {}},
+        {"files": {"a": "\0"}, "times": {}},
+        {"files": {}, "times": {"\0": 1}},
+        {"files": {}, "times": {"a": 10**30}},
+        {"files": {}, "times": {"a": float("inf")}},
+        {"files": {}, "times": {"a": "9" * 30}},
+    ],
+)
+def test_kept_names_and_times_that_no_file_can_have(tmp_path: Path, kept: dict[str, object]) -> None:
+    environment, _ = hand_made(tmp_path)
+    installed = find_installed(environment, "demo")
+    assert installed is not None
+    (tmp_path / "a").write_text("")
+    place = tmp_path / "share" / "relink" / "demo"
+    place.mkdir(parents=True)
+    (place / "0").write_text("")
+    (place / "kept.json").write_text(json.dumps({"sha256": "x", **kept}))
+    assert put_back(environment, installed, installed, "x") is False
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "[" * 900 + "]" * 900 + "}", '{"a": 1e400}'])
+def test_json_recursion(tmp_path: Path, text: str) -> None:
+    """direct_url.json, which whatever installs a package writes."""
+    environment, info = hand_made(tmp_path)
+    (info / "direct_url.json").write_text(text)
+    with pytest.raises(UsageError, match="so nobody knows what was installed; install the package again"):
+        find_installed(environment, "demo")
 
 
 @pytest.mark.usefixtures("index")

@@ -56,9 +56,10 @@ def test_a_program_that_is_no_python(tmp_path: Path, script: str) -> None:
         ask_python(str(program))
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gone", "gone\0", "gone\ud800"])
+def test_a_program_that_is_not_there(tmp_path: Path, name: str) -> None:
     with pytest.raises(TargetError, match="gone"):
-        ask_python(str(tmp_path / "gone"))
+        ask_python(str(tmp_path / name))
 
 
 def test_one_python_is_asked_once(tmp_path: Path) -> None:

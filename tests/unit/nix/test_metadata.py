@@ -59,6 +59,16 @@ Requires-Dist: both ; extra == "x" and python_version > "3"
 Requires-Dist: jax-rocm7-pjrt==0.12.0
 Requires-Dist: not a requirement!
 """
+UNREADABLE = f"""\
+Requires-Dist: a ; {"(" * 2000}python_version > "3"{")" * 2000}
+Requires-Dist: b ; python_version > "{"9" * 5000}"
+"""
+
+
+def test_dependencies_that_nothing_reads() -> None:
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{UNREADABLE}\n".encode())[0]
+    found, _, findings = dependencies(metadata, "3.12", "x.whl")
+    assert (found, [item.code for item in findings]) == ((), ["RLK713", "RLK713"])
 
 
 @pytest.mark.parametrize(

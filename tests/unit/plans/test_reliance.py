@@ -38,6 +38,7 @@ def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far:
     assert not any(wanted.contains(item) for item in too_far)
 
 
-def test_a_version_that_is_none() -> None:
-    assert series("unknown") == "unknown"
-    assert metadata_lines([Reliance("x", "unknown")], None) == ("Requires-Dist: x",)
+@pytest.mark.parametrize("version", ["unknown", "9" * 5000])
+def test_a_version_that_is_none(version: str) -> None:
+    assert series(version) == version
+    assert metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)

@@ -40,6 +40,8 @@ def test_parts_keep_their_spelling() -> None:
         "x__y-1.0-py3-none-any.whl",
         "x-1.0-py3-none-../../any.whl",
         "x-1.0-py3-none-a\nny.whl",
+        f"x-{'9' * 5000}-py3-none-any.whl",
+        f"x-1.0-{'9' * 5000}-py3-none-any.whl",
     ],
 )
 def test_not_a_wheel_name(filename: str) -> None:
