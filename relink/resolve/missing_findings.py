@@ -12,7 +12,6 @@ from relink.findings.model import RULES, Finding, finding
 from relink.loader.search import Tried
 from relink.providers.prefix import soname_stem
 from relink.resolve.issues import ResolutionIssue
-from relink.resolve.members import members_named
 from relink.resolve.siblings import sibling_of
 from relink.resolve.strategy import Outcome, ResolveContext
 from relink.resolve.substitution import SubstitutionDecision, merged
@@ -62,7 +61,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
 
 def _not_taken(context: ResolveContext, soname: str) -> str:
     """Return what has the library's name and is not taken: several members of the wheel, or a package that should bring it."""
-    carrying = members_named(context.images, soname)
+    carrying = context.members.named.get(soname, [])
     text = (
         f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}" if len(carrying) > 1 else ""
     )
