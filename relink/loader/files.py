@@ -7,7 +7,6 @@ look-up goes through :class:`Files`.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import errno
 import os
@@ -155,16 +154,18 @@ class Files:
         :param paths: absolute path by name.
         :param images: image by name; it is asked whenever a file is opened, so it may change.
         """
-        other = copy.copy(self)
-        other._places = self._find_places(paths)
-        other._images = images
-        return other
+        return self._with(self._find_places(paths), images, {})
 
     def with_image(self, name: str, image: Image) -> Files:
         """Return the same disk and overlay, but for the image of one name."""
-        other = copy.copy(self)
-        other._other = {name: image}
-        return other
+        return self._with(self._places, self._images, {name: image})
+
+    def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
+        files = Files(self.root)
+        files._seen, files._directories = self._seen, self._directories
+        files._links, files._link_directories = self._links, self._link_directories
+        files._places, files._images, files._other = places, images, other
+        return files
 
     def host(self, path: str) -> str:
         """Return the path by which this process reaches the target's `path`."""

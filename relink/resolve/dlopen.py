@@ -122,6 +122,11 @@ def with_dlopens(
     context: ResolveContext, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
 ) -> Closure:
     """Load `member` as planned and follow what its closure dlopens."""
+    closure = outcome.closure
+    images = (item.image for item in closure.objects if item.image is not outcome.image)
+    as_now = all(context.images.get(image.path, image) is image for image in images)
+    if as_now and not any(knowledge(closure.objects[index]) for index in closure.scope):
+        return closure  # what it was found to map is still so, and nothing is dlopened
     return simulate(context, member, outcome.image, dlopens=knowledge)
 
 
