@@ -100,8 +100,9 @@ def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
     for file in draft.files:
         if file.served:
             closure = draft.closures[file.path]
+            scope = set(closure.scope)
             for index, item in enumerate(closure.objects):
-                if index not in closure.scope and context.is_held(item.path):
+                if index not in scope and context.is_held(item.path):
                     path = posixpath.normpath(context.layout.real(item.path))
                     found.setdefault(path, item.image.soname or item.name)
     return tuple((soname, path) for path, soname in found.items())

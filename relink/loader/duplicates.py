@@ -7,18 +7,18 @@ that export the same name are mixed, unless version nodes or DT_SYMBOLIC keep th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relink.loader.binding import Bindings
 from relink.loader.closure import Closure
 from relink.loader.object_graph import breadth_first, needed_by
-from relink.loader.shared_exports import SharedNames
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 
 __all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
 
+_EXAMPLES = 3
 _SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.(?P<version>[\w.]+))?")
 
 
@@ -29,7 +29,7 @@ class SharedSymbols:
     :ivar first: path of the object that interposes; `second`: of the one later in the scope.
     :ivar count: how many symbols; `examples` are three of them.
     :ivar mixed: how many of them bind to the first although what looks them up belongs to the second: references of the
-        second itself, and imports of objects that need the second and not the first. 0: no harm is known.
+        second itself, and imports of objects that need the second and not the first.
     """
 
     first: str
@@ -56,73 +56,59 @@ class TwoVersions:
     by_dlopen: bool = False
 
 
-def duplicates(closure: Closure, tables: Tables, bindings: Bindings | None = None) -> list[SharedSymbols]:
-    """Return the pairs of objects that export the same symbols, most mixed first.
+def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[SharedSymbols]:
+    """Return the pairs of objects that export the same symbols and mix them, most mixed first.
 
-    Only objects that look through one scope are compared, and no pair of which the target's own C library is one. Without
-    `bindings` nothing is known to be mixed.
+    Only pairs that a binding leads to are compared. None of which the target's own C library is one is returned.
     """
     needed = needed_by(closure)
-    shared: dict[tuple[int, int], SharedNames] = {}
-    for order in _scopes(closure, needed):
-        places: dict[int, tuple[int, int]] = {}
-        for place, index in enumerate(order):
-            item = closure.objects[index]
-            if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
-                places.setdefault(id(tables.of(item)), (place, index))
-        for (table, other), names in tables.index.shared_exports().items():
-            if table in places and other in places:
-                (_, first), (_, second) = sorted((places[table], places[other]))
-                shared[first, second] = names
-    mixed = {} if bindings is None else _mixed(shared, needed, bindings)
+    places = _places(closure, tables, needed)
+
+    def shared(first: int, second: int) -> frozenset[str]:
+        if places.get(first, len(places)) >= places.get(second, -1):
+            return frozenset()
+        return tables.index.shared(tables.of(closure.objects[first]), tables.of(closure.objects[second]))
+
+    mixed: dict[tuple[int, int], set[str]] = {}
+    for index, target, symbols in bindings.interposed.groups():
+        if names := shared(target, index):
+            mixed.setdefault((target, index), set()).update(name for name, _ in symbols if name in names)
+    for index, target, symbols in bindings.bound.groups():
+        direct = dict.fromkeys(needed.get(index, ()))
+        if target in direct or target == index:
+            continue
+        pairs = [(other, names) for other in direct if (names := shared(target, other))]
+        for name, _ in symbols if pairs else ():
+            for other, names in pairs:
+                if name in names:
+                    mixed.setdefault((target, other), set()).add(name)
     found = [
         SharedSymbols(
             closure.objects[first].path,
             closure.objects[second].path,
-            len(symbols.names),
-            symbols.examples,
-            mixed.get((first, second), 0),
+            len(names),
+            tuple(sorted(names)[:_EXAMPLES]),
+            len(mixed[first, second]),
         )
-        for (first, second), symbols in sorted(shared.items(), key=lambda item: item[0])
+        for first, second in sorted(mixed)
+        if mixed[first, second] and (names := shared(first, second))
     ]
     return sorted(found, key=lambda pair: (-pair.mixed, -pair.count))
 
 
-def _scopes(closure: Closure, needed: dict[int, list[int]]) -> list[Collection[int]]:
-    """Return the scopes: that of the start, then with each root the objects that it needs."""
+def _places(closure: Closure, tables: Tables, needed: dict[int, list[int]]) -> dict[int, int]:
+    """Return the place of each object in the last root's scope; of several with one table, only the first has one."""
     preloads = [index for index in closure.roots if closure.objects[index].found_by.rule == "preload"]
-    lists: list[Collection[int]] = [breadth_first(needed, [0, *preloads])]
+    order = breadth_first(needed, [0, *preloads])
     for root in closure.roots:
         if root not in (0, *preloads):
-            lists.append(dict.fromkeys([*lists[-1], *breadth_first(needed, [root])]))
-    # What is dlopened with RTLD_LOCAL does not see the last root's list, which is local as well.
-    base = lists[-2] if len(lists) > 1 else lists[-1]
-    own = [dict.fromkeys([*base, *breadth_first(needed, [target])]) for target in _dlopened(closure)]
-    return [lists[-1], *own]  # each list begins with the one before it
-
-
-def _dlopened(closure: Closure) -> list[int]:
-    return [edge.target for edge in closure.dlopened if edge.target is not None]
-
-
-def _mixed(
-    shared: Mapping[tuple[int, int], SharedNames], needed: dict[int, list[int]], bindings: Bindings
-) -> dict[tuple[int, int], int]:
-    hit: dict[tuple[int, int], set[str]] = {}
-    for index, target, symbols in bindings.interposed.groups():
-        if (target, index) in shared:
-            names = shared[target, index].names
-            hit.setdefault((target, index), set()).update(name for name, _ in symbols if name in names)
-    for index, target, symbols in bindings.bound.groups():
-        direct = needed.get(index, ())
-        if target in direct or target == index:
-            continue
-        pairs = [(target, other) for other in dict.fromkeys(direct) if (target, other) in shared]
-        for name, _ in symbols if pairs else ():
-            for pair in pairs:
-                if name in shared[pair].names:
-                    hit.setdefault(pair, set()).add(name)
-    return {pair: len(names) for pair, names in hit.items()}
+            order |= breadth_first(needed, [root])
+    first: dict[int, int] = {}
+    for index in order:
+        item = closure.objects[index]
+        if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
+            first.setdefault(id(tables.of(item)), index)
+    return {index: place for place, index in enumerate(first.values())}
 
 
 def two_versions(closure: Closure) -> list[TwoVersions]:

@@ -91,14 +91,13 @@ def resolve_inside(root: str, path: str) -> str:
 
 @dataclass(slots=True)
 class _Places:
-    """Where the files of an overlay lie: the same for every overlay with these paths, whatever is in the files.
+    """Where the files of an overlay lie, whatever is in them.
 
-    :ivar places: of each path without symbolic links; `directories` are all above them, and above the links.
+    :ivar names: by the path of each, without symbolic links, its name; `directories` are all above them, and above the links.
     :ivar walked: by directory its canonical path; `below` the directories in one. Both fill up as they are asked for.
     """
 
-    paths: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
     directories: frozenset[str] = frozenset()
     walked: dict[str, str] = field(default_factory=dict)
     below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
@@ -132,38 +131,41 @@ class Files:
         self._directories: dict[str, bool] = {}
         self._links: dict[str, str] = {}
         self._link_directories: frozenset[str] = frozenset()
-        self._overlay: dict[str, Image] = {}
         for path, directory in (links or {}).items():
             self._links[path] = self.canonical(directory)
             self._link_directories |= _with_parents(posixpath.dirname(path))
-        self._places = _Places(directories=self._link_directories)
-        self._last = self._places  # of the overlay that was asked for last
-        if overlay:
-            self._lay(self._find_places((*overlay,)), overlay)
+        self._places = self._find_places({path: path for path in overlay or ()})
+        self._images: Mapping[str, Image] = overlay or {}
+        self._other: Mapping[str, Image] = {}
 
-    def _find_places(self, paths: tuple[str, ...]) -> _Places:
-        known = [self.canonical(posixpath.dirname(posixpath.normpath(path))) for path in paths]
-        names = map(posixpath.basename, paths)
-        places = tuple(posixpath.join(directory, name) for directory, name in zip(known, names, strict=True))
-        above = (_with_parents(directory) for directory in {*known})
-        return _Places(paths, places, self._link_directories.union(*above))
+    def _find_places(self, paths: Mapping[str, str]) -> _Places:
+        known = {
+            name: self.canonical(posixpath.dirname(posixpath.normpath(path))) for name, path in paths.items()
+        }
+        names = {
+            posixpath.join(directory, posixpath.basename(paths[name])): name
+            for name, directory in known.items()
+        }
+        return _Places(names, self._link_directories.union(*map(_with_parents, {*known.values()})))
 
-    def _lay(self, places: _Places, overlay: Mapping[str, Image]) -> None:
-        self._places = places
-        self._overlay = dict(zip(places.places, overlay.values(), strict=True))
+    def with_overlay(self, paths: Mapping[str, str], images: Mapping[str, Image]) -> Files:
+        """Return the same disk with another overlay; what was read from the disk stays cached.
 
-    def with_overlay(self, overlay: Mapping[str, Image]) -> Files:
-        """Return the same disk with another overlay; what was read from the disk stays cached."""
-        other = Files(self.root)
-        other._seen = self._seen
-        other._directories = self._directories
-        other._links = self._links
-        other._link_directories = self._link_directories
-        paths = (*overlay,)
-        if self._last.paths != paths:
-            self._last = self._find_places(paths)
-        other._lay(self._last, overlay)
-        return other
+        :param paths: absolute path by name.
+        :param images: image by name; it is asked whenever a file is opened, so it may change.
+        """
+        return self._with(self._find_places(paths), images, {})
+
+    def with_image(self, name: str, image: Image) -> Files:
+        """Return the same disk and overlay, but for the image of one name."""
+        return self._with(self._places, self._images, {name: image})
+
+    def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
+        files = Files(self.root)
+        files._seen, files._directories = self._seen, self._directories
+        files._links, files._link_directories = self._links, self._link_directories
+        files._places, files._images, files._other = places, images, other
+        return files
 
     def host(self, path: str) -> str:
         """Return the path by which this process reaches the target's `path`."""
@@ -175,14 +177,16 @@ class Files:
         :raises MachineError: memory or open files are exhausted, or the disk fails.
         """
         where = path
-        if self._overlay or self._link_directories:
+        names = self._places.names
+        if names or self._link_directories:
             directory, _, name = path.rpartition("/")
             known = self._walk(directory)
             if known:
                 where = posixpath.join(known, name)
-                member = self._overlay.get(where) or self._overlay.get(self._follow(where))
+                member = names.get(where) or names.get(self._follow(where))
                 if member is not None:
-                    return OpenedFile(path, ("member", member.path), member)
+                    image = self._other.get(member) or self._images[member]
+                    return OpenedFile(path, ("member", image.path), image)
         found = self._seen.get(where)
         if found is None:
             found = self._seen[where] = self.open_new(where)
@@ -190,7 +194,7 @@ class Files:
 
     def is_directory(self, path: str) -> bool:
         """Whether stat(2) says that `path` is a directory."""
-        if self._overlay or self._link_directories:
+        if self._places.names or self._link_directories:
             return bool(self._walk(path))
         return self._is_disk_directory(path)
 

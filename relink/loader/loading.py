@@ -232,14 +232,15 @@ class _LinkMap:
         edges: list[Edge] = []
         fatal, self.fatal, self.dlopening, self.following = self.fatal, None, True, True
         pending = list(dict.fromkeys(scope))
+        known = set(pending)
         for caller in pending:  # grows while it is walked
             for name in dlopens(self.objects[caller]):
                 edge = self.dlopen(caller, name)
                 edges.append(edge)
                 if edge.target is not None:
-                    pending += [
-                        index for index in self.map_dependencies([edge.target]) if index not in pending
-                    ]
+                    more = [index for index in self.map_dependencies([edge.target]) if index not in known]
+                    known.update(more)
+                    pending += more
                 self.fatal = None
         self.fatal = fatal
         return tuple(edges)

@@ -57,7 +57,7 @@ class Scope:
         try:
             return self._firsts[candidates]
         except KeyError:
-            places = [place for table in candidates.tables if (place := self._places.get(table)) is not None]
+            places = [self._places[table] for table in self._places.keys() & candidates.tables]
             found = self._firsts[candidates] = self.order[min(places)][0] if places else None
             return found
 
@@ -82,24 +82,23 @@ class Scope:
         self, name: str, version: str | None, file: str | None, *, exact: bool
     ) -> tuple[int | None, Reason]:
         blamed = self.by_name.get(file, ()) if version is not None and file is not None else ()
-        # Few objects define a name, so only these are tried, in the order of the scope, and not all objects in it.
-        owners = self.symbols.owners(name)
-        if len(owners) == 1:
-            places = [self._places.get(id(owners[0]), -1)]
-        else:
-            places = sorted(self._places.get(id(table), -1) for table in owners)
-        for place in places:
-            if place < 0:
-                continue
-            index, table = self.order[place]
+        for index, table in self._owners(name):
             export = match(table.exports[name], version, exact=exact)
             if export is not None:
                 if index in blamed and not (table.verneeds or table.verdefs):
                     return None, "aborts"
                 if export.binding == "unique":  # do_lookup_unique: the first one found serves the process
-                    index = self.unique.setdefault(name, index)
+                    return self.unique.setdefault(name, index), "undefined"
                 return index, "undefined"
         return None, "undefined"
+
+    def _owners(self, name: str) -> Sequence[tuple[int, SymbolTable]]:
+        """Return the objects that define a name, in order: either few objects do so, or few are in the scope."""
+        owners = self.symbols.owners(name)
+        if len(owners) > len(self.order):
+            return [(index, table) for index, table in self.order if name in table.exports]
+        places = sorted(place for table in owners if (place := self._places.get(id(table))) is not None)
+        return [self.order[place] for place in places]
 
 
 class Process:

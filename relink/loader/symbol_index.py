@@ -7,13 +7,12 @@ The rules are those of glibc's elf/dl-lookup.c (do_lookup_x, check_match, do_loo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
-from relink.loader.shared_exports import SharedExports, SharedNames
+from relink.loader.shared_exports import shared_names
 
 __all__ = ["Candidates", "Lookups", "SymbolIndex", "SymbolReference"]
 
@@ -27,12 +26,12 @@ class Candidates:
 
     An index has one object for each set of tables, so that look-ups with the same candidates are grouped by it.
 
-    :ivar tables: `id` of each.
+    :ivar tables: the `id` of each.
     :ivar unique: a definition is STB_GNU_UNIQUE. The first one that any look-up finds serves the process; that is the first in
         every scope, unless the name is among :attr:`SymbolIndex.irregular`.
     """
 
-    tables: tuple[int, ...]
+    tables: frozenset[int]
     unique: bool
 
 
@@ -74,32 +73,37 @@ class SymbolIndex:
     """
 
     def __init__(self) -> None:
-        # By id(), which no other object gets as long as the table is here.
-        self._listed: dict[int, SymbolTable] = {}
+        self._tables: list[SymbolTable] = []
+        self._listed: set[int] = set()  # by id(), which no other object gets as long as the table is here
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
-        self._shared = SharedExports(self.owners)
+        self._shared: dict[tuple[int, int], frozenset[str]] = {}
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}  # with the names of the imports
-        self._candidates: dict[tuple[tuple[int, ...], bool], Candidates] = {}
+        self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
         self._matching: dict[tuple[str, str | None, bool], _Matching] = {}
         self.irregular: set[str] = set()
 
     def add(self, table: SymbolTable) -> SymbolTable:
         """Add a table, unless it is there, and return it."""
         if id(table) not in self._listed:
-            self._listed[id(table)] = table
+            self._listed.add(id(table))
+            self._tables.append(table)
             shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
             self._owners.update(dict.fromkeys(table.exports, (table,)))
-            self._owners.update({name: (*others, table) for name, others in shared.items()})
-            self._shared.add(table)
+            longer = {id(others): (*others, table) for others in shared.values()}  # names share their owners
+            self._owners.update({name: longer[id(others)] for name, others in shared.items()})
         return table
 
     def owners(self, name: str) -> Sequence[SymbolTable]:
         """Return the tables with definitions of a name, in the order in which they were added."""
         return self._owners.get(name, ())
 
-    def shared_exports(self) -> Mapping[tuple[int, int], SharedNames]:
-        """Return the names that two of these tables export, by the `id` of both (:mod:`relink.loader.shared_exports`)."""
-        return self._shared.pairs()
+    def shared(self, first: SymbolTable, second: SymbolTable) -> frozenset[str]:
+        """Return the names that two of these tables export (:mod:`relink.loader.shared_exports`)."""
+        pair = (id(first), id(second))
+        names = self._shared.get(pair)
+        if names is None:
+            names = self._shared[pair] = shared_names(first, second)
+        return names
 
     def lookups(self, table: SymbolTable) -> Lookups:
         """Return the look-ups of a table by their candidates.
@@ -110,14 +114,14 @@ class SymbolIndex:
         names = known[2] if known else frozenset(item.name for item in table.imports)
         still = known is not None and self._unaffected(table, names, known[0])
         found = known[1] if known is not None and still else self._find_lookups(table)
-        self._lookups[id(table)] = len(self._listed), found, names
+        self._lookups[id(table)] = len(self._tables), found, names
         return found
 
     def _unaffected(self, table: SymbolTable, names: frozenset[str], count: int) -> bool:
         """Whether no table that was listed after the first `count` defines a name that `table` looks up; `names`: its imports."""
         return all(
             other.exports.keys().isdisjoint(names) and other.exports.keys().isdisjoint(table.exports.keys())
-            for other in islice(self._listed.values(), count, None)
+            for other in self._tables[count:]
         )
 
     def _find_lookups(self, table: SymbolTable) -> Lookups:
@@ -180,7 +184,7 @@ class SymbolIndex:
         unique = any(export.binding == "unique" for _, export in matched)
         if unique and (len(matched) < len(owners) or any(owner.symbolic for owner in owners)):
             self.irregular.add(name)
-        tables = tuple(id(owner) for owner, _ in matched)
+        tables = frozenset(id(owner) for owner, _ in matched)
         candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
         found = self._matching[key] = _Matching(owners, candidates, unversioned)

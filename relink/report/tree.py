@@ -53,12 +53,10 @@ def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = No
 
 def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
     paths = {member.layout.path_of(member.file.path): member for member in members}
-    inner = {
-        item.path
-        for member in members
-        for index, item in enumerate(member.closure.objects)
-        if index in member.closure.scope and index != member.root and item.path in paths
-    }
+    inner: set[str] = set()
+    for member in members:
+        objects, root = member.closure.objects, member.root
+        inner.update(objects[index].path for index in member.closure.scope if index != root)
     tops = [member for path, member in paths.items() if path not in inner]
     return tops or list(members)  # a cycle of NEEDED: none of them is on top
 
@@ -72,9 +70,10 @@ class _Drawing:
     leading: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        closure = self.member.closure
+        closure, root = self.member.closure, self.member.root
+        scope = set(closure.scope)
         for edge in closure.edges:
-            if edge.requester >= self.member.root and edge.requester in closure.scope:
+            if edge.requester >= root and edge.requester in scope:
                 self.edges.setdefault(edge.requester, []).append(edge)
         found = {edge.requester for edge in self._all() if self._wanted(edge)}
         while found:  # walk the edges backwards, up to the root

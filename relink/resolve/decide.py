@@ -68,7 +68,9 @@ def decide(
     :param known: those of other files that have been read.
     :param leave_optional: leave what the package does without.
     """
-    before, prover = context, Prover(context, tables, known)
+    before, images = context, dict(context.images)
+    context = replace(context, images=images)  # its own, so that each member that is planned is put there
+    prover = Prover(context, tables, known)
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     refused: list[Finding] = []
@@ -89,7 +91,7 @@ def decide(
             unserved.append(member)
             prover.leave(member)
         else:
-            context = replace(context, images={**context.images, member: outcome.image})
+            images[member] = outcome.image
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     left = [member for member in unserved if not context.profile.is_variant(member)]
     mapped = {member: mapped_for(context, member, outcome.closure) for member, outcome in served.items()}
@@ -150,21 +152,25 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
     by_name: dict[str, str] = {}
     for member, image in images.items():
         by_name.setdefault(image.soname or posixpath.basename(member), member)
-    order: dict[str, None] = {}
-    visiting: set[str] = set()
+    order: list[str] = []
+    visited: set[str] = set()
 
-    def visit(member: str) -> None:
-        if member in order or member in visiting:
-            return
-        visiting.add(member)
-        for soname in images[member].needed:
-            if soname in by_name:
-                visit(by_name[soname])
-        order[member] = None
+    def needs(member: str) -> Iterator[str]:
+        return (by_name[soname] for soname in images[member].needed if soname in by_name)
 
-    for member in images:
-        visit(member)
-    return list(order)
+    for start in images:
+        path = [(start, needs(start))] if start not in visited else []
+        visited.add(start)
+        while path:
+            member, others = path[-1]
+            step = next((other for other in others if other not in visited), None)
+            if step is None:
+                order.append(member)
+                path.pop()
+            else:
+                visited.add(step)
+                path.append((step, needs(step)))
+    return order
 
 
 def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:
@@ -230,8 +236,9 @@ def _loads(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[L
     closure, shown = outcome.closure, context.layout.shown
     path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    scope = set(closure.scope)
     for edge in closure.edges:
-        if edge.requester in closure.scope and edge.requester >= root:
+        if edge.requester in scope and edge.requester >= root:
             yield Load(
                 shown(closure.objects[edge.requester].path),
                 edge.soname,

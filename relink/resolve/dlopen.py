@@ -38,7 +38,13 @@ class DlopenKnowledge:
 
     context: ResolveContext
     tables: Tables
+    _available: tuple[str, ...] = field(init=False)
+    _available_beside: tuple[str, ...] = field(init=False)
     _sources: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._available = tuple(name for provider in self.context.providers for name in provider.libraries)
+        self._available_beside = (*self._available, *self.context.members.sonames)
 
     def of(self, item: LoadedObject) -> Mapping[str, str]:
         """Return soname → how it is known that `item` dlopens it."""
@@ -57,30 +63,24 @@ class DlopenKnowledge:
         found |= {name: "string" for name in strings if name not in found}
         stems = {soname_stem(name) for name in found}
         vendor = self.context.vendor
-        member = self._member(item)
-        siblings = self._siblings(member)
-        for name, why in vendor.dlopens_of(own, (*self._available(), *siblings)).items():
+        member = self.context.members.at.get(item.path)
+        # A package that brings a library along brings what that dlopens.
+        beside = self.context.members.sonames if member else {}
+        available = self._available_beside if member else self._available
+        for name, why in vendor.dlopens_of(own, available).items():
             # The table knows better than a string, which may be there for another reason.
-            fits = name in siblings or (soname_stem(name) not in stems and self._fits(own, name))
+            fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name))
             if found.get(name) == "string" or fits:
                 found[name] = f"{_PROFILE}{vendor.table}: {why}"
         return found | (self._of_member(member) if member else {})
 
-    def _member(self, item: LoadedObject) -> str | None:
-        layout = self.context.layout
-        return next((name for name in self.context.images if layout.path_of(name) == item.path), None)
-
-    def _siblings(self, member: str | None) -> frozenset[str]:
-        """Return the sonames of the members, for one of them: a package that brings a library along brings what that dlopens."""
-        images = self.context.images.values() if member else ()
-        return frozenset(image.soname for image in images if image.soname)
 
     def _of_member(self, member: str) -> dict[str, str]:
         """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
         profile = self.context.profile
         found: dict[str, str] = {}
         for pattern, why in profile.dlopens(member).items():
-            names = [name for name in self._available() if fnmatch.fnmatchcase(name, pattern)]
+            names = [name for name in self._available if fnmatch.fnmatchcase(name, pattern)]
             found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
         return found
 
@@ -92,9 +92,6 @@ class DlopenKnowledge:
         if is_platform_library(item.image.soname or "", context.target.header.machine):
             return ()
         return self.tables.dlopened(file_of(item), item.image)
-
-    def _available(self) -> tuple[str, ...]:
-        return tuple(name for provider in self.context.providers for name in provider.libraries)
 
     def _is_soname(self, name: str) -> bool:
         """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
@@ -126,6 +123,11 @@ def with_dlopens(
     context: ResolveContext, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
 ) -> Closure:
     """Load `member` as planned and follow what its closure dlopens."""
+    closure = outcome.closure
+    images = (item.image for item in closure.objects if item.image is not outcome.image)
+    as_now = all(context.images.get(image.path, image) is image for image in images)
+    if as_now and not any(knowledge(closure.objects[index]) for index in closure.scope):
+        return closure  # what it was found to map is still so, and nothing is dlopened
     return simulate(context, member, outcome.image, dlopens=knowledge)
 
 

@@ -99,8 +99,9 @@ def _other_version_requested(
 ) -> Iterator[tuple[tuple[str, ...], Finding]]:
     """What is dlopened needs another version of a library that is loaded: both would be loaded if that version were installed."""
     loaded = {soname_stem(item.image.soname): item for item in closure.objects if item.image.soname}
+    scope = set(closure.scope)
     for edge in closure.edges:
-        if edge.target is not None or edge.requester in closure.scope:
+        if edge.target is not None or edge.requester in scope:
             continue
         other = loaded.get(soname_stem(edge.soname))
         own = other.image.soname if other else None

@@ -80,9 +80,9 @@ def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple
     path = context.layout.path_of(member)
     root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     before = 0 if root == 0 else root  # what was loaded before the root
-    issues = []
+    issues, scope = [], set(closure.scope)
     for edge in closure.edges:
-        if edge.requester >= before and edge.requester in closure.scope:
+        if edge.requester >= before and edge.requester in scope:
             kind = _issue_kind(context, closure, edge, before)
             if kind:
                 served = None if edge.target is None else closure.objects[edge.target].path

@@ -4,16 +4,55 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relink.elf.image import Image
+from relink.loader.files import Files
 from relink.resolve.issues import ResolutionIssue
 from relink.resolve.search_path import is_of_stubs
+from relink.resolve.layout import Layout
 
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
 
-__all__ = ["carried_entries", "dlopened_entries", "members_named", "reached"]
+__all__ = ["Members", "carried_entries", "dlopened_entries", "members_of", "reached"]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What is known of the places and names of a wheel's ELF members: no edit changes any of it.
+
+    :ivar files: what a loader sees, with the members where they are installed.
+    :ivar at: path → the member that is installed there; the last, if there are several.
+    :ivar sonames: soname → the last member with it.
+    :ivar named: file name, by which the loader searches → the members that have it, and no other soname.
+    """
+
+    files: Files
+    at: Mapping[str, str]
+    sonames: Mapping[str, str]
+    named: Mapping[str, list[str]]
+
+    def with_image(self, path: str, image: Image) -> Files:
+        """Return what a loader sees where the member that is installed at `path` looks as `image`."""
+        return self.files.with_image(self.at[path], image)
+
+
+def members_of(images: Mapping[str, Image], layout: Layout, files: Files) -> Members:
+    """Return where the members are, for all roots of the wheel.
+
+    :param images: may change afterwards, but for the sonames; `files`: the disk without the members.
+    """
+    paths = {member: layout.path_of(member) for member in images}
+    at = {path: member for member, path in paths.items()}
+    named: dict[str, list[str]] = {}
+    for member in images:
+        file_name = posixpath.basename(member)
+        if images[member].soname in (file_name, None):
+            named.setdefault(file_name, []).append(member)
+    sonames = {image.soname: member for member, image in images.items() if image.soname}
+    return Members(files.with_overlay(paths, images), at, sonames, named)
 
 
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
@@ -31,15 +70,6 @@ def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
     return found
 
 
-def members_named(images: Mapping[str, Image], soname: str) -> list[str]:
-    """Return the members whose file has that name, by which the loader searches, and that have no other soname."""
-    return [
-        name
-        for name, image in images.items()
-        if posixpath.basename(name) == soname and image.soname in (soname, None)
-    ]
-
-
 def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:
     """Return the search path entries by which `member` finds what it needs, nobody has, and one other member is.
 
@@ -51,7 +81,7 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
     for issue in issues:
         soname = issue.edge.soname
         if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
-            named = (name for name in members_named(context.images, soname) if name != member)
+            named = (name for name in context.members.named.get(soname, ()) if name != member)
             found = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
             if len(found) == 1 and context.provider_path(soname) is None:
                 places.append(posixpath.dirname(layout.path_of(found[0])))
@@ -61,8 +91,8 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
 def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
     """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
     layout, own = context.layout, context.images[member].soname
-    sonames = {image.soname: name for name, image in context.images.items() if image.soname}
-    known = context.vendor.dlopens_of(own, tuple(sonames)) if own else {}
+    sonames = context.members.sonames
+    known = context.vendor.dlopens_of(own, sonames) if own else {}
     places = [posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames]
     return _entries(layout.path_of(member), places)
 

@@ -12,7 +12,6 @@ from relink.findings.model import RULES, Finding, finding
 from relink.loader.search import Tried
 from relink.providers.prefix import soname_stem
 from relink.resolve.issues import REMEDY_WITHHELD, ResolutionIssue, why_withheld
-from relink.resolve.members import members_named
 from relink.resolve.siblings import sibling_of
 from relink.resolve.strategy import Outcome, ResolveContext
 from relink.resolve.substitution import SubstitutionDecision, merged
@@ -62,7 +61,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
 
 def _not_taken(context: ResolveContext, soname: str) -> str:
     """Return what has the library's name and is not taken: a later prefix, several members, or a package that should bring it."""
-    carrying = members_named(context.images, soname)
+    carrying = context.members.named.get(soname, [])
     path = context.withheld_path(soname)
     text = f"; {path} is not taken: {why_withheld(context)}" if path else ""
     text += (

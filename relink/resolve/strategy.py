@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, result_of
@@ -22,7 +23,7 @@ from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, serving
 from relink.resolve.issues import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
 from relink.resolve.layout import Layout
-from relink.resolve.members import carried_entries, dlopened_entries
+from relink.resolve.members import Members, carried_entries, dlopened_entries, members_of
 from relink.resolve.search_path import SearchPathEntry, added_entries, classify
 from relink.resolve.siblings import Sibling, sibling_paths
 from relink.resolve.substitution import SubstitutionDecision
@@ -31,7 +32,7 @@ from relink.resolve.vendor import NO_VENDOR, Vendor
 __all__ = ["Outcome", "ResolveContext", "find_strategy", "simulate"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResolveContext:
     """All that decisions about the images of one wheel are made from.
 
@@ -63,6 +64,11 @@ class ResolveContext:
     vendor: Vendor = NO_VENDOR
     added: Mapping[str, str] = field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
+
+    @cached_property
+    def members(self) -> Members:
+        """Where the members are installed, and what finds them there; the simulations of all roots share it."""
+        return members_of(self.images, self.layout, self.files)
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
@@ -145,14 +151,12 @@ def simulate(
         are found as ever, so that only the member and what it needs can differ.
     """
     layout = context.layout
-    overlay = {layout.path_of(name): found for name, found in context.images.items()}
     path = layout.path_of(member)
-    overlay[path] = image
     directories = tuple(directory for provider in context.providers for directory in provider.directories)
     if image.is_executable and is_libc_elsewhere(context):
         directories += (context.target.libc_directory,)
     library_path = directories if via_library_path else ()
-    in_python = Environment(context.target, context.files.with_overlay(overlay))
+    in_python = Environment(context.target, context.members.with_image(path, image))
     environment = replace(in_python, library_path=library_path)
     if image.is_executable:
         return trace(environment, path, dlopens=dlopens)

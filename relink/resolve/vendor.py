@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -41,7 +41,7 @@ class Vendor:
     table: str = "vendor"
     product: str = "release"
     same_abi: Callable[[str, str], str | None] = lambda _one, _other: None
-    dlopens_of: Callable[[str, tuple[str, ...]], Mapping[str, str]] = lambda _soname, _available: {}
+    dlopens_of: Callable[[str, Collection[str]], Mapping[str, str]] = lambda _soname, _available: {}
     where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
         lambda _soname, _distribution, _providers: None
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.profiles import (
@@ -136,7 +136,7 @@ def optional_library(soname: str) -> OptionalLibrary | None:
     return rocm_facts().optional.get(soname_stem(soname))
 
 
-def dlopens_of(soname: str, available: tuple[str, ...]) -> dict[str, str]:
+def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
     """Return what the library with that soname is known to dlopen: soname → why.
 
     :param available: the library names that there are, which the globs of the table are matched with; a glob that matches

@@ -68,8 +68,7 @@ def relinked(full_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             archive.extract(name, directory / "un")
         context = context_of(wheel, target, (), options)
         paths = {context.layout.path_of(name): name for name in wheel.images}
-        overlay = {path: wheel.images[name] for path, name in paths.items()}
-        environment = Environment(target, context.files.with_overlay(overlay))
+        environment = Environment(target, context.members.files)
         needs = {}
         members = {}
         for path, name in paths.items():

@@ -95,7 +95,7 @@ def test_overlay(tmp_path: Path) -> None:
     site = tmp_path.resolve() / "site"
     Library(soname="liby.so").write(site / "other/liby.so")
     path = f"{site}/pkg/lib/libx.so"
-    files = Files().with_overlay({path: member("libx.so")})
+    files = Files(overlay={path: member("libx.so")})
     assert files.open(path).image == files.open(f"{site}/pkg//lib/../lib/./libx.so").image
     assert files.open(path).identity == files.open(f"{site}/pkg/lib/../lib/libx.so").identity
     assert files.is_directory(f"{site}/pkg")
@@ -138,20 +138,25 @@ def test_overlay_in_a_sysroot(root: Path) -> None:
 def test_another_overlay_keeps_what_was_read(root: Path) -> None:
     files = Files(str(root))
     before = files.open("/usr/lib/liba.so")
-    assert files.with_overlay({"/x/liby.so": member("liby.so")}).open("/usr/lib/liba.so") == before
+    over = files.with_overlay({"y": "/x/liby.so"}, {"y": member("liby.so")})
+    assert over.open("/usr/lib/liba.so") == before
     assert not files.open("/x/liby.so").exists
 
 
-def test_an_overlay_of_the_same_paths_has_its_own_files() -> None:
+def test_one_image_of_an_overlay_is_another_one() -> None:
     """What is known of directories is shared by overlays with the same paths only."""
     files = Files()
-    one = files.with_overlay({"/relink.invalid/x/liba.so": member("one")})
-    two = files.with_overlay({"/relink.invalid/x/liba.so": member("two")})
-    other = files.with_overlay({"/relink.invalid/y/liba.so": member("three")})
+    images = {"a": member("one"), "b": member("b")}
+    one = files.with_overlay({"a": "/relink.invalid/x/liba.so", "b": "/relink.invalid/x/libb.so"}, images)
+    two = one.with_image("a", member("two"))
+    other = one.with_overlay({"a": "/relink.invalid/y/liba.so"}, {"a": member("three")})
     for found, path in ((one, "one"), (two, "two")):
         opened = found.open("/relink.invalid/x/../x/liba.so")
         assert opened.identity == ("member", path)
+        assert found.open("/relink.invalid/x/libb.so").identity == ("member", "b")
         assert not found.is_directory("/relink.invalid/y")
     assert other.open("/relink.invalid/y/liba.so").identity == ("member", "three")
     assert other.is_directory("/relink.invalid/y")
     assert not other.is_directory("/relink.invalid/x")
+    images["b"] = member("later")
+    assert two.open("/relink.invalid/x/libb.so").identity == ("member", "later")

@@ -75,7 +75,7 @@ def test_members_are_loaded_from_the_overlay(tmp_path: Path, environment: Enviro
         f"{site}/pkg.libs/libm1.so": Library("libm1.so", ("libp.so.1",), runpath=str(prefix)),
     }
     overlay = {path: read_image(build(library), path) for path, library in members.items()}
-    environment = Environment(environment.target, environment.files.with_overlay(overlay))
+    environment = Environment(environment.target, Files(overlay=overlay))
     closure = load(environment, [f"{site}/pkg/ext.so"])
     assert closure.loads
     assert [closure.objects[index].path for index in closure.scope] == [

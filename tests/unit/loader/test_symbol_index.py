@@ -65,7 +65,7 @@ def test_only_names_that_are_looked_up_matter(later: SymbolTable, again: bool) -
     first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
     index = index_of([first, owner])
     found = index.lookups(first)
-    assert said(index, first) == ((((id(owner),), False, (0,)),), (), (), ())
+    assert said(index, first) == ((({id(owner)}, False, (0,)),), (), (), ())
     assert index.lookups(first) is found
     index.add(later)
     assert (index.lookups(first) is found) is not again
@@ -80,9 +80,9 @@ def test_look_ups_with_the_same_candidates_are_one_group() -> None:
     )
     index = index_of([library, one, other])
     (first, places), (second, rest) = index.lookups(library).imports
-    assert (first.tables, places, second.tables, rest) == ((id(one),), (0, 1), (id(other),), (2,))
+    assert (first.tables, places, second.tables, rest) == ({id(one)}, (0, 1), {id(other)}, (2,))
     ((both, symbols),) = index.lookups(library).references
-    assert (both.tables, symbols) == ((id(library), id(one)), (("d", None),))
+    assert (both.tables, symbols) == ({id(library), id(one)}, (("d", None),))
 
 
 def test_a_unique_name_is_irregular_where_look_ups_may_find_different_definitions() -> None:
