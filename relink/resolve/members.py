@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from relink.elf.image import Image
 from relink.loader.files import Files
 from relink.resolve.issues import ResolutionIssue
-from relink.resolve.search_path import is_of_stubs
 from relink.resolve.layout import Layout
+from relink.resolve.search_path import is_of_stubs
 
 if TYPE_CHECKING:
     from relink.resolve.strategy import ResolveContext
