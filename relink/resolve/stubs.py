@@ -63,16 +63,14 @@ def plan_stubs(
     tables: Mapping[str, SymbolTable],
     wanted: Sequence[str],
     distribution: str,
-    again: Sequence[str] = (),
 ) -> StubPlans:
     """Plan the stubs that the user asks for.
 
     :param tables: the symbols of the members.
     :param wanted: sonames, or :data:`AUTO`.
     :param distribution: as the wheel's name has it; the stubs get a directory of that name.
-    :param again: sonames that an earlier run was asked for; they count as wanted where they are still missed.
     """
-    if not (wanted or again):
+    if not wanted:
         return StubPlans()
     gaps: dict[str, _Gap] = {}
     missed: dict[str, None] = {}
@@ -90,7 +88,7 @@ def plan_stubs(
             if issue.kind == "missing" and issue.edge.requester in own
         }
         missed |= dict.fromkeys(missing)
-        asked = [name for name in missing if name in again or _asked(context, wanted, name)]
+        asked = [name for name in missing if _asked(context, wanted, name)]
         if not asked:
             continue
         bindings = bind(outcome.closure, known.over(context.files, tables), only=own)

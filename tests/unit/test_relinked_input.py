@@ -27,7 +27,8 @@ from relink.relinked_input import is_relinked, original_given
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.old_wheels import INFO, with_delta, with_plan
-from tests.support.wheels import changed
+from tests.support.rocm_sdk import build, tiny_prefix, unpack
+from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 
 OLD_PLAN = Path(__file__).parent / "plans" / "relink-0.1.0.json"
@@ -92,6 +93,23 @@ def test_the_sentence_names_the_vendors_wheel(pair: tuple[Path, Path], works: Wo
     words += ["--no-index", f"--find-links={vendor.parent}", f"--dest={tmp_path}"]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     assert digest(tmp_path / vendor.name) == digest(vendor)
+
+
+@pytest.mark.slow(reason="a stand-in of pip's ROCm, and three plans")
+def test_pips_rocm_in_another_environment_is_the_same(tmp_path: Path) -> None:
+    """Search paths to it begin with $ORIGIN, so the result is for each environment that has the same packages."""
+    prefix = tiny_prefix(tmp_path / "rocm")
+    source = "extern int hipblasSgemm(void); int answer(void){return hipblasSgemm() + 1;}"
+    member = shared(tmp_path / "a.so", source, needed=[prefix / "lib" / "libhipblas.so.3"])
+    vendor = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": member}, tag=TAG)
+    packages = build(prefix, tmp_path)
+    sites = [tmp_path / name / "lib/python3/site-packages" for name in ("one", "two")]
+    for site in sites:
+        unpack(packages, site)
+    made = Path(relink.relink(vendor, options_of(sites[0], tmp_path / "made")).path or "")
+    for site in sites:
+        assert relink.relink(made, options_of(site, tmp_path / "again")).output is None
+    assert ", for $SITE: " in refused(made, options_of(prefix, tmp_path / "other"))
 
 
 def test_the_vendors_wheel_is_given(

@@ -126,7 +126,7 @@ def test_a_wheel_that_is_named_and_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The active environment is the one that is changed; installing it again installs it again."""
+    """The active environment is the one that is changed; installing it again installs it again, the relinked one as it is."""
     environment = make_environment()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
     words = ("install", vendor(works, index), "--prefix", works.prefix, "-o", tmp_path / "kept")
@@ -137,6 +137,10 @@ def test_a_wheel_that_is_named_and_kept(
     assert code == 0
     assert str(kept) in out
     assert imports(environment)
+    (site_of(environment) / "demo" / "a.so").write_bytes(b"")
+    code, out, _ = run("install", kept, "--prefix", works.prefix)
+    assert (code, imports(environment)) == (0, True)
+    assert "Already relinked for this ROCm" in out
 
 
 @pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
