@@ -95,9 +95,10 @@ def test_name_tags_and_metadata_are_true(works: Works, prefix: Path, member: Pat
     ) in metadata
     assert str(tmp_path) not in written + bill
     assert "$SITE/_rocm_sdk_libraries/lib/libhipblas.so.3" in bill
-    assert diff(wheel, report.path or "").verdict == "only what the plan says"
-    report = relink(wheel, dataclasses.replace(options, requires=True))
-    assert diff(wheel, report.path or "").verdict == "only what the plan says"
+    assert diff(wheel, report.path or "", options).verdict == "only what the plan says"
+    options = dataclasses.replace(options, requires=True)
+    report = relink(wheel, options)
+    assert diff(wheel, report.path or "", options).verdict == "only what the plan says"
     with zipfile.ZipFile(report.path or "") as archive:
         metadata = archive.read("demo-1.0+rocm7.2.4.dist-info/METADATA").decode()
     assert "Requires-Dist: rocm-sdk-core==7.2.*\n" in metadata
@@ -108,8 +109,8 @@ def test_a_second_run_changes_nothing(works: Works, prefix: Path, member: Path, 
     options = Options(prefixes=(str(environment(prefix, tmp_path)),), output_directory=tmp_path / "out")
     first = relink(works.wheel(tmp_path, {"demo/a.so": member}), options)
     again = relink(first.path or "", dataclasses.replace(options, output_directory=tmp_path / "again"))
+    assert (again.ok, again.output) == (True, None)
     assert not any(file.changed for file in again.files)
-    assert Path(again.path or "").read_bytes() == Path(first.path or "").read_bytes()
 
 
 def test_a_library_of_a_prefix_keeps_it_here(works: Works, prefix: Path, tmp_path: Path) -> None:
