@@ -22,7 +22,8 @@ from relink.wheel.archive import WheelArchive
 
 __all__ = ["stack_findings"]
 
-_MODULE_BYTES = 64 << 20  # bytes of Python files that are looked at, all together
+MODULES = 20_000  # Python files that are looked at; PyTorch has 2,000
+MODULE_BYTES = 64 << 20  # bytes of them, all together
 _SEARCHED = 8  # members whose names are searched for; of more it is not known what loads them
 _OVERLAP = 512  # bytes; a name in a directory has 255 at most
 _PYTHON = (".py", ".pth")
@@ -111,27 +112,24 @@ def _named_by(archive: WheelArchive, images: Mapping[str, Image], members: Itera
 
     A name is looked for without its versions and, in Python files, without ``.so``. A program that needs a member starts with it.
     """
+    modules = {file for file in archive.members if file.endswith(_PYTHON)}
+    if len(modules) > MODULES or sum(archive.members[file].size for file in modules) > MODULE_BYTES:
+        return dict.fromkeys(members, "the wheel has more Python code than is searched for its name")
     stems = {member: _stems(member, images[member]) for member in members}
+    in_python = {member: _pattern(stems[member], b"") for member in members}
+    in_library = {member: _pattern(stems[member], rb"\.so") for member in members}
     named: dict[str, str] = {}
-    left = _MODULE_BYTES
-    for file, facts in archive.members.items():
-        image = images.get(file)
-        if image is None:
-            if not file.endswith(_PYTHON):
-                continue
-            left -= facts.size
-            if left < 0:
-                return (
-                    dict.fromkeys(members, "the wheel has more Python code than is searched for its name")
-                    | named
-                )
-        wanted = {}
-        for member in stems.keys() - named.keys():
-            own = image is not None and stems[member] & _stems(file, image)
-            starts = image is not None and image.is_executable and images[member].soname in image.needed
-            if not (own or starts):
-                wanted[member] = _pattern(stems[member], b"" if image is None else rb"\.so")
-        named |= dict.fromkeys(_searched(archive, file, wanted), f"{file} names it")
+    for file in archive.members:
+        wanted = dict(in_python if file in modules else {})
+        if (image := images.get(file)) is not None:
+            own, started = _stems(file, image), image.needed if image.is_executable else ()
+            wanted = {
+                member: patterns
+                for member, patterns in in_library.items()
+                if not (stems[member] & own or images[member].soname in started)
+            }
+        left = {member: patterns for member, patterns in wanted.items() if member not in named}
+        named |= dict.fromkeys(_searched(archive, file, left), f"{file} names it")
     return named
 
 
@@ -149,12 +147,11 @@ def _pattern(stems: Iterable[bytes], ending: bytes) -> list[re.Pattern[bytes]]:
 def _searched(
     archive: WheelArchive, file: str, wanted: Mapping[str, Sequence[re.Pattern[bytes]]]
 ) -> Iterator[str]:
-    before, left = b"", dict(wanted)
-    for chunk in archive.chunks(file) if left else ():
+    """Yield the members of which a pattern is in a file, once for each piece of it; nothing is read for none."""
+    before = b""
+    for chunk in archive.chunks(file) if wanted else ():
         data = before + chunk
-        for member in [
-            member for member, patterns in left.items() if any(one.search(data) for one in patterns)
-        ]:
-            del left[member]
-            yield member
+        yield from (
+            member for member, patterns in wanted.items() if any(one.search(data) for one in patterns)
+        )
         before = data[-_OVERLAP:]

@@ -169,6 +169,26 @@ def test_many_of_them_are_not_searched_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("much", [("MODULES", 1), ("MODULE_BYTES", 3)])
+def test_more_python_than_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, much: tuple[str, int]
+) -> None:
+    scene = Scene(tmp_path)
+    scene.provide("lib/libelse.so.1")
+    scene.member("demo/libbad.so", flags=[STACK])
+    files: dict[str, bytes | Path] = {"demo/libbad.so": scene.root / "members" / "demo/libbad.so"}
+    vendor = make_wheel(tmp_path, files | {"demo/a.py": b"a=1", "demo/b.py": b"b=1"})
+
+    def level() -> str:
+        with WheelArchive(vendor) as archive:
+            return next(stack_findings(archive, scene.context(), scene.tables, {"demo/libbad.so": []})).level
+
+    assert level() == "warning"
+    monkeypatch.setattr(f"relink.checks.executable_stack.{much[0]}", much[1])
+    assert level() == "error"
+
+
+@pytest.mark.usefixtures("newer")
 def test_a_name_across_two_chunks(tmp_path: Path) -> None:
     """A member is read in pieces of at most a MiB; a name may lie in two of them."""
     scene = Scene(tmp_path)
