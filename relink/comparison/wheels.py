@@ -91,9 +91,8 @@ def _unexplained(
                 yield change.path, f"the mode is {change.mode_after:o}, relink writes {change.mode_before:o}"
             if change.differing and change.path not in (*free, record):
                 yield from ((change.path, text) for text in found.texts(change))
-        if record in after.members and (right := reference.record(made, after)) != (
-            now := after.read(record)
-        ):
+        right, now = reference.record(made, after), after.read(record)
+        if right != now:
             texts = text_differences(memoryview(right), memoryview(now), record)
             yield from ((record, text) for text in texts or ("no text",))
         yield from (("", f"not as relink writes it: {line}") for line in found.headers)
