@@ -73,7 +73,6 @@ class DlopenKnowledge:
                 found[name] = f"{_PROFILE}{vendor.table}: {why}"
         return found | (self._of_member(member) if member else {})
 
-
     def _of_member(self, member: str) -> dict[str, str]:
         """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
         profile = self.context.profile
