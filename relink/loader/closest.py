@@ -19,14 +19,19 @@ _ALIKE = 0.75  # difflib's ratio
 
 
 class Closest:
-    """The exports of one closure that come nearest to what it lacks. Comparing names is slow, so ask only for what is shown."""
+    """The exports of one closure that come nearest to what it lacks. Comparing names is slow, so ask only for what is shown.
 
-    def __init__(self, closure: Closure, tables: Tables) -> None:
+    :param alphabets: the sorted exports of tables, by their `id`: closures that have libraries in common share it.
+    """
+
+    def __init__(
+        self, closure: Closure, tables: Tables, alphabets: dict[int, list[str]] | None = None
+    ) -> None:
         self._objects = closure.objects
         self._tables = tables
         self._by_name = objects_by_name(closure)
         self._needed = needed_by(closure)
-        self._alphabets: dict[int, list[str]] = {}
+        self._alphabets = {} if alphabets is None else alphabets
 
     def of(self, lost: Unbound) -> tuple[str, ...]:
         """Return up to three exports, ``name@VERSION in libx.so.1``.
@@ -58,9 +63,10 @@ class Closest:
         near: list[tuple[float, str, int]] = []
         matcher = difflib.SequenceMatcher(None, "", lost.name[:_MAX_COMPARED])
         for index in blamed or self._needed.get(lost.requester, ()):
-            if index not in self._alphabets:
-                self._alphabets[index] = sorted(self._tables.of(self._objects[index]).exports)
-            alphabet = self._alphabets[index]
+            table = self._tables.of(self._objects[index])
+            if id(table) not in self._alphabets:
+                self._alphabets[id(table)] = sorted(table.exports)
+            alphabet = self._alphabets[id(table)]
             place = bisect.bisect(alphabet, lost.name)
             for other in alphabet[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]:
                 matcher.set_seq1(other[:_MAX_COMPARED])

@@ -31,7 +31,7 @@ class Tables:
     def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
         self.files = files
         self.index = SymbolIndex()
-        self._members = members
+        self._members = dict(members)
         self._indexed = False
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
@@ -48,6 +48,10 @@ class Tables:
         other = Tables(files, members)
         other.index, other._read, other._dlopened = self.index, self._read, self._dlopened
         return other
+
+    def replace(self, identity: str, table: SymbolTable) -> None:
+        """Take another table for a member, by the identity that :class:`Files` gives it."""
+        self._members[identity] = self.index.add(table) if self._indexed else table
 
     def member(self, identity: str) -> SymbolTable | None:
         """Return the table of a member, by the identity that :class:`Files` gives it."""

@@ -9,10 +9,9 @@ the names, it is the target's own C library, or ``--preload`` names it.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from relink.elf.symbols import Export, match
 from relink.loader.binding import Unbound, differences
 from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.target import GLIBC_SONAMES
@@ -20,7 +19,7 @@ from relink.providers.prefix import soname_stem
 from relink.resolve.preloading import required_edit
 from relink.resolve.proof import Prover, is_member
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy
-from relink.resolve.suppliers import find_suppliers, is_of_python
+from relink.resolve.suppliers import is_of_python
 from relink.text import join_truncated, pluralize
 
 __all__ = ["with_forgotten_needed"]
@@ -28,11 +27,10 @@ __all__ = ["with_forgotten_needed"]
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A library that exports some of the open imports; `all`: each of them, with its version."""
+    """A library that exports all open imports, each with its version; `member`: it is one of the wheel's."""
 
     soname: str
     member: bool
-    all: bool
 
 
 def with_forgotten_needed(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
@@ -42,14 +40,9 @@ def with_forgotten_needed(prover: Prover, context: ResolveContext, member: str, 
     imports = _open_imports(prover, context, member, outcome)
     if not imports:
         return outcome
-    candidates = list(_candidates(prover, context, member, imports))
-    chosen = [item for item in candidates if item.all and item.soname in context.preload]
-    if not chosen:
-        stems = {soname_stem(item.soname) for item in candidates if item.all}
-        chosen = [item for item in candidates if item.all or soname_stem(item.soname) in stems]
-    if len(chosen) != 1:
+    found = _only_supplier(prover, context, member, imports)
+    if found is None:
         return outcome
-    (found,) = chosen
     why = _evidence(context, member, found, imports)
     if why is None:
         return outcome
@@ -82,25 +75,30 @@ def _open_imports(
     )
 
 
-def _candidates(
+def _only_supplier(
     prover: Prover, context: ResolveContext, member: str, imports: Sequence[Unbound]
-) -> Iterator[_Candidate]:
-    """Yield what exports any of the imports: other members, by their soname, and libraries of the providers, each file once."""
-    own = context.layout.path_of(member)
-    others = {name: table for name, table in prover.members.items() if context.layout.path_of(name) != own}
-    suppliers = find_suppliers(context, others, imports)
-    shown = {context.layout.shown(context.layout.path_of(name)): name for name in others}
-    for path, exports in suppliers.members.items():
-        image = context.images.get(shown[path])
-        if exports and image is not None and image.soname:
-            yield _Candidate(image.soname, True, _has_all(exports, imports))
-    for soname, exports in suppliers.libraries.items():
-        if exports:
-            yield _Candidate(soname, False, _has_all(exports, imports))
+) -> _Candidate | None:
+    """Return what alone exports all of the imports: another member, by its soname, or a provider's library, each file once.
 
+    That of ``--preload``, if there is one. No other version of it may export any of them.
+    """
+    suppliers = prover.suppliers(context)
 
-def _has_all(exports: Mapping[str, Collection[Export]], imports: Sequence[Unbound]) -> bool:
-    return all(match(tuple(exports.get(item.name, ())), item.version) is not None for item in imports)
+    def candidates(members: Iterable[str], sonames: Iterable[str]) -> Iterator[_Candidate]:
+        others = (context.images[name].soname for name in members if name != member)
+        yield from (_Candidate(soname, True) for soname in others if soname)
+        yield from (_Candidate(soname, False) for soname in sonames)
+
+    every = candidates(suppliers.members.of_all(imports), suppliers.libraries.of_all(imports))
+    if context.preload:
+        found = list(every)
+        every = iter([item for item in found if item.soname in context.preload] or found)
+    first, second = next(every, None), next(every, None)
+    if first is None or second is not None or first.soname in context.preload:
+        return first if second is None else None
+    stem = soname_stem(first.soname)
+    some = candidates(suppliers.members.of_some(imports), suppliers.libraries.of_some(imports))
+    return first if sum(soname_stem(item.soname) == stem for item in some) == 1 else None
 
 
 def _evidence(

@@ -10,11 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relink.elf.patchelf import ElfEdit
-from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.version_edits import edited_table
-from relink.errors import ElfError
-from relink.files import map_file
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.loader.search import Environment, Requester, search
@@ -23,7 +20,7 @@ from relink.resolve.dlopen import DlopenKnowledge, with_dlopens
 from relink.resolve.issues import matches_library, own_libc
 from relink.resolve.strategy import Outcome, ResolveContext, find_strategy
 from relink.resolve.substitution import SubstituteCandidate, SubstitutionDecision, evaluate_substitution
-from relink.system_errors import raise_trouble
+from relink.resolve.suppliers import Suppliers, find_suppliers
 from relink.text import join_truncated
 
 __all__ = ["Prover", "system_path"]
@@ -35,20 +32,21 @@ _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and lib
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
-    :ivar members: the symbol tables of the wheel's members, as planned so far; `originals` as they are in the input.
+    :ivar originals: the symbol tables of the wheel's members as they are in the input; `members` as planned so far.
     :ivar known: symbol tables of other files that have been read.
     """
 
     context: ResolveContext
-    members: Mapping[str, SymbolTable]
+    originals: Mapping[str, SymbolTable]
     known: Tables | None = None
+    members: dict[str, SymbolTable] = field(init=False)
     tables: Tables = field(init=False)
-    originals: Mapping[str, SymbolTable] = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
     _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
+    _suppliers: Suppliers | None = None
 
     def __post_init__(self) -> None:
-        self.originals = self.members
+        self.members = dict(self.originals)
         known = self.known or Tables(self.context.files, {})
         self.tables = known.over(self.context.files, self.members)
         self.knowledge = DlopenKnowledge(self.context, self.tables)
@@ -72,6 +70,13 @@ class Prover:
         if context.target.python is None and (path := own_libc(context, _OF_EVERY_PYTHON)) is not None:
             outside[path] = frozenset(self._table(context, path).exports)
         return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
+
+    def suppliers(self, context: ResolveContext) -> Suppliers:
+        """Return who exports what members import; edits change none of it."""
+        if self._suppliers is None:
+            names = {item.name for table in self.originals.values() for item in table.imports}
+            self._suppliers = find_suppliers(context, self.originals, names)
+        return self._suppliers
 
     def find_outcome(self, context: ResolveContext, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
@@ -121,8 +126,8 @@ class Prover:
         original = self.originals[member]
         after = edited_table(original, dict(edit.replace), edit.versions)
         if after != self.members[member]:
-            self.members = {**self.members, member: after}
-            self.tables = self.tables.over(self.context.files, self.members)
+            self.members[member] = after
+            self.tables.replace(member, after)
             self._bound.clear()
 
     def _evaluate_missing(
@@ -196,15 +201,9 @@ class Prover:
         return list(candidates.values())
 
     def _table(self, context: ResolveContext, path: str) -> SymbolTable:
-        """Read the symbols of a library; that of a file that cannot be read is empty, so it proves nothing."""
-        try:
-            with map_file(context.files.host(path)) as buffer:
-                return read_symbols(buffer)
-        except OSError as error:
-            raise_trouble(error, path)
-            return SymbolTable()
-        except ElfError:
-            return SymbolTable()
+        """Return the symbols of a library; that of a file that cannot be read is empty, so it proves nothing."""
+        identity = context.files.open(path).identity
+        return SymbolTable() if identity is None else self.tables.read(identity, path)
 
     def _preloads(self, context: ResolveContext, member: str, outcome: Outcome) -> tuple[str, ...]:
         """The sonames of ``--preload`` that an object in the closure of `member` dlopens, and that `member` does not need yet."""

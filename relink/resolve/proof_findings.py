@@ -72,6 +72,7 @@ def _unbound_imports(
 ) -> Iterator[Finding]:
     """Yield RLK302: one finding an object and cause, with the nearest names that its closure exports."""
     closest: dict[int, Closest] = {}  # by `id` of the closure
+    alphabets: dict[int, list[str]] = {}
     of_python = dict.fromkeys(
         item.name for imports in unbound_imports.values() for item in imports if is_of_python(item)
     )
@@ -83,22 +84,22 @@ def _unbound_imports(
         for item, closure in every.items():
             cause = python_cause if is_of_python(item) else gaps.cause_of(item.file, item.version, path)
             by_cause.setdefault((path, cause), {})[item] = closure
-    unexplained = [item for (_, cause), imports in by_cause.items() if cause is None for item in imports]
-    suppliers = find_suppliers(context, prover.members, unexplained)
+    lost = {item.name for (_, cause), imports in by_cause.items() if cause is None for item in imports}
+    suppliers = find_suppliers(context, prover.members, lost)
     for (path, cause), imports in by_cause.items():
         parts = []
         for item, closure in list(imports.items())[:_MAX_SHOWN]:
             name = f"{item.name}@{item.version}" if item.version else item.name
             supplier = f" of {item.file}" if item.file else ""
             if id(closure) not in closest:
-                closest[id(closure)] = Closest(closure, prover.tables)
+                closest[id(closure)] = Closest(closure, prover.tables, alphabets)
             names = closest[id(closure)].of(item)
             near = f" (near: {', '.join(names)})" if names else ""
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
         step = step_of(suppliers, imports) if cause is None else None
-        yield finding("RLK302", path, text, suppliers.remedy(imports), cause=cause, step=step)
+        yield finding("RLK302", path, text, suppliers.remedy(context, imports), cause=cause, step=step)
 
 
 def _changed_bindings(

@@ -35,11 +35,13 @@ class VersionGap:
 class VersionGaps:
     """All gaps of one wheel's closures.
 
+    :ivar lost: (path of the requester, file, version) of all gaps.
     :ivar sentences: what is behind the gaps of one file, by its soname.
     :ivar mismatch: that Python has the C library of another loader, or None: what glibc's libraries lack follows from that.
     """
 
     gaps: tuple[VersionGap, ...]
+    lost: frozenset[tuple[str, str | None, str | None]] = frozenset()
     sentences: Mapping[str, str] = field(default_factory=dict)
     mismatch: str | None = None
 
@@ -47,10 +49,7 @@ class VersionGaps:
         """Return the cause of an import that is lost because `file` lacks its version, or None where that is not the reason."""
         if self.mismatch is not None and file in GLIBC_SONAMES:
             return self.mismatch
-        lost = any(
-            (gap.requester, gap.file) == (requester, file) and version in gap.versions for gap in self.gaps
-        )
-        return self.sentences.get(file or "") if lost else None
+        return self.sentences.get(file or "") if (requester, file, version) in self.lost else None
 
 
 def python_mismatch(context: ResolveContext, outcomes: Iterable[Outcome]) -> str | None:
@@ -82,15 +81,19 @@ def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: T
             versions.setdefault(key, {})[missing.version] = None
             highest[key] = max(missing.defined, key=_order, default="none of that family")
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
+    lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     of_libc = [gap for gap in gaps if gap.file in GLIBC_SONAMES]
     sentences = dict.fromkeys((gap.file for gap in of_libc), mismatch or _of_the_c_library(context, of_libc))
+    by_file: dict[str, list[VersionGap]] = {}
     for gap in gaps:
-        if gap.file not in sentences:
-            same = [other for other in gaps if other.file == gap.file]
-            sentences[gap.file] = (
-                f"{_requesters(context, same)} up to {_top(same)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
+        by_file.setdefault(gap.file, []).append(gap)
+    for file, same in by_file.items():
+        if file not in sentences:
+            sentences[file] = (
+                f"{_requesters(context, same)} up to {_top(same)} of {file}; "
+                f"{same[0].supplier} goes up to {same[0].highest}"
             )
-    return VersionGaps(gaps, sentences, mismatch)
+    return VersionGaps(gaps, lost, sentences, mismatch)
 
 
 def _of_the_c_library(context: ResolveContext, gaps: list[VersionGap]) -> str:

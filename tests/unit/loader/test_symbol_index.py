@@ -80,9 +80,14 @@ def test_look_ups_with_the_same_candidates_are_one_group() -> None:
     )
     index = index_of([library, one, other])
     (first, places), (second, rest) = index.lookups(library).imports
-    assert (first.tables, places, second.tables, rest) == ({id(one)}, (0, 1), {id(other)}, (2,))
+    assert (first.tables, places, second.tables, rest) == (
+        frozenset({id(one)}),
+        (0, 1),
+        frozenset({id(other)}),
+        (2,),
+    )
     ((both, symbols),) = index.lookups(library).references
-    assert (both.tables, symbols) == ({id(library), id(one)}, (("d", None),))
+    assert (both.tables, symbols) == (frozenset({id(library), id(one)}), (("d", None),))
 
 
 def test_a_unique_name_is_irregular_where_look_ups_may_find_different_definitions() -> None:
