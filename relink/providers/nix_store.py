@@ -20,7 +20,7 @@ from relink.errors import ElfError, ProviderError
 from relink.files import map_file
 from relink.loader.files import resolve_inside
 from relink.loader.target import Target
-from relink.providers.prefix import Provider, open_prefix
+from relink.providers.prefix import NIX_STORE, Provider, open_prefix
 from relink.sandbox.environment import NIX, named_environment
 from relink.system_errors import raise_trouble
 
@@ -40,9 +40,6 @@ __all__ = [
     "store_path",
     "version_in_store_path",
 ]
-
-NIX_STORE = "nix-store"
-"""The kind of these providers."""
 
 _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(

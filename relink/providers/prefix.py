@@ -22,6 +22,7 @@ from relink.system_errors import raise_trouble
 
 __all__ = [
     "MOST_ENTRIES",
+    "NIX_STORE",
     "TREE",
     "InstalledPackage",
     "Provider",
@@ -38,6 +39,8 @@ _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
 MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
+NIX_STORE = "nix-store"
+"""The kind of the providers in a Nix store, where each package is a prefix of its own."""
 TREE = "tree"
 """The kind of a provider that is the tree itself which is relinked."""
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
@@ -109,10 +112,11 @@ def serving(providers: Sequence[Provider], soname: str, *, runtime: bool) -> lis
     """Return the providers that serve `soname`: the first that has it, and what else was named with that one.
 
     :param runtime: it is one that a process has once, and that all the vendor's libraries and the driver go with: then what was
-        named first serves it, or nothing does.
+        named first serves it, or nothing does. Of store paths any may: each package of Nix is one.
     """
     having = [provider for provider in providers if provider.find(soname)]
-    if runtime and having and having[0].named != providers[0].named:
+    in_store = {provider.kind for provider in (*providers[:1], *having[:1])} == {NIX_STORE}
+    if runtime and having and having[0].named != providers[0].named and not in_store:
         return []
     return [provider for provider in having if provider.named == having[0].named]
 

@@ -16,7 +16,7 @@ from relink.library import relink
 from relink.loader.files import Files
 from relink.loader.target import find_target
 from relink.planning import ROCM_VENDOR
-from relink.providers.prefix import open_prefix
+from relink.providers.prefix import NIX_STORE, open_prefix
 from relink.report.model import Report
 from relink.resolve.strategy import ResolveContext
 from tests.support.cc import shared
@@ -170,16 +170,23 @@ def test_a_runtime_that_a_later_prefix_dlopens(both: TwoPrefixes) -> None:
 
 
 def test_what_comes_of_one_closure_counts_as_one_prefix(both: TwoPrefixes) -> None:
-    """Each store path of a Nix closure is a provider, and the runtimes lie in several."""
+    """Each store path of a Nix closure is a provider, and the runtimes lie in several; so they do where each is named."""
     shared(both.second / "lib" / HSA, "int hsa(void){return 1;}")
     target = find_target()
     first, second = (open_prefix(str(path), target) for path in (both.first, both.second))
     context = ResolveContext(target, Files(), (first, second), {}, vendor=ROCM_VENDOR)
     of_one = tuple(replace(provider, closure="/store/x") for provider in (first, second))
+    packages = tuple(replace(provider, kind=NIX_STORE) for provider in (first, second))
+    mixed = (first, replace(second, kind=NIX_STORE))
     identity = context.files.open(str(both.second / "lib" / HELP)).identity
     assert identity is not None
     driver = str(both.second / "lib" / HSA)
-    for providers, expected in (((first, second), (None, driver, False)), (of_one, (driver, None, True))):
+    for providers, expected in (
+        ((first, second), (None, driver, False)),
+        (of_one, (driver, None, True)),
+        (packages, (driver, None, False)),
+        (mixed, (None, driver, False)),
+    ):
         context = replace(context, providers=providers)
         assert context.provider_path(HELP) == str(both.first / "lib" / HELP)
         assert (
