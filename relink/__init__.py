@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         UsageError,
         WheelError,
     )
-    from relink.library import apply, diff, explain, inspect, plan, relink, relink_tree, undo_tree, verify
+    from relink.library import apply, diff, explain, inspect, plan, relink, relink_tree, verify
     from relink.options import Options
     from relink.plans.model import Plan
     from relink.report.model import Report
@@ -42,7 +42,6 @@ __all__ = [
     "plan",
     "relink",
     "relink_tree",
-    "undo_tree",
     "verify",
 ]
 
@@ -54,7 +53,7 @@ _HOMES = {
     "Plan": "relink.plans.model",
     "Report": "relink.report.model",
     **dict.fromkeys(
-        ("apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "undo_tree", "verify"),
+        ("apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "verify"),
         "relink.library",
     ),
 }

@@ -6,6 +6,7 @@ What a killed process leaves behind is removed by a later run.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -19,6 +20,7 @@ from typing import BinaryIO, Final
 __all__ = [
     "atomic_file",
     "move_synced",
+    "publish_directory",
     "remove_stale",
     "sync_directory",
     "unnamed_file",
@@ -27,6 +29,7 @@ __all__ = [
 
 _NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # linux/fcntl.h, linux/fs.h
 
 
 def _create(directory: Path) -> tuple[int, Path]:
@@ -85,7 +88,8 @@ def working_directory(place: Path) -> Iterator[Path]:
         yield path
     finally:
         # Still locked while it goes: another process that finds it half empty leaves it alone.
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            _remove_directory(path)
         os.close(fd)
 
 
@@ -103,6 +107,34 @@ def _create_directory(place: Path) -> tuple[int, Path]:
         if os.fstat(fd).st_nlink and path.exists():  # some file systems do not count a directory's links
             return fd, path
         os.close(fd)
+
+
+def publish_directory(staged: Path, final: Path) -> None:
+    """Rename a directory, once all that is in it is on the disk, to a name that nothing has (renameat2(2), RENAME_NOREPLACE).
+
+    Where the kernel or the file system has no such call it is rename(2), which replaces an empty directory and nothing else.
+
+    :param staged: beside `final`: a directory that its owner may not write can be renamed, but not moved.
+    :raises OSError: FileExistsError if something has the name, and as rename(2).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(fd):
+            os.sync()
+    finally:
+        os.close(fd)
+    rename = getattr(libc, "renameat2", None)  # glibc 2.28
+    arguments = (_AT_FDCWD, os.fsencode(staged), _AT_FDCWD, os.fsencode(final))
+    failed = rename is None or rename(*arguments, ctypes.c_uint(_RENAME_NOREPLACE))
+    number = ctypes.get_errno() if rename is not None else errno.ENOSYS
+    if failed and number not in (errno.ENOSYS, errno.EINVAL):
+        raise OSError(number, os.strerror(number), str(final))
+    if failed:
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+        os.rename(staged, final)
+    sync_directory(final.parent)
 
 
 def unnamed_file(directory: Path) -> int:
@@ -177,12 +209,20 @@ def _removed_if_abandoned(path: Path, pid: int) -> bool:
 def _removed(path: Path) -> bool:
     try:
         if path.suffix == ".dir":
-            shutil.rmtree(path)
+            _remove_directory(path)
         else:
             path.unlink(missing_ok=True)
     except OSError:
         return False
     return True
+
+
+def _remove_directory(path: Path) -> None:
+    """Remove a directory, also where directories in it are read-only; nothing outside of it is touched by links in it."""
+    with contextlib.suppress(OSError):
+        for _, _, _, fd in os.fwalk(path):
+            os.fchmod(fd, 0o700)
+    shutil.rmtree(path)
 
 
 def _dead(pid: int) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relink.report.model import Report
     from relink.report.tree import DependencyTree
 
-__all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "undo_tree", "verify"]
+__all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "verify"]
 
 
 def relink(
@@ -61,33 +61,22 @@ def relink_tree(
     directory: Path | str,
     options: Options | None = None,
     *,
-    managed: bool = False,
+    link: bool = False,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
-    """Relink the ELF files of an unpacked tree, in place: read, plan, edit, verify, and exchange all files together.
+    """Write a relinked copy of an unpacked tree: read, plan, edit, verify, copy, publish. The tree itself is never written to.
 
-    Nothing changes on a dry run, nor where a finding is an error, unless `options.force`. The originals are kept beside the tree;
-    :func:`undo_tree` puts them back. Other parameters as for :func:`relink`.
+    The copy is `options.output_directory`, which must not exist and appears under its name whole. Nothing is written on a dry
+    run, nor where a finding is an error, unless `options.force`. Other parameters as for :func:`relink`.
 
-    :param managed: also where another program keeps the tree (conda, the system's package manager).
-    :raises RelinkError: the tree cannot be read or changed, or as for :func:`relink`.
+    :param link: files that stay as they are get one more name (link(2)) in the place of a copy: who writes into one of them later
+        changes the tree and its copy.
+    :raises RelinkError: the tree cannot be read or the copy not be written, or as for :func:`relink`.
     """
-    from relink.trees.relinking import relink_tree as relink_files
+    from relink.trees.relinking import relink_tree as relink_copy
 
-    return relink_files(
-        Path(directory), options or Options(), managed=managed, on_stage=on_stage, on_bytes=on_bytes
-    )
-
-
-def undo_tree(directory: Path | str) -> tuple[str, ...]:
-    """Put the files of a tree back that :func:`relink_tree` has exchanged; returns their names.
-
-    :raises UsageError: it has exchanged none, or one was changed since.
-    """
-    from relink.trees.relinking import put_back
-
-    return put_back(Path(directory))
+    return relink_copy(Path(directory), options or Options(), link=link, on_stage=on_stage, on_bytes=on_bytes)
 
 
 def plan(wheel: Path | str, options: Options | None = None) -> Plan:

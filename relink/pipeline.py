@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from relink.checks.tags import tag_findings
 from relink.contents import Contents
@@ -20,22 +21,24 @@ from relink.nix.roots import register_roots
 from relink.options import Options, deciding, trusted
 from relink.planning import PreparedPlan, is_python_named, open_providers, plan_wheel
 from relink.plans.model import Plan
-from relink.progress import Clock, Count, OnBytes
+from relink.progress import Clock, Count, OnBytes, OnProgress
 from relink.provenance import added_members, read_plan
 from relink.providers.prefix import Provider
 from relink.reading import Wheel, read_wheel
 from relink.relinked_input import check_current, is_relinked
 from relink.report.model import OutputFacts, Report
 from relink.rereading import reread_files
+from relink.resolve.layout import Layout
 from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.spool import release_pages
 from relink.staging import Staging
 from relink.verification import Verification, verify
 from relink.wayout import find_way_out, with_sound_options
+from relink.wheel.changes import Replacement
 from relink.wheel.record import default_jobs
 from relink.wheel.writer import output_path
 
-__all__ = ["carry_out", "make_plan", "make_report", "run"]
+__all__ = ["carry_out", "check_edits", "edit_members", "make_plan", "make_report", "run"]
 
 
 def run(
@@ -52,11 +55,20 @@ def run(
     return carry_out(wheel, planned, options, clock)
 
 
-def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel, PreparedPlan]:
+def make_plan(
+    contents: Contents,
+    options: Options,
+    clock: Clock,
+    *,
+    read: Callable[[Contents, Target, OnBytes], Wheel] = read_wheel,
+    find_providers: Callable[[Options, Target], Sequence[Provider]] = open_providers,
+    layout: Layout | None = None,
+) -> tuple[Wheel, PreparedPlan]:
     """Find target and providers, read the wheel, and make the plan; after a refusal look for the options that lead out of it.
 
     The plan of a relinked wheel is empty, and RLK542 is in it.
 
+    :param layout: where the members are, if nobody installs them.
     :raises UsageError: the wheel was relinked for something else.
     """
     recorded, said = read_plan(contents.archive), deciding(options)
@@ -64,23 +76,23 @@ def make_plan(contents: Contents, options: Options, clock: Clock) -> tuple[Wheel
         # A root directory of another machine says nothing of the GPUs that it will have.
         gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
         target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
-        providers = open_providers(options, target)
+        providers = find_providers(options, target)
     with clock.stage("read"):
-        wheel = read_wheel(contents, target, clock.on_bytes)
+        wheel = read(contents, target, clock.on_bytes)
 
     def plan_again(more: Options) -> PreparedPlan:
         other = find_target(python=more.python, interpreter=more.interpreter, sysroot=more.sysroot)
-        places = providers if other == target else open_providers(more, other)
-        return _planned(wheel, other, places, more, gpus)
+        places = providers if other == target else find_providers(more, other)
+        return _planned(wheel, other, places, more, gpus, layout)
 
     with clock.stage("plan"):
         if recorded is not None:
             # Its stubs are members as others are.
-            planned = _planned(wheel, target, providers, replace(options, stub=()), gpus)
+            planned = _planned(wheel, target, providers, replace(options, stub=()), gpus, layout)
             plan = replace(planned.plan, options=said)
             check_current(contents.archive, recorded, plan)
             return wheel, replace(planned, plan=replace(plan, findings=_done(plan)))
-        planned = _planned(wheel, target, providers, options, gpus)
+        planned = _planned(wheel, target, providers, options, gpus, layout)
         if options.fix:
             planned, options = with_sound_options(planned, options, plan_again)
             planned = replace(planned, plan=replace(planned.plan, options=said))
@@ -96,12 +108,18 @@ def _done(plan: Plan) -> tuple[Finding, ...]:
 
 
 def _planned(
-    wheel: Wheel, target: Target, providers: Sequence[Provider], options: Options, gpus: Sequence[Wanted]
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    gpus: Sequence[Wanted],
+    layout: Layout | None,
 ) -> PreparedPlan:
     archive = wheel.archive
-    tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options))
-    wheel = replace(wheel, findings=(*wheel.findings, *tags))
-    return plan_wheel(wheel, target, providers, options, gpus)
+    if layout is None:  # who installs it compares the tags
+        tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options))
+        wheel = replace(wheel, findings=(*wheel.findings, *tags))
+    return plan_wheel(wheel, target, providers, options, gpus, layout)
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
@@ -115,7 +133,9 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     count = Count(sum(sizes.values()) + sum(new), clock.on_bytes)
     with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
-            edits, failures = _edit(wheel, planned, staging, options, sandbox) if sandbox else ({}, [])
+            edits, failures = edit_members(
+                wheel, planned, options, sandbox, staging.directory, staging.add, staging.on_progress
+            )
         if failures:  # there is no content to write, whatever the user ignores or forces
             return make_report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
@@ -124,15 +144,10 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             else:
                 staging.write(added_members(plan, contents.archive, planned.output), plan.metadata)
         with clock.stage("verify"):
-            findings = [found for edited in edits.values() for found in edited.findings]
-            edited_files = {name: file.edited for name, file in edits.items()}
-            findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
-            findings += sandbox_findings(sandbox)
-            verified = None
-            if options.verify and sandbox is not None:
-                result = _verified(wheel, planned, edits, options, sandbox)
-                findings += result.findings
-                verified = result.confirmed
+            names = {
+                name: output_path(wheel.archive, planned.output, name) for name in planned.context.images
+            }
+            findings, verified = check_edits(wheel, planned, edits, options, sandbox, names)
         with clock.stage("publish"):
             findings += staging.finish()
             refused = has_errors(select(findings, (), options.ignore)) and not options.force
@@ -143,14 +158,20 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     return make_report(planned, options, clock, output, findings, verified=verified)
 
 
-def _edit(
+def edit_members(
     wheel: Wheel,
     planned: PreparedPlan,
-    staging: Staging,
     options: Options,
-    sandbox: Sandbox,
+    sandbox: Sandbox | None,
+    directory: Path,
+    add: Callable[[str, Replacement], object] = lambda _name, _replacement: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> tuple[dict[str, EditedFile], list[Finding]]:
-    """Edit the members that change and pass them to the output, in the order in which they were read; report failures."""
+    """Edit the members that change; returns them by name, and why some could not be edited.
+
+    :param directory: as for :func:`relink.edit.edit_files`, and `on_progress`, too.
+    :param add: gets each member's new content, in the order in which they were read.
+    """
     members = wheel.archive.members
     edits: dict[str, EditedFile] = {}
     failures: list[Finding] = []
@@ -159,11 +180,11 @@ def _edit(
         sorted(planned.plan.changed, key=lambda file: members[file.path].size, reverse=True),
         wheel.images,
         wheel.codes,
-        staging.directory,
+        directory,
         layout=planned.context.layout,
         trust=trusted(options),
         check=options.verify_record,
-        on_progress=staging.on_progress,
+        on_progress=on_progress,
         sandbox=sandbox,
         jobs=options.jobs or default_jobs(),
         room=shares_of(options.max_memory).edits,
@@ -171,20 +192,45 @@ def _edit(
         if isinstance(edited, UneditedFile):
             failures += edited.findings
         else:
-            staging.add(edited.name, edited.replacement)
+            add(edited.name, edited.replacement)
             edits[edited.name] = edited
     return edits, failures
 
 
-def _verified(
-    wheel: Wheel, planned: PreparedPlan, edits: Mapping[str, EditedFile], options: Options, sandbox: Sandbox
-) -> Verification:
-    """Ask the loader about the members that change, as they will be.
+def check_edits(
+    wheel: Wheel,
+    planned: PreparedPlan,
+    edits: Mapping[str, EditedFile],
+    options: Options,
+    sandbox: Sandbox | None,
+    names: Mapping[str, str],
+    links: Mapping[str, str] | None = None,
+) -> tuple[list[Finding], int | None]:
+    """Read the edited members again, and ask the loader about them; returns the findings, and of how many it was sure.
 
-    They have their names in the output: a new version renames the directory X-VERSION.data.
+    :param names: of the members in the output: a new version renames the directory X-VERSION.data.
+    :param links: the symbolic links beside the members, with their texts.
     """
+    findings = [found for edited in edits.values() for found in edited.findings]
+    edited_files = {name: file.edited for name, file in edits.items()}
+    findings += reread_files(planned.plan.files, wheel.images, wheel.tables, edited_files)
+    findings += sandbox_findings(sandbox)
+    if not options.verify or sandbox is None:
+        return findings, None
+    result = _verified(wheel, planned, edits, options, sandbox, names, links)
+    return [*findings, *result.findings], result.confirmed
+
+
+def _verified(
+    wheel: Wheel,
+    planned: PreparedPlan,
+    edits: Mapping[str, EditedFile],
+    options: Options,
+    sandbox: Sandbox,
+    names: Mapping[str, str],
+    links: Mapping[str, str] | None,
+) -> Verification:
     archive, context = wheel.archive, planned.context
-    names = {name: output_path(archive, planned.output, name) for name in context.images}
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
     gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
@@ -211,6 +257,7 @@ def _verified(
         planned.tables,
         sandbox,
         trusted(options),
+        links,
     )
 
 

@@ -38,8 +38,8 @@ def fetch(
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
     from relink.cli.terminal import print_json, show
+    from relink.copying import copy_file
     from relink.errors import UsageError
-    from relink.install.copying import copy_file
     from relink.install.requirements import parse_requirement
     from relink.options import Options
 

@@ -74,7 +74,7 @@ def run(
         list[Path],
         typer.Argument(
             metavar="WHEEL…",
-            help="The vendor's wheels; NAME==VERSION is fetched by pip; an unpacked directory is changed in place.",
+            help="The vendor's wheels; NAME==VERSION is fetched by pip. Or an unpacked directory: --output is its copy.",
         ),
     ],
     prefix: Prefixes = [],
@@ -84,6 +84,14 @@ def run(
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.", rich_help_panel=OUTPUT),
     ] = Path(),
+    link: Annotated[
+        bool,
+        typer.Option(
+            "--link",
+            help="Of a directory: link what stays as it is, in the place of a copy. Who writes into such a file changes both.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     python: Python = None,
     interpreter: Interpreter = None,
     sysroot: Sysroot = None,
@@ -164,7 +172,7 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink.cli.repairing import print_path, relink_path
+    from relink.cli.directories import check_paths, print_path, relink_path
     from relink.options import Options, source_date_epoch
     from relink.wheel.limits import parse_limits
 
@@ -219,6 +227,7 @@ def run(
         if len(wheels) != 1:
             raise UsageError("--wheel goes with one relinked wheel")
         wheels = [original_given(wheels[0], wheel, options.limits)]
+    check_paths(wheels, statement, link=link)
     pages = [page_for(html, wheels, path) for path in wheels]
     statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]
     reports: list[tuple[Path, Report]] = []
@@ -226,7 +235,7 @@ def run(
     for path, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet or not text) as (on_stage, on_bytes):
-                report = relink_path(path, options, place, on_stage=on_stage, on_bytes=on_bytes)
+                report = relink_path(path, options, link=link, on_stage=on_stage, on_bytes=on_bytes)
         except RelinkError as error:
             failures.append(error)
             continue

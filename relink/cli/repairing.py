@@ -1,9 +1,8 @@
-"""`relink repair`: what is installed or unpacked already is relinked."""
+"""`relink repair`: what is installed already is relinked."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,44 +35,22 @@ from relink.cli.options import (
     TargetPython,
     Verbose,
 )
-from relink.errors import UsageError
-from relink.text import join_truncated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from relink.options import Options
-    from relink.progress import OnBytes
-    from relink.report.model import Report
 
 
 @app.command()
 def repair(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="An installed distribution; with --in-place also a directory."),
+        typer.Argument(metavar="NAME", help="An installed distribution."),
     ],
     undo: Annotated[
         bool,
         typer.Option(
             "--undo",
-            help="Install the vendor's wheel again, as it was before; with --in-place, put the originals back.",
-            rich_help_panel=RUN,
-        ),
-    ] = False,
-    in_place: Annotated[
-        bool,
-        typer.Option(
-            "--in-place",
-            help="Exchange the files where they are, without any wheel; the originals are kept for --undo.",
-            rich_help_panel=RUN,
-        ),
-    ] = False,
-    managed: Annotated[
-        bool,
-        typer.Option(
-            "--managed",
-            help="With --in-place: also where conda or the system's package manager keeps the files.",
+            help="Install the vendor's wheel again, as it was before.",
             rich_help_panel=RUN,
         ),
     ] = False,
@@ -103,7 +80,6 @@ def repair(
     """Relink what is installed already: its very wheel is fetched, relinked and installed in its place, without dependencies.
 
     That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
-    With --in-place no wheel is needed: the files of a distribution or of a directory are exchanged.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
     from relink.install import repairing
@@ -129,19 +105,7 @@ def repair(
             ignore=ignore,
         )
 
-    if managed and not in_place:
-        raise UsageError("--managed goes with --in-place")
-    if in_place and os.path.isdir(name):
-        _in_place(
-            Path(name), None, options(python), undo=undo, managed=managed, shown=(as_json, verbose, quiet)
-        )
-        return
     environment = find_environment(python, os.environ)
-    if in_place:
-        site, files = repairing.files_of(name, environment)
-        chosen = options(environment.python)
-        _in_place(site, files, chosen, undo=undo, managed=managed, shown=(as_json, verbose, quiet))
-        return
     if undo:
         done = repairing.undo(name, environment, wheel=wheel, offline=offline)
     else:
@@ -159,69 +123,3 @@ def repair(
         show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
     if not done.ok:
         raise typer.Exit(1)
-
-
-def _in_place(
-    tree: Path,
-    only: frozenset[str] | None,
-    options: Options,
-    *,
-    undo: bool,
-    managed: bool,
-    shown: tuple[bool, bool, bool],
-) -> None:
-    from relink.cli.terminal import print_json, show
-    from relink.report.model import to_json
-    from relink.trees.relinking import put_back, relink_tree
-
-    as_json, verbose, quiet = shown
-    if undo:
-        names = put_back(tree, only)
-        if as_json:
-            print_json({"schema": "relink.undo/1", "tree": str(tree), "files": list(names)})
-        else:
-            show(f"{tree} is as it was before{': ' if names else ''}{join_truncated(names)}.")
-        return
-    report = relink_tree(tree, options, managed=managed, only=only)
-    if as_json:
-        print_json(to_json(report))
-    else:
-        print_path(report, tree, verbose=verbose, quiet=quiet)
-    if not report.ok:
-        raise typer.Exit(1)
-
-
-def relink_path(
-    path: Path,
-    options: Options,
-    statement: Path | None = None,
-    *,
-    on_stage: Callable[[str], None],
-    on_bytes: OnBytes,
-) -> Report:
-    """Relink a wheel, or an unpacked tree in place.
-
-    :raises RelinkError: as for the functions of the library; also for a directory of wheels or of sources.
-    """
-    from relink import library
-    from relink.wheel.lookalikes import no_tree
-
-    if path.is_dir() and (told := no_tree(path)):
-        raise UsageError(told)
-    if path.is_dir() and statement is not None:
-        raise UsageError(
-            "--statement says where a wheel comes from; a tree that is changed in place has none"
-        )
-    act = library.relink_tree if path.is_dir() else library.relink
-    return act(path, options, on_stage=on_stage, on_bytes=on_bytes)
-
-
-def print_path(report: Report, path: Path, *, verbose: bool, quiet: bool, dry_run: bool = False) -> None:
-    """Print the report on a wheel, or on a tree with what puts it back."""
-    from relink.cli.terminal import print_report, show
-
-    tree = path.is_dir()
-    print_report(report, verbose=verbose, quiet=quiet, dry_run=dry_run, installed=tree)
-    if tree and not quiet:
-        undoing = f"`relink repair {shlex.quote(str(path))} --in-place --undo` puts its files back"
-        show(f"{path} was {f'changed in place; {undoing}' if report.output else 'not changed'}.")

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from relink.copying import copy_file
 from relink.files import file_sha256
 from relink.install.cache import LARGEST, cache_directory
-from relink.install.copying import copy_file
 from relink.provenance import SBOM_MEMBER, json_bytes
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata

@@ -1,12 +1,14 @@
 """The directory in which fetched wheels stay: each in a directory that is called by the SHA-256 of its content.
 
 It lies in ``$XDG_CACHE_HOME/relink/wheels`` (``~/.cache/relink/wheels``) and holds at most 20 GiB: what has been unused longest
-is removed. Nothing else of relink depends on it; it may be deleted at any time.
+is removed, but for the vendors' wheels of what is installed relinked (:func:`hold`). It may be deleted at any time; what is
+installed then can be undone with the vendor's wheel from elsewhere alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -16,9 +18,12 @@ from pathlib import Path
 
 from packaging.utils import NormalizedName
 
-from relink.atomic import working_directory
+from relink.atomic import atomic_file, working_directory
+from relink.bounded_json import JSON_LIMIT
+from relink.copying import copy_file
 from relink.errors import UsageError, WheelError
-from relink.files import file_sha256
+from relink.files import file_sha256, read_bytes, read_text
+from relink.provenance import PLAN_MEMBER
 from relink.system_errors import raise_trouble
 from relink.wheel.naming import WheelName, parse_wheel_name
 
@@ -29,12 +34,16 @@ __all__ = [
     "cached_sha256s",
     "cached_wheels",
     "find_by_sha256",
+    "hold",
+    "in_cache",
     "keep",
     "working_place",
 ]
 
 SIZE = 20 << 30  # bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB
 LARGEST = 64 << 30  # bytes of a wheel that is hashed
+_HELD = ".held"
+_LONGEST_PATH = 4096  # bytes, Linux: PATH_MAX
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -93,6 +102,43 @@ def keep(wheel: Path, size: int | None = None) -> CachedWheel:
     return CachedWheel(kept, sha256, name)
 
 
+def in_cache(wheel: Path) -> CachedWheel:
+    """Return a wheel in the cache: itself where it lies there, else a copy.
+
+    :raises UsageError: it cannot be copied.
+    :raises WheelError: it does not have a wheel's name.
+    """
+    if wheel.parent.parent == cache_directory() and _DIGEST.fullmatch(wheel.parent.name):
+        return CachedWheel(wheel, wheel.parent.name, parse_wheel_name(wheel.name))
+    with working_place() as place:
+        try:
+            return keep(copy_file(wheel, place / wheel.name))
+        except OSError as error:
+            raise_trouble(error, str(wheel))
+            raise UsageError(f"{wheel}: cannot be copied into the cache ({error.strerror})") from error
+
+
+def hold(wheel: CachedWheel, dist_info: Path) -> None:
+    """Keep a wheel for --undo, whatever the cache's size: until what it became is not installed any more.
+
+    :param dist_info: the directory of the relinked distribution.
+    :raises OSError: it cannot be noted.
+    """
+    place = os.fsencode(os.path.abspath(dist_info))
+    with atomic_file(wheel.path.parent / f"{hashlib.sha256(place).hexdigest()}{_HELD}") as file:
+        file.write(place)
+
+
+def _is_held(directory: Path) -> bool:
+    """Whether a distribution that was made of the wheel in a directory of the cache is still where it was installed."""
+    for note in directory.glob(f"*{_HELD}"):
+        with contextlib.suppress(OSError):
+            plan = os.path.join(os.fsdecode(read_bytes(note, _LONGEST_PATH)), PLAN_MEMBER)
+            if directory.name in read_text(plan, JSON_LIMIT, errors="replace"):
+                return True
+    return False
+
+
 def cached_wheels(name: NormalizedName) -> list[CachedWheel]:
     """Return the cached wheels of a distribution; their content is not read."""
     return [wheel for wheel in _all() if wheel.name.canonical == name]
@@ -135,7 +181,10 @@ def _all() -> Iterator[CachedWheel]:
 
 
 def _shrink(newest: Path, limit: int) -> None:
-    """Remove wheels, the one that was used longest ago first, until the rest takes at most `limit`; `newest` stays."""
+    """Remove wheels, the one that was used longest ago first, until the rest takes at most `limit`.
+
+    `newest` stays, and what is held; that takes as much as it takes.
+    """
     aged = []
     for wheel in _all():
         with contextlib.suppress(OSError):  # another process has removed it
@@ -145,5 +194,7 @@ def _shrink(newest: Path, limit: int) -> None:
     for is_newest, _, size, directory in sorted(aged):
         if total <= limit or is_newest:
             return
+        if _is_held(directory):
+            continue
         shutil.rmtree(directory, ignore_errors=True)
         total -= size

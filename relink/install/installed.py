@@ -33,7 +33,7 @@ class Installed:
 
     :ivar name: as METADATA spells it.
     :ivar dist_info: its directory.
-    :ivar files: what RECORD lists, absolute, those alone that lie inside of the environment.
+    :ivar files: what RECORD lists, absolute, those alone that lie inside of the environment, wherever symbolic links lead.
     :ivar installer: what INSTALLER says: ``pip``, ``uv``, ``conda``; empty without that file.
     :ivar plan: the plan of the relinked wheel that it was installed from; None for a vendor's.
     :ivar sha256: of the wheel that it was installed from, where direct_url.json says it.
@@ -87,6 +87,10 @@ def refuse_foreign(environment: TargetEnvironment, installed: Installed) -> None
 
 
 def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Installed:
+    if not environment.holds(dist_info / "RECORD"):
+        raise UsageError(
+            f"{dist_info}: is a symbolic link out of {environment.prefix}, where nothing is changed; install the package again"
+        )
     try:
         metadata = read_metadata(read_bytes(dist_info / "METADATA", _LIMIT))
         record, _ = parse_record(read_bytes(dist_info / "RECORD", _LIMIT))
@@ -99,12 +103,12 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         raise UsageError(
             f"{dist_info}: cannot be read ({error}), so nobody knows what was installed; install the package again"
         ) from error
-    places = (Path(os.path.normpath(site / entry.path)) for entry in record)
+    places = (Path(os.path.normpath(site / entry.path)) for entry in record if "\0" not in entry.path)
     return Installed(
         name=metadata.name or "",
         version=metadata.version or "",
         dist_info=dist_info,
-        files=tuple(place for place in places if place.is_relative_to(environment.prefix)),
+        files=tuple(place for place in places if environment.holds(place)),
         installer=(_text(dist_info / "INSTALLER", 1024) or "").strip(),
         editable=bool(_inside(direct, "dir_info", "editable")),
         plan=from_json(plan, strict=False) if plan else None,

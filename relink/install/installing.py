@@ -12,7 +12,7 @@ from typing import Any
 
 from relink.errors import UsageError
 from relink.files import file_sha256
-from relink.install.cache import LARGEST, working_place
+from relink.install.cache import LARGEST, hold, in_cache, working_place
 from relink.install.environment import TargetEnvironment
 from relink.install.importing import ImportResult, import_modules, modules_of
 from relink.install.installed import find_installed, refuse_foreign
@@ -21,11 +21,13 @@ from relink.library import relink
 from relink.options import Options
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
+from relink.system_errors import raise_trouble
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = [
     "InstallResult",
+    "hold_for_undo",
     "install_dependencies",
     "install_exactly",
     "install_wheel",
@@ -95,12 +97,31 @@ def install_wheel(
         report, result = relinked_into(place, wheel, environment, options)
         if result is None:
             return InstallResult(report, None)
+        original = in_cache(wheel).path
         install_exactly(environment, result)
+        hold_for_undo(original, environment, name.distribution)
         done = parse_wheel_name(result.name)
         install_dependencies(
             environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
         )
         return InstallResult(report, done, tested(result, environment) if import_test else ())
+
+
+def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> None:
+    """Keep the vendor's wheel, which is in the cache, for as long as what it became is installed.
+
+    :raises UsageError: that cannot be noted.
+    """
+    now, kept = find_installed(environment, name), in_cache(original)
+    if now is None or now.plan is None or now.plan.wheel.sha256 != kept.sha256:
+        return  # nothing had to change, or it was relinked before: there is nothing to undo with it
+    try:
+        hold(kept, now.dist_info)
+    except OSError as error:
+        raise_trouble(error)
+        raise UsageError(
+            f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo ({error.strerror})"
+        ) from error
 
 
 def tested(wheel: Path, environment: TargetEnvironment) -> tuple[ImportResult, ...]:

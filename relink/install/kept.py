@@ -7,6 +7,7 @@ installed it, when and from where. So `relink repair` keeps those in ``share/rel
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -16,8 +17,8 @@ from typing import TypeVar
 
 from relink.atomic import atomic_file
 from relink.bounded_json import JSON_LIMIT, parse_json
+from relink.copying import copy_file
 from relink.files import read_text
-from relink.install.copying import copy_file
 from relink.install.environment import TargetEnvironment
 from relink.install.installed import Installed
 
@@ -27,7 +28,10 @@ _Value = TypeVar("_Value")
 
 
 def _place(environment: TargetEnvironment, installed: Installed) -> Path:
-    return environment.prefix / "share" / "relink" / installed.dist_info.name.partition("-")[0].lower()
+    place = environment.prefix / "share" / "relink" / installed.dist_info.name.partition("-")[0].lower()
+    if not environment.holds(place / "kept.json"):
+        raise OSError(errno.EXDEV, f"lies outside of {environment.prefix}", str(place))
+    return place
 
 
 def keep_aside(
@@ -37,13 +41,13 @@ def keep_aside(
 
     :param content: the files that are as the wheel has them; of these the times alone are noted.
     :param sha256: of the wheel.
-    :raises OSError: a file cannot be read or written.
+    :raises OSError: a file cannot be read or written, or lies outside of the environment.
     """
     place = _place(environment, installed)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     files, times = {}, {}
-    for number, path in enumerate(sorted(_all_files(installed))):
+    for number, path in enumerate(sorted(_all_files(environment, installed))):
         relative = str(path.relative_to(environment.prefix))
         times[relative] = path.stat().st_mtime_ns
         if path not in content:
@@ -59,7 +63,7 @@ def put_back(environment: TargetEnvironment, before: Installed, now: Installed, 
 
     :param before: what was installed under the same name until now.
     :return: whether there was anything kept for this very wheel.
-    :raises OSError: a file cannot be written.
+    :raises OSError: a file cannot be written, or what is kept lies outside of the environment.
     """
     place = _place(environment, before)
     state = _read(place)
@@ -67,14 +71,14 @@ def put_back(environment: TargetEnvironment, before: Installed, now: Installed, 
         return False
     _, files, numbers = state
     times = dict(_inside(environment, numbers))
-    for path in _all_files(now) - times.keys():
+    for path in _all_files(environment, now) - times.keys():
         path.unlink()
     for path, number in _inside(environment, files):
         path.parent.mkdir(parents=True, exist_ok=True)
         copy_file(place / os.path.basename(number), path)
     for path, time in times.items():
         with contextlib.suppress(FileNotFoundError):
-            os.utime(path, ns=(time, time))
+            os.utime(path, ns=(time, time), follow_symlinks=False)
     shutil.rmtree(place)
     for parent in (place.parent, place.parent.parent):
         with contextlib.suppress(OSError):  # something else is in it
@@ -97,17 +101,17 @@ def _read(place: Path) -> tuple[str, dict[str, str], dict[str, int]] | None:
 
 
 def _inside(environment: TargetEnvironment, items: Mapping[str, _Value]) -> Iterator[tuple[Path, _Value]]:
-    """The paths that lie inside of the environment."""
+    """The paths that lie inside of the environment, symbolic links of directories followed."""
     for name, value in items.items():
         path = Path(os.path.normpath(environment.prefix / name))
-        if path.is_relative_to(environment.prefix):
+        if environment.holds(path):
             yield path, value
 
 
-def _all_files(installed: Installed) -> set[Path]:
+def _all_files(environment: TargetEnvironment, installed: Installed) -> set[Path]:
     """What RECORD lists, what else lies in the dist-info directory, and the compiled modules beside the sources."""
     found = set(installed.files) | set(installed.dist_info.rglob("*"))
     for source in installed.files:
         if source.suffix == ".py":
             found.update(source.parent.glob(f"__pycache__/{source.stem}.*.pyc"))
-    return {path for path in found if path.is_file()}
+    return {path for path in found if path.is_file() and environment.holds(path)}

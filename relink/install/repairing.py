@@ -10,12 +10,11 @@ from pathlib import Path
 
 from relink.errors import UsageError
 from relink.files import file_sha256
-from relink.install.cache import LARGEST, find_by_sha256, keep, working_place
-from relink.install.copying import copy_file
+from relink.install.cache import LARGEST, find_by_sha256, in_cache, working_place
 from relink.install.environment import TargetEnvironment
 from relink.install.fetching import fetch, platform_of
 from relink.install.installed import Installed, find_installed, refuse_foreign
-from relink.install.installing import InstallResult, install_exactly, relinked_into, tested
+from relink.install.installing import InstallResult, hold_for_undo, install_exactly, relinked_into, tested
 from relink.install.kept import keep_aside, put_back
 from relink.install.requirements import parse_requirement
 from relink.loader.target import find_target
@@ -25,7 +24,7 @@ from relink.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["files_of", "repair", "undo"]
+__all__ = ["repair", "undo"]
 
 
 def repair(
@@ -61,6 +60,7 @@ def repair(
                     f"{error.filename}: what --undo needs cannot be kept ({error.strerror}), so nothing was changed"
                 ) from error
         install_exactly(environment, result)
+        hold_for_undo(original, environment, installed.name)
         return InstallResult(
             report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
         )
@@ -97,17 +97,6 @@ def undo(
     return InstallResult(None, parse_wheel_name(original.name))
 
 
-def files_of(name: str, environment: TargetEnvironment) -> tuple[Path, frozenset[str]]:
-    """Return the site-packages of an installed distribution, and its files there by their names relative to that.
-
-    :raises UsageError: it is not installed, or another program keeps it.
-    """
-    installed = _installed(name, environment)
-    site = installed.dist_info.parent
-    inside = (path.relative_to(site) for path in installed.files if path.is_relative_to(site))
-    return site, frozenset(path.as_posix() for path in inside)
-
-
 def _installed(name: str, environment: TargetEnvironment) -> Installed:
     wanted = parse_requirement(name)
     if str(wanted.specifier) or wanted.extras:
@@ -135,11 +124,7 @@ def _original(
     :param sha256: what it must have, where that is known.
     """
     if given is not None:
-        with working_place() as place:
-            try:
-                found = keep(copy_file(given, place / given.name))
-            except OSError as error:
-                raise UsageError(f"--wheel {given}: cannot be copied ({error.strerror})") from error
+        found = in_cache(given)
     elif sha256 is not None and (known := find_by_sha256(sha256)) is not None:
         found = known
     else:

@@ -32,6 +32,7 @@ __all__ = [
     "read_directories",
     "serving",
     "soname_stem",
+    "tree_provider",
 ]
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
@@ -125,6 +126,23 @@ def soname_stem(soname: str) -> str:
     """Return a soname up to and including ``.so``: ``librocm_smi64.so`` for ``librocm_smi64.so.1``."""
     match = _STEM.match(soname)
     return match[0] if match else soname
+
+
+def tree_provider(root: str, names: Iterable[str]) -> Provider:
+    """Return a tree as a place that libraries come from: what is in one of its directories serves another.
+
+    :param root: its absolute path, without symbolic links.
+    :param names: of its ELF files and links, relative to it; a file that lies less deep comes first.
+    """
+    libraries: dict[str, tuple[str, ...]] = {}
+    directories: dict[str, None] = {}
+    for name in sorted(names, key=lambda name: (name.count("/"), name)):
+        path = posixpath.join(root, name)
+        folder, base = posixpath.split(path)
+        if (soname_stem(base) != base or base.endswith(".so")) and os.path.isfile(path):
+            libraries[base] = (*libraries.get(base, ()), path)
+            directories[folder] = None
+    return Provider(TREE, root, tuple(directories), MappingProxyType(dict(sorted(libraries.items()))))
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ EntryKind: TypeAlias = Literal[
     "sibling-dropped",
     "provider",
     "serving",
+    "original",
     "vendor",
     "empty",
     "relative",
@@ -43,7 +44,8 @@ class SearchPathEntry:
 
     ``wheel``: leads inside of the wheel, ``stub``: to the stubs that relink has added; ``sibling``: another
     package in site-packages, ``sibling-dropped`` where the profile says that the prefix replaces it; ``provider``: a directory of
-    a provider; ``serving``: another absolute directory that serves an edge which nothing else does; ``vendor``: any other;
+    a provider; ``serving``: another absolute directory that serves an edge which nothing else does; ``original``: leads into the
+    tree that is copied, and not into the copy; ``vendor``: any other;
     ``empty`` and ``relative``: found from the current directory.
     """
 
@@ -113,6 +115,12 @@ def _kind(
     if not expanded.startswith("/"):
         return "relative"
     directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
+    if layout.tree and _below(directory, layout.root):
+        within = posixpath.normpath(
+            expand(text, origin=posixpath.relpath(origin, layout.root), target=target) or ""
+        )
+        if within.startswith(("/", "../")):
+            return "original"
     if "ORIGIN" in text and directory in member_directories:
         return "stub" if is_of_stubs(directory) else "wheel"
     if (real := layout.real(directory)) != directory and real in provider_directories:
@@ -174,6 +182,12 @@ def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None
             "RLK201",
             member,
             f"removed from the search path, since nothing is found there: {_list(by_kind['vendor'])}",
+        )
+    if "original" in by_kind:
+        yield finding(
+            "RLK201",
+            member,
+            f"removed from the search path, since the copy has a place of its own: {_list(by_kind['original'])}",
         )
     if "empty" in by_kind:
         yield finding(

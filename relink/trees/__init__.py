@@ -1,1 +1,1 @@
-"""Unpacked trees, relinked in place: a vendor's tarball, ``pip install --target``, a conda package's directory."""
+"""Unpacked trees, relinked in a copy: a vendor's tarball, ``pip install --target``, a conda package's directory."""

@@ -1,254 +1,144 @@
-"""`relink DIR`: the files of a tree are planned, edited and verified as a wheel's members are, and exchanged in place."""
+"""`relink DIR -o NEWDIR`: files of a tree are planned, edited and verified as a wheel's are, and a copy of the tree has them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import cast
 
-from relink.atomic import working_directory
+from relink.atomic import publish_directory, working_directory
+from relink.checks.mentions import mentions
 from relink.contents import Contents
-from relink.edit import EditedFile, UneditedFile, edit_files
-from relink.elf.image import Buffer
 from relink.errors import UsageError
-from relink.findings.model import Finding, finding, has_errors, select
-from relink.gpu.wanted import seen_gpus, wanted_gpus
-from relink.laid_out import temporary_place
-from relink.loader.target import Target, find_target
-from relink.memory import check_room, shares_of, spool_of
-from relink.options import Options, trusted
-from relink.pipeline import make_report
-from relink.planning import PreparedPlan, open_providers, plan_wheel
-from relink.plans.model import Plan
+from relink.findings.model import has_errors, select
+from relink.loader.target import Target
+from relink.memory import check_room, spool_of
+from relink.nix.roots import register_roots
+from relink.options import Options
+from relink.pipeline import check_edits, edit_members, make_plan, make_report
+from relink.planning import PreparedPlan, open_providers
 from relink.profiles import NO_PROFILE, profile_for
 from relink.progress import Clock, OnBytes
-from relink.providers.prefix import Provider, soname_stem
+from relink.providers.prefix import Provider, tree_provider
 from relink.reading import Wheel, read_members
 from relink.report.model import OutputFacts, Report
-from relink.rereading import reread_files
 from relink.resolve.layout import Layout
-from relink.sandbox import Sandbox, find_sandbox, sandbox_findings
+from relink.rocm.names import is_runtime
+from relink.sandbox import find_sandbox, sandbox_findings
+from relink.system_errors import raise_trouble
 from relink.trees.archive import TreeArchive
-from relink.trees.exchange import commit, current, finish, stage, undo
-from relink.trees.journal import held, place_of, read_journal, settle
-from relink.trees.managed import keeper_of
-from relink.trees.records import Hashes, new_records
-from relink.verification import Verification, verify
-from relink.wheel.record import default_jobs
+from relink.trees.tree_copy import TreeCopy
+from relink.wheel.limits import NO_LIMITS
 
-__all__ = ["put_back", "relink_tree"]
+__all__ = ["relink_tree"]
 
-_HIP = "libamdhip64.so"
+_OF_WHEELS = ("stub", "local_version", "requires", "compress", "verify_record", "sysroot")
 
 
 def relink_tree(
     directory: Path,
     options: Options,
     *,
-    managed: bool = False,
-    only: frozenset[str] | None = None,
+    link: bool = False,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
-    """Relink the ELF files of a tree in place; :func:`put_back` undoes it.
-
-    What was relinked in place before is done anew, from its originals.
-
-    :param managed: also a tree that another program keeps.
-    :param only: names of files, relative to `directory`, if it is not for all of them.
-    :raises UsageError: it is no directory with ELF files, another program keeps it, or it cannot be written.
-    :raises RelinkError: as for :func:`relink.library.relink`.
-    """
-    _refuse(directory, options, managed=managed)
-    clock = Clock(on_stage, on_bytes)
-    with ExitStack() as stack:
-        if not options.dry_run:
-            stack.enter_context(held(directory))
-            finish(directory)
-            settle(directory, current(directory))
-        place, known = place_of(directory), current(directory).originals
-        originals = {path: place / kept for path, kept in known.items()}
-        archive = TreeArchive(directory, originals=originals, only=only, limits=options.limits)
-        contents = stack.enter_context(Contents(directory, archive=archive, spool=spool_of(options)))
-        with clock.stage("target"):
-            gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
-            target = find_target(
-                python=options.python, interpreter=options.interpreter, sysroot=options.sysroot
-            )
-            root = os.path.realpath(directory)
-            own = archive.provider(root)
-            providers = (own, *_providers(options, target, own))
-        with clock.stage("read"):
-            wheel = read_members(contents, target, clock.on_bytes)
-        with clock.stage("plan"):
-            # A tree has no version, and the profile of what was installed into it.
-            named = replace(options, keep_version=True, profile=options.profile or _profile_of(directory))
-            planned = plan_wheel(wheel, target, providers, named, gpus, Layout(root, tree=True))
-            planned = replace(planned, plan=_of_tree(planned, directory, archive))
-        if options.dry_run or not (planned.plan.ok or options.force):
+    """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
+    new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
+    archive = TreeArchive(Path(os.path.realpath(directory)), options.limits)
+    # A tree has no version and no RECORD of all its files, and the profile of the first distribution in it that has one.
+    names = (path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info")))
+    known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
+    options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
+    with Contents(archive.path, archive=archive, spool=spool_of(options)) as contents:
+        own = tree_provider(str(archive.path), (*archive.members, *archive.links))
+        find, layout = partial(_providers, own), Layout(own.path, tree=True)
+        wheel, planned = make_plan(
+            contents, options, clock, read=read_members, find_providers=find, layout=layout
+        )
+        facts = replace(planned.plan.wheel, path=str(directory), name=archive.name.distribution, version="")
+        plan = replace(planned.plan, wheel=replace(facts, tags=()), output=str(new or directory))
+        planned = replace(planned, plan=plan)
+        if new is None or not (plan.ok or options.force):
             return make_report(planned, options, clock)
-        return _carried_out(wheel, planned, archive, options, clock, only)
+        try:
+            return _written(wheel, planned, archive, options, clock, link)
+        except OSError as error:
+            raise_trouble(error, f"{new}: cannot be written")
+            raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
 
 
-def put_back(directory: Path, only: frozenset[str] | None = None) -> tuple[str, ...]:
-    """Undo :func:`relink_tree`: every file that it has exchanged is the very one that was there before.
-
-    :param only: as for :func:`relink_tree`.
-    :return: their names; none where a run that was stopped had exchanged nothing, or had put all back already.
-    :raises UsageError: nothing was exchanged there, or a file was changed since.
-    """
-    with held(directory):
-        if finish(directory) and not read_journal(directory).files:
-            return ()
-        return undo(directory, only)
-
-
-def _refuse(directory: Path, options: Options, *, managed: bool) -> None:
+def _place_of_copy(directory: Path, options: Options) -> Path | None:
+    """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
-    if options.stub:
-        raise UsageError("--stub adds libraries to a wheel only; relink the wheel, and unpack it")
-    keeper = keeper_of(directory)
-    if keeper and not managed and not options.dry_run:
+    given = [name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name)]
+    if given:
+        words = [f"--{'no-' * (name == 'verify_record')}{name.replace('_', '-')}" for name in given]
+        raise UsageError(f"{', '.join(words)}: for wheels; leave that out for a directory")
+    if os.path.lexists(directory / "pyvenv.cfg"):
         raise UsageError(
-            f"{directory}: this tree is kept by {keeper}. Relink a copy; `relink repair DIR --in-place --managed` changes it"
+            f"{directory} is a virtual environment, and its scripts name it; make another one, and put the packages into it by "
+            "`relink install NAME --python NEW/bin/python`, or change this one by `relink repair NAME --python …`"
         )
+    if options.dry_run:
+        return None
+    new = options.output_directory
+    parent, wrong = Path(os.path.realpath(new.parent)), None
+    if new == Path():
+        wrong = f"{directory} is a directory, and its relinked copy has no name"
+    elif os.path.lexists(new):
+        wrong = f"{new}: is there already"
+    elif not parent.is_dir():
+        wrong = f"{new.parent}: no such directory"
+    elif parent.is_relative_to(os.path.realpath(directory)):
+        wrong = f"{new}: is in {directory}, which is never changed"
+    if wrong is not None:
+        raise UsageError(f"{wrong}; name by --output a directory that does not exist, in one that does")
+    return parent / new.name
 
 
-def _providers(options: Options, target: Target, own: Provider) -> tuple[Provider, ...]:
-    """Those that were named; else the one ROCm of this machine, if there is one, for a tree that has none itself."""
-    if options.prefixes or options.nix_closures:
-        return open_providers(options, target)
-    if any(soname_stem(name) == _HIP for name in own.libraries):
-        return ()
+def _providers(own: Provider, options: Options, target: Target) -> tuple[Provider, ...]:
+    """The tree itself, then those that were named; else the one ROCm of this machine, for a tree that has no runtime itself."""
+    named, has_runtime = options.prefixes or options.nix_closures, any(map(is_runtime, own.libraries))
+    if has_runtime and not named:
+        return (own,)
     try:
-        return open_providers(options, target)
+        others = open_providers(options, target)
     except UsageError:
-        return ()
-
-
-def _profile_of(directory: Path) -> str | None:
-    """Return the name of the profile of the first distribution in a tree that has one."""
-    names = sorted(path.name.partition("-")[0] for path in directory.glob("*.dist-info"))
-    found = (profile_for(name) for name in names)
-    return next((profile.name for profile in found if profile is not NO_PROFILE), None)
-
-
-def _of_tree(planned: PreparedPlan, directory: Path, archive: TreeArchive) -> Plan:
-    plan = planned.plan
-    facts = replace(plan.wheel, path=str(directory), name=archive.name.distribution, version="", tags=())
-    return replace(plan, wheel=facts, output=str(directory))
-
-
-def _carried_out(
-    wheel: Wheel,
-    planned: PreparedPlan,
-    archive: TreeArchive,
-    options: Options,
-    clock: Clock,
-    only: frozenset[str] | None,
-) -> Report:
-    """Edit, write beside, verify, exchange."""
-    directory, plan = archive.path, planned.plan
-    check_room(options.max_memory, wheel.contents, [file.path for file in plan.changed])
-    sandbox = find_sandbox(options.sandbox)
-    with working_directory(Path(temporary_place("/"))) as scratch:
-        with clock.stage("edit"):
-            edits, failures = _edited(wheel, planned, scratch, options, sandbox)
-        if failures:
-            return make_report(planned, options, clock, failures=failures)
-        with clock.stage("write"):
-            hashes = Hashes()
-            new: dict[str, Iterable[Buffer]] = {
-                name: hashes.of(name, cast("Iterable[Buffer]", edited.replacement.content))
-                for name, edited in edits.items()
-            }
-            new |= new_records(directory, archive.originals, edits.keys(), hashes)
-            mine = (path for path in archive.originals if only is None or path in only)
-            journal = stage(directory, new, [path for path in mine if path not in new], archive.seen)
-        try:
-            with clock.stage("verify"):
-                findings = [found for edited in edits.values() for found in edited.findings]
-                edited_files = {name: edited.edited for name, edited in edits.items()}
-                findings += reread_files(plan.files, wheel.images, wheel.tables, edited_files)
-                findings += sandbox_findings(sandbox)
-                verified = None
-                if options.verify:
-                    result = _verified(wheel, planned, edits, archive, options, sandbox)
-                    findings += result.findings
-                    verified = result.confirmed
-        except BaseException:
-            finish(directory)
+        if named:
             raise
-        refused = has_errors(select(findings, (), options.ignore)) and not options.force
-        if refused:
-            finish(directory)
-            return make_report(planned, options, clock, findings=findings)
+        return (own,)
+    # A later prefix serves no runtime: a tree without any counts as one with the first.
+    return (own if has_runtime else replace(own, closure=others[0].named), *others)
+
+
+def _written(
+    wheel: Wheel, planned: PreparedPlan, archive: TreeArchive, options: Options, clock: Clock, link: bool
+) -> Report:
+    """Edit, verify, write beside the new name, look at what was written, and give it the name."""
+    plan, new = planned.plan, Path(planned.plan.output)
+    report = partial(make_report, planned, options, clock)
+    check_room(options.max_memory, wheel.contents, [file.path for file in plan.changed])
+    sandbox = None if plan.empty else find_sandbox(options.sandbox)
+    with working_directory(new.parent) as scratch, working_directory(new.parent) as staged:
+        with clock.stage("edit"):
+            edits, failures = edit_members(wheel, planned, options, sandbox, scratch)
+        if failures:
+            return report(findings=sandbox_findings(sandbox), failures=failures)
+        with clock.stage("verify"):
+            names = {name: name for name in planned.context.images}
+            findings, verified = check_edits(wheel, planned, edits, options, sandbox, names, archive.links)
+        if has_errors(select(findings, (), options.ignore)) and not options.force:
+            return report(findings=findings, verified=verified)
+        with clock.stage("write"):
+            contents = {name: file.replacement.content for name, file in edits.items()}
+            findings += TreeCopy(archive, staged, contents, link).write()
+            findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
+            output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())
         with clock.stage("publish"):
-            if reason := commit(directory, journal):
-                findings.append(
-                    finding("RLK540", str(directory), f"its files were exchanged one by one: {reason}")
-                )
-        written = bool(journal.files or journal.pending)
-        output = OutputFacts(plan.output, plan.wheel.sha256) if written else None
-        return make_report(planned, options, clock, output, findings, verified=verified)
-
-
-def _edited(
-    wheel: Wheel, planned: PreparedPlan, scratch: Path, options: Options, sandbox: Sandbox
-) -> tuple[dict[str, EditedFile], list[Finding]]:
-    edits: dict[str, EditedFile] = {}
-    failures: list[Finding] = []
-    for edited in edit_files(
-        wheel.contents,
-        planned.plan.changed,
-        wheel.images,
-        wheel.codes,
-        scratch,
-        layout=planned.context.layout,
-        trust=trusted(options),
-        check=False,
-        sandbox=sandbox,
-        jobs=options.jobs or default_jobs(),
-        room=shares_of(options.max_memory).edits,
-    ):
-        if isinstance(edited, UneditedFile):
-            failures += edited.findings
-        else:
-            edits[edited.name] = edited
-    return edits, failures
-
-
-def _verified(
-    wheel: Wheel,
-    planned: PreparedPlan,
-    edits: Mapping[str, EditedFile],
-    archive: TreeArchive,
-    options: Options,
-    sandbox: Sandbox,
-) -> Verification:
-    gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
-    gaps |= {name: edited.edited.gaps for name, edited in edits.items()}
-
-    def content(name: str) -> Iterator[Buffer]:
-        if name not in edits:
-            yield from archive.chunks(name)
-            return
-        with memoryview(edits[name].edited.view) as view:
-            yield view
-
-    members = [file.path for file in planned.plan.changed]
-    return verify(
-        str(archive.path),
-        content,
-        members,
-        planned.context,
-        gaps,
-        planned.tables,
-        sandbox,
-        trusted(options),
-        archive.links,
-    )
+            publish_directory(staged, new)
+        findings += register_roots(plan, output.path, options.gc_root)
+        return report(output, findings, verified=verified)

@@ -41,6 +41,7 @@ __all__ = [
     "verified",
     "verify_member",
     "verify_members",
+    "with_new_hashes",
 ]
 
 _STRONG: Final = frozenset(
@@ -324,3 +325,21 @@ def render_record(rows: Iterable[RecordEntry], record: str) -> bytes:
         writer.writerow((row.path, row.hash_field, "" if row.size is None else row.size))
     writer.writerow((record, "", ""))
     return text.getvalue().encode("utf-8")
+
+
+def with_new_hashes(data: bytes, new: Mapping[str, RecordEntry]) -> bytes:
+    """Return a RECORD in which the lines of some files are new; every other byte stays as it is."""
+    lines = []
+    for line in io.StringIO(data.decode("utf-8", "surrogateescape"), newline=""):
+        try:
+            path = next(csv.reader([line]))[0] if line.startswith('"') else line.partition(",")[0]
+        except csv.Error:
+            path = ""
+        if row := new.get(path):
+            text = io.StringIO(newline="")
+            end = line[len(line.rstrip("\r\n")) :]
+            csv.writer(text, lineterminator=end).writerow((path, row.hash_field, row.size))
+            lines.append(text.getvalue())
+        else:
+            lines.append(line)
+    return "".join(lines).encode("utf-8", "surrogateescape")

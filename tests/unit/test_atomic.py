@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from relink.atomic import atomic_file, move_synced, remove_stale, unnamed_file, working_directory
+from relink.atomic import (
+    atomic_file,
+    move_synced,
+    publish_directory,
+    remove_stale,
+    unnamed_file,
+    working_directory,
+)
 
 
 def test_whole_or_nothing(tmp_path: Path) -> None:
@@ -225,3 +234,60 @@ def test_a_moved_file_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: 
     assert steps == [str(source), "renamed", str(target.parent)]
     assert target.read_bytes() == b"new"
     assert not source.exists()
+
+
+@pytest.mark.parametrize("without", ["", "function", "file system"])
+def test_a_directory_gets_a_name_that_nothing_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    """Also where the C library or the file system has no such call."""
+    if without:
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: _Library(call=without == "file system"))
+    staged, final = tmp_path / "staged", tmp_path / "final"
+    staged.mkdir()
+    (staged / "x").write_text("x")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/y").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    for name in ("file", "link", "full", "empty"):
+        with pytest.raises(FileExistsError):
+            publish_directory(staged, tmp_path / name)
+    publish_directory(staged, final)
+    assert (final / "x").read_text() == "x"
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "final", "full", "link"]
+    with pytest.raises(FileNotFoundError):
+        publish_directory(final, tmp_path / "nowhere/final")
+
+
+class _Library:
+    """A C library without renameat2, or on a file system that does not know the flag."""
+
+    def __init__(self, *, call: bool) -> None:
+        if call:
+            self.renameat2 = self._refused
+
+    def _refused(self, *_: object) -> int:
+        ctypes.set_errno(errno.EINVAL)
+        return -1
+
+    def syncfs(self, _fd: int) -> int:
+        return -1
+
+
+def test_what_is_read_only_goes_too_and_links_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir(mode=0o500)
+    with working_directory(tmp_path) as place:
+        (place / "deep").mkdir()
+        (place / "deep/link").symlink_to(tmp_path / "precious")
+        (place / "deep/x").write_bytes(b"x")
+        (place / "deep").chmod(0o500)
+        code = "import sys; from pathlib import Path; from relink.atomic import remove_stale; remove_stale(Path(sys.argv[1]))"
+        stale = tmp_path / ".relink-1-0123456789abcdef.dir"
+        place.rename(stale)
+    drop = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override"]
+    command = [*(drop if os.geteuid() == 0 and shutil.which("setpriv") else []), sys.executable, "-c", code]
+    subprocess.run([*command, str(tmp_path)], check=True)
+    assert os.listdir(tmp_path) == ["precious"]
+    assert (tmp_path / "precious").stat().st_mode & 0o777 == 0o500

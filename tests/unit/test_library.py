@@ -26,7 +26,6 @@ FUNCTIONS = (
     "plan",
     "relink",
     "relink_tree",
-    "undo_tree",
     "verify",
 )
 

@@ -25,8 +25,8 @@ ELSEWHERE = {
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/install/test_installing",
+    "cli/repairing": "unit/install/test_installing",
     "install/cache": "unit/install/test_fetching",
-    "install/copying": "unit/install/test_installing",
     "install/environment": "unit/install/test_installing",
     "install/installed": "unit/install/test_installing",
     "install/installers": "unit/install/test_installing",

@@ -17,8 +17,17 @@ import pytest
 
 from relink.errors import UsageError
 from relink.install import cache
-from relink.install.cache import cache_directory, cached_wheels, find_by_sha256, keep, working_place
+from relink.install.cache import (
+    cache_directory,
+    cached_wheels,
+    find_by_sha256,
+    hold,
+    in_cache,
+    keep,
+    working_place,
+)
 from relink.install.requirements import parse_requirement
+from relink.provenance import PLAN_MEMBER
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, OUTPUT, TAG, Works
@@ -220,6 +229,31 @@ def test_the_cache_stays_within_its_size(monkeypatch: pytest.MonkeyPatch) -> Non
     with working_place() as place:
         last = keep(vendor(place, "2.0"))
     assert cached_wheels(newest.name.canonical) == [last]
+
+
+@pytest.mark.usefixtures("index")
+def test_what_is_held_stays_whatever_the_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As long as what the wheel became lies where it was installed; a note that leads elsewhere holds nothing."""
+    monkeypatch.setattr(cache, "SIZE", 0)
+    installed = tmp_path / "site/demo-1.0+rocm7.dist-info"
+    with working_place() as place:
+        wheel = in_cache(vendor(place))
+    assert in_cache(wheel.path) == wheel
+    plan = installed / PLAN_MEMBER
+    plan.parent.mkdir(parents=True)
+    plan.write_text(f'{{"wheel": {{"sha256": "{wheel.sha256}"}}}}')
+    hold(wheel, installed)
+
+    def left() -> set[str]:
+        with working_place() as place:
+            newest = keep(vendor(place, "2.0"))
+        return {found.sha256 for found in cached_wheels(newest.name.canonical)} - {newest.sha256}
+
+    assert left() == {wheel.sha256}
+    hold(wheel, tmp_path / "another")
+    assert left() == {wheel.sha256}
+    plan.write_text('{"wheel": {"sha256": "of another wheel"}}')
+    assert left() == set()
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from relink.errors import UsageError
+from relink.install import cache
+from relink.install.cache import cached_sha256s, keep, working_place
 from relink.install.environment import TargetEnvironment
 from relink.install.installed import find_installed
-from relink.install.kept import put_back
+from relink.install.kept import keep_aside, put_back
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
 from tests.unit.install.conftest import pip_install, python_of, site_of, tree
+from tests.unit.trees.build import snapshot
 
 LOADS = b"""import ctypes, os
 ctypes.CDLL(os.path.join(os.path.dirname(__file__), "a.so"))
@@ -248,6 +251,40 @@ def test_undo_of_an_installation(
 
 
 @pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.parametrize("command", ["install", "repair"])
+def test_the_vendors_wheel_is_kept_until_it_is_undone(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    """Also one that was passed by its path, which is gone afterwards, and in a cache that may hold nothing."""
+    monkeypatch.setattr(cache, "SIZE", 0)
+    environment = make_environment()
+    python = python_of(environment)
+    wheel = vendor(works, index)
+    words: tuple[str | Path, ...] = ("install", wheel)
+    if command == "repair":
+        pip_install(environment, "demo")
+        words = ("repair", "demo", "--wheel", wheel)
+    assert run(*words, "--prefix", works.prefix, "--python", python)[0] == 0
+    wheel.unlink()
+
+    def fill() -> None:
+        with working_place() as place:
+            keep(make_wheel(place, {"other.py": b""}, name="other", tag="py3-none-any"))
+
+    fill()
+    assert len(cached_sha256s()) == 2
+    assert run("repair", "demo", "--undo", "--offline", "--python", python)[0] == 0
+    assert version_in(environment) == "1.0"
+    fill()
+    assert len(cached_sha256s()) == 1
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_only_the_very_wheel(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -412,3 +449,70 @@ def test_what_is_not_installed(run: Run, make_environment: Callable[..., Path]) 
     code, _, err = run("repair", "demo==1.0", "--python", python_of(environment))
     assert code == 2
     assert "pass the name alone" in err
+
+
+# What an environment of others can say
+
+
+def hostile_environment(root: Path) -> TargetEnvironment:
+    """An environment with a distribution, of which one directory is a link out of it."""
+    site = root / "env/lib/python3/site-packages"
+    info = site / "demo-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    (info / "RECORD").write_text(
+        "demo/a.py,,\ndemo/sub/b.py,,\n../../../share/x,,\n../../../../outside/victim,,\nx\0y,,\n"
+    )
+    (site / "demo").mkdir()
+    (site / "demo/a.py").write_text("")
+    (root / "outside/__pycache__").mkdir(parents=True)
+    for name in ("victim", "b.py", "x", "RECORD", "__pycache__/a.cpython-311.pyc"):
+        (root / "outside" / name).write_text("mine")
+    (site / "demo/sub").symlink_to(root / "outside")
+    (site / "demo/__pycache__").symlink_to(root / "outside/__pycache__")
+    (root / "env/share").symlink_to(root / "outside")
+    return TargetEnvironment("python", root / "env", (site,))
+
+
+def test_tree_record_link_of_an_environment(tmp_path: Path) -> None:
+    """A RECORD names files beyond a link, and its own directory may be one: nothing there is taken for the environment's."""
+    environment = hostile_environment(tmp_path)
+    (site,) = environment.site
+    found = find_installed(environment, "demo")
+    assert found is not None
+    assert found.files == (site / "demo/a.py",)
+    (site / "demo-1.0.dist-info").rename(tmp_path / "outside/info")
+    (site / "demo-1.0.dist-info").symlink_to(tmp_path / "outside/info")
+    with pytest.raises(UsageError, match="is a symbolic link out of"):
+        find_installed(environment, "demo")
+
+
+def test_what_is_put_back_stays_in_the_environment(tmp_path: Path) -> None:
+    """The notes of an earlier repair are files of the environment, which others may have made."""
+    environment = hostile_environment(tmp_path)
+    (site,) = environment.site
+    found = find_installed(environment, "demo")
+    assert found is not None
+    before = snapshot(tmp_path / "outside")
+    with pytest.raises(OSError, match="lies outside of"):
+        keep_aside(environment, found, frozenset(), "sha")
+    with pytest.raises(OSError, match="lies outside of"):
+        put_back(environment, found, found, "sha")
+    (tmp_path / "env/share").unlink()
+    (site / "link").symlink_to(tmp_path / "outside/victim")
+    notes = tmp_path / "env/share/relink/demo"
+    notes.mkdir(parents=True)
+    (notes / "0").write_text("evil")
+    paths = (
+        "demo/sub/b.py",
+        "demo/sub/new.py",
+        "../../../../outside/victim",
+        "demo/__pycache__/a.cpython-311.pyc",
+    )
+    relative = [f"lib/python3/site-packages/{name}" for name in paths]
+    times = dict.fromkeys([*relative, "lib/python3/site-packages/link"], 1)
+    document = {"sha256": "sha", "files": dict.fromkeys(relative, "0"), "times": times}
+    (notes / "kept.json").write_text(json.dumps(document))
+    assert put_back(environment, found, found, "sha")
+    assert snapshot(tmp_path / "outside") == before
+    assert not (site / "demo/a.py").exists()  # in the environment, and not among what was kept

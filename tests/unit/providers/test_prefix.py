@@ -16,6 +16,7 @@ from relink.providers.prefix import (
     Provider,
     open_prefix,
     soname_stem,
+    tree_provider,
 )
 from relink.rocm.installation import release_of
 from tests.support.elf_builder import EM_386, EM_AARCH64, ET_EXEC, Library, build
@@ -368,3 +369,27 @@ def test_links_in_a_sysroot_are_followed_inside(here: Path) -> None:
     again = release_of(opened("/opt/rocm", root), str(root))
     assert again
     assert (again.release, again.evidence) == ("7.2.5", ".info/version")
+
+
+def test_a_tree_serves_itself(tmp_path: Path) -> None:
+    """By the names of its files and links, those less deep first; a link that leads nowhere serves nothing."""
+    (tmp_path / "lib/deep").mkdir(parents=True)
+    for name in ("lib/libx.so.1.0", "lib/deep/libx.so.1", "z.so", "lib/program"):
+        (tmp_path / name).touch()
+    (tmp_path / "lib/libx.so.1").symlink_to("libx.so.1.0")
+    (tmp_path / "lib/libgone.so").symlink_to("nowhere")
+    names = (
+        "lib/deep/libx.so.1",
+        "lib/libgone.so",
+        "lib/libx.so.1",
+        "lib/libx.so.1.0",
+        "lib/program",
+        "z.so",
+    )
+    found = tree_provider(str(tmp_path), names)
+    assert found.directories == (str(tmp_path), f"{tmp_path}/lib", f"{tmp_path}/lib/deep")
+    assert found.libraries == {
+        "libx.so.1": (f"{tmp_path}/lib/libx.so.1", f"{tmp_path}/lib/deep/libx.so.1"),
+        "libx.so.1.0": (f"{tmp_path}/lib/libx.so.1.0",),
+        "z.so": (f"{tmp_path}/z.so",),
+    }

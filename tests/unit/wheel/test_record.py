@@ -19,6 +19,7 @@ from relink.wheel.record import (
     signatures,
     verify_member,
     verify_members,
+    with_new_hashes,
 )
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, good_entries, make_wheel, write_raw
 
@@ -174,3 +175,19 @@ def test_a_size_has_19_digits_at_most() -> None:
     assert (entry.size, issues) == (int("9" * 19), ())
     entries, (issue,) = parse_record(b"a,," + b"9" * 20 + b"\n")
     assert (entries, issue.kind) == ((), RecordKind.MALFORMED)
+
+
+def test_new_hashes_of_some_files() -> None:
+    r"""Every other byte stays: ends of lines, a last line without one, what is no UTF-8, quotes, a form feed in a name."""
+    data = b'a.so,sha256=old,3\r\n"b,c.so",,\n"damaged\nx\x0cy.so,,\nodd\xff,,\nlast.so,md5=x,'
+    row = hashed("a.so", bytes(32), 7)
+    names = ("a.so", "b,c.so", "last.so", "y.so")
+    new = with_new_hashes(data, dict.fromkeys(names, row))
+    line = f"{row.hash_field},7".encode()
+    assert new == (
+        b"a.so,%b\r\n" % line
+        + b'"b,c.so",%b\n' % line
+        + b'"damaged\nx\x0cy.so,,\nodd\xff,,\n'
+        + b"last.so,%b" % line
+    )
+    assert with_new_hashes(data, {}) == data
