@@ -15,7 +15,7 @@ from typing import Final
 
 from relink.errors import UsageError, WheelError
 from relink.files import file_sha256
-from relink.plans.basis import LIBRARY_LIMIT, with_digests
+from relink.plans.basis import with_digests
 from relink.plans.embedded import embedded
 from relink.plans.model import Plan, ProviderFacts
 from relink.provenance import PLAN_MEMBER, read_plan
@@ -29,7 +29,7 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 __all__ = ["check_current", "is_relinked", "original_given"]
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_WHEEL_LIMIT: Final = LIBRARY_LIMIT
+_WHEEL_LIMIT: Final = 16 << 30  # bytes, as for libraries
 
 
 def is_relinked(archive: WheelArchive) -> bool:
