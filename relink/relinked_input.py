@@ -15,7 +15,7 @@ from typing import Final
 
 from relink.errors import UsageError, WheelError
 from relink.files import file_sha256
-from relink.plans.basis import LIBRARY_LIMIT, with_digests
+from relink.plans.basis import with_digests
 from relink.plans.embedded import embedded
 from relink.plans.model import Plan, ProviderFacts
 from relink.provenance import PLAN_MEMBER, read_plan
@@ -29,7 +29,9 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 __all__ = ["check_current", "is_relinked", "original_given"]
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_WHEEL_LIMIT: Final = LIBRARY_LIMIT
+_WHEEL_LIMIT: Final = 64 << 30  # bytes of a wheel that is hashed
+_SHOWN: Final = 300  # characters of a reason, which may quote the plan in the wheel
+_NAME_MAX: Final = 255  # bytes of a file's name on Linux
 
 
 def is_relinked(archive: WheelArchive) -> bool:
@@ -45,6 +47,7 @@ def check_current(archive: WheelArchive, recorded: Plan, today: Plan) -> None:
     :raises UsageError: it is not; says which wheel to relink instead.
     """
     if reason := _difference(recorded, today):
+        reason = f"{reason[:_SHOWN]}…" if len(reason) > _SHOWN else reason
         vendor, sha256 = _vendor(archive, recorded)
         raise UsageError(
             f"{archive.path.name} was relinked from {vendor.filename} ({vendor.canonical} {vendor.version}, SHA-256 {sha256}), "
@@ -114,15 +117,15 @@ def _vendor(archive: WheelArchive, recorded: Plan) -> tuple[WheelName, str]:
     :raises UsageError: it is not one that this wheel can be made of: what would be fetched is another package.
     """
     facts, own = recorded.wheel, archive.name
-    name = PurePosixPath(facts.path).name
+    name = PurePosixPath(facts.path).name[:_NAME_MAX]
     with suppress(WheelError):
         vendor = parse_wheel_name(name)
         same = (vendor.canonical, vendor.version.public) == (own.canonical, own.version.public)
         if same and _SHA256.fullmatch(facts.sha256):
             return vendor, facts.sha256
     raise UsageError(
-        f"{archive.path.name} cannot be made of {name!r} (SHA-256 {facts.sha256!r}), as the plan in it says; relink the vendor's "
-        "wheel"
+        f"{archive.path.name} cannot be made of {name!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), as the plan in it says; relink the "
+        "vendor's wheel"
     )
 
 

@@ -294,7 +294,7 @@ class Kind:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "wheel": Kind(inputs.make_bytes, check_wheel, 0.12),
+    "wheel": Kind(inputs.make_bytes, check_wheel, 0.1),
     "zip-fields": Kind(inputs.make_fields, check_wheel, 0.2),
     "member": Kind(inputs.make_member, around("demo/a.so"), 0.13),
     "prefix": Kind(inputs.make_prefix, check_prefix, 0.05),

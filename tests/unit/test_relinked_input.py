@@ -146,6 +146,7 @@ def test_the_vendors_wheel_is_given(
         ({"allow_missing": ("libx.so.1",)}, "with other options (none)"),
         ({"stub": ("auto",)}, "with other options (none)"),
         ({"preload_known": False}, "with other options (none)"),
+        ({"requires": True}, "with other options (none)"),
         ({"interpreter": find_target().interpreter}, "for another loader or Python"),
     ],
 )
@@ -206,6 +207,7 @@ def _is(**facts: str) -> Any:
         _is(path=""),
         _is(sha256="0" * 63),
         _is(sha256="g" * 64),
+        _is(path=f"demo-1.0-{'.'.join('abcdefgh' * 20000)}.whl", sha256="0" * 1_000_000),
     ],
 )
 def test_a_plan_that_names_another_wheel(
@@ -216,6 +218,7 @@ def test_a_plan_that_names_another_wheel(
     message = refused(forged, options_of(works.prefix, tmp_path / "out"))
     assert f"{forged.name} cannot be made of " in message
     assert "pip" not in message
+    assert len(message) < 1000
 
 
 @pytest.mark.parametrize("plan", [b"", b"{}", b"[1]", b'{"schema": "relink.plan/9"}', b"\xff"])
@@ -224,6 +227,15 @@ def test_a_plan_that_is_none(pair: tuple[Path, Path], tmp_path: Path, plan: byte
     with pytest.raises(RelinkError):
         relink.relink(forged, options_of(prefix_of(pair), tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_what_the_plan_in_it_says_is_quoted_in_part(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    forged = with_plan(
+        pair[1], tmp_path / "forged", lambda plan: plan.update(options=["--stub", "x" * 1_000_000])
+    )
+    message = refused(forged, options_of(prefix_of(pair), tmp_path / "out"))
+    assert ", with other options (--stub xxx" in message
+    assert len(message) < 1500
 
 
 # What earlier releases wrote
