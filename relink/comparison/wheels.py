@@ -47,10 +47,10 @@ def diff(
         if reference is not None:
             unexplained = list(_unexplained(reference, after, limits))
             verdict = "unexplained" if unexplained else "identical" if same else "only what the plan says"
-        changed = (
-            replace(change, unexplained=tuple(text for path, text in unexplained if path == change.path))
-            for change in found.changed
-        )
+        texts: dict[str, list[str]] = {}
+        for path, text in unexplained:
+            texts.setdefault(path, []).append(text)
+        changed = (replace(change, unexplained=tuple(texts.get(change.path, ()))) for change in found.changed)
         return WheelDiff(
             _side(before),
             _side(after),
