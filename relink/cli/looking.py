@@ -88,7 +88,7 @@ def diff(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Carry out this plan on OLD, and compare NEW with that: a relink.json, or a relinked wheel that you trust.",
+            help="Carry out this plan on OLD, and compare NEW with that: a relink.json that you trust.",
         ),
     ] = None,
     prefix: Annotated[
@@ -143,8 +143,8 @@ def diff(
     """
     from relink import library
     from relink.cli.terminal import show
-    from relink.comparison.reference import plan_of_file
     from relink.options import Options
+    from relink.plans.model import Plan
     from relink.report import diff_text
     from relink.report.formats import WheelResult
     from relink.wheel.limits import parse_limits
@@ -178,7 +178,7 @@ def diff(
         ignore=tuple(ignore),
         limits=parse_limits(limit),
     )
-    found = library.diff(old, new, options, plan=plan_of_file(plan) if plan else None)
+    found = library.diff(old, new, options, plan=Plan.load(plan) if plan else None)
     if chosen is OutputFormat.text:
         show(*diff_text.to_text(found, verbose=verbose))
     else:

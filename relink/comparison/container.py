@@ -15,7 +15,6 @@ from typing import BinaryIO, Final
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
-from relink.wheel.zipformat import Member
 
 __all__ = ["differences"]
 
@@ -65,13 +64,15 @@ def _facts(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> dict
     file.seek(member.header_offset)
     local = file.read(member.data_offset - member.header_offset)
     _, version, _, _, moment, date, *_, name_size, _ = z.LOCAL.unpack_from(local)
+    moments = (member.date_time, z.from_dos_time(date, moment))
+    times = ["{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*numbers) for numbers in moments]
     versions = f"{item.create_version}, {item.extract_version}"
     extra = [
         *_fields(item.extra),
         *(f"local {field}" for field in _fields(local[z.LOCAL.size + name_size :])),
     ]
     return {
-        "time": _moments(member, z.from_dos_time(date, moment)),
+        "time": times[0] if times[0] == times[1] else f"{times[0]}, local {times[1]}",
         "create_system": _SYSTEMS.get(item.create_system, str(item.create_system)),
         "method": _METHODS[item.compress_type],
         "flags": f"{item.flag_bits:#06x}",
@@ -80,11 +81,6 @@ def _facts(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> dict
         "attributes": f"{item.external_attr & 0xFFFF:#06x}, internal {item.internal_attr:#06x}",
         "ZIP versions": versions if version == item.extract_version else f"{versions}, local {version}",
     }
-
-
-def _moments(member: Member, local: z.DosTime) -> str:
-    texts = ["{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moment) for moment in (member.date_time, local)]
-    return texts[0] if texts[0] == texts[1] else f"{texts[0]}, local {texts[1]}"
 
 
 def _shown(data: bytes) -> str:

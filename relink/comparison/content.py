@@ -23,6 +23,7 @@ _BLOCK: Final = 4096  # bytes; of these a piece that differs is made, so that mo
 _NEAR: Final = 16
 # Differing bytes with fewer equal ones between them count as one range.
 _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
+_LINES_LIMIT: Final = 4 << 20  # bytes of a text whose lines are compared
 _TEXTS: Final = 20  # differences of one text that are shown
 _LONG: Final = 500  # characters of one that are shown
 # What is larger lies in a file that is mapped, so that two versions of the largest library do not have to fit into memory.
@@ -98,7 +99,8 @@ def text_differences(old: memoryview, new: memoryview, path: str) -> tuple[str, 
 
     :param path: of the member; the first differences are returned.
     """
-    if max(len(old), len(new)) > JSON_LIMIT:
+    size = max(len(old), len(new))
+    if size > JSON_LIMIT:
         return ()
     try:
         before, after = str(old, "utf-8"), str(new, "utf-8")
@@ -107,8 +109,9 @@ def text_differences(old: memoryview, new: memoryview, path: str) -> tuple[str, 
     lines: list[str] = []
     if path.endswith(".json"):
         with contextlib.suppress(ValueError, RecursionError):
-            found = _json_differences(parse_json(before), parse_json(after), "")
-            lines = [*islice(found, _TEXTS + 1)]
+            lines = [*islice(_json_differences(parse_json(before), parse_json(after), ""), _TEXTS + 1)]
+    if not lines and size > _LINES_LIMIT:
+        return ()
     if not lines:
         lines = [*islice(_line_differences(before.splitlines(), after.splitlines()), _TEXTS + 1)]
     if not lines:

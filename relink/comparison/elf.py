@@ -5,7 +5,8 @@ Source: System V ABI, "ELF Header" and "Dynamic Section".
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import struct
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,20 +17,17 @@ from relink.report.diff_text import ByteRange, ElfChange, SectionChange
 
 __all__ = ["elf_changes", "named_ranges"]
 
-_ACTIVE = 64  # sections at one offset; a hostile file has 65,535, and each would be looked at for each range
-# Moved sections are compared up to so many times the file's size: headers may claim any number of sections for the same bytes.
-_MOVED_AT_MOST = 4
+# Sections are compared up to so many times the file's size: headers may claim any number of sections for the same bytes.
+_COMPARED_AT_MOST = 4
 
 
 def elf_changes(
-    old: memoryview,
-    new: memoryview,
+    contents: tuple[memoryview, memoryview],
     images: tuple[Image, Image],
     sections: tuple[Sequence[Section], Sequence[Section]],
-    ranges: Ranges,
 ) -> ElfChange:
     """Return the facts that changed."""
-    return ElfChange(tuple(_dynamic(*images)), tuple(_sections(old, new, *sections, ranges)))
+    return ElfChange(tuple(_dynamic(*images)), tuple(_sections(*contents, *sections)))
 
 
 def _dynamic(before: Image, after: Image) -> Iterator[str]:
@@ -56,25 +54,18 @@ def _lines(image: Image) -> dict[str, None]:
 
 
 def _sections(
-    old: memoryview, new: memoryview, before: Sequence[Section], after: Sequence[Section], ranges: Ranges
+    old: memoryview, new: memoryview, before: Sequence[Section], after: Sequence[Section]
 ) -> Iterator[SectionChange]:
     olds, news = _by_name(before), _by_name(after)
-    bytes_left = _MOVED_AT_MOST * max(len(old), len(new))
-    stops = [stop for _, stop in ranges.found]
+    bytes_left = _COMPARED_AT_MOST * max(len(old), len(new))
     for name, a in olds.items():
         b = news.get(name)
         if b is None:
             yield SectionChange(name, ("removed",))
             continue
-        how = []
-        if (a.offset, a.address) != (b.offset, b.address) and a.size > 0:
-            how.append("moved")
+        how = ["moved"] if a.size and (a.offset, a.address) != (b.offset, b.address) else []
         if a.size != b.size:
             how.append("resized")
-        elif a.offset == b.offset:
-            at = bisect_right(stops, b.offset)
-            if b.file_size and at < len(stops) and ranges.found[at][0] < b.offset + b.file_size:
-                how.append("changed")
         elif a.file_size != b.file_size:
             how.append("changed")
         elif a.file_size <= bytes_left:
@@ -102,18 +93,14 @@ def _by_name(sections: Sequence[Section]) -> Mapping[str, Section]:
 def named_ranges(
     ranges: Ranges, data: memoryview, image: Image, sections: Sequence[Section]
 ) -> tuple[ByteRange, ...]:
-    """Name the sections and header tables that each range touches in the new file, `data`."""
-    extents = [(item.offset, item.offset + item.file_size, item.name) for item in sections if item.file_size]
-    rest = sorted([*_tables(data, image), *extents], reverse=True)
-    active: list[tuple[int, int, str]] = []
+    """Name the sections and header tables of the new file, `data`, at the start of each range and those that begin in it."""
+    parts = [(item.offset, item.offset + item.file_size, item.name) for item in sections if item.file_size]
+    parts = sorted([*_tables(data, image), *parts])
+    starts = [start for start, _, _ in parts]
     named = []
     for start, stop in ranges.found:
-        active = [extent for extent in active if extent[1] > start]
-        while rest and rest[-1][0] < stop:
-            extent = rest.pop()
-            if extent[1] > start and len(active) < _ACTIVE:
-                active.append(extent)
-        names = list(dict.fromkeys(name for begin, _, name in active if begin < stop))
+        touched = parts[max(bisect_right(starts, start) - 1, 0) : bisect_left(starts, stop)]
+        names = list(dict.fromkeys(name for _, end, name in touched if end > start))
         shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
         nowhere = "past the end of the new file" if start >= len(data) else "between sections"
         named.append(ByteRange(start, stop, shown or nowhere))
@@ -122,16 +109,10 @@ def named_ranges(
 
 def _tables(data: memoryview, image: Image) -> list[tuple[int, int, str]]:
     """The extents of the three tables that are in no section: the ELF header and the two header tables."""
-    order = "little" if image.header.little_endian else "big"
-    wide = image.header.elf_class == 64
-
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(data[at : at + size], order)  # type: ignore[arg-type]
-
-    programs, sections = (number(32, 8), number(40, 8)) if wide else (number(28, 4), number(32, 4))
-    # Offsets in Elf64_Ehdr and Elf32_Ehdr: e_phoff and e_shoff above, then three pairs of half words.
-    at = 54 if wide else 42  # e_phentsize, e_phnum, e_shentsize, e_shnum
-    sizes = [number(at + 2 * index, 2) for index in range(4)]
+    order, wide = "<" if image.header.little_endian else ">", image.header.elf_class == 64
+    # Elf64_Ehdr and Elf32_Ehdr: e_phoff and e_shoff; then e_phentsize, e_phnum, e_shentsize, e_shnum
+    programs, sections = struct.unpack_from(f"{order}2{'Q' if wide else 'I'}", data, 32 if wide else 28)
+    sizes = struct.unpack_from(f"{order}4H", data, 54 if wide else 42)
     return [
         (0, 64 if wide else 52, "the ELF header"),
         (programs, programs + sizes[0] * sizes[1], "program headers"),

@@ -18,16 +18,14 @@ from typing import Final
 from relink import __version__
 from relink.atomic import working_directory
 from relink.bounded_json import JSON_LIMIT, parse_json
-from relink.errors import UsageError, WheelError
+from relink.errors import WheelError
 from relink.options import Options
-from relink.plans.model import Plan
-from relink.plans.saved import load
-from relink.provenance import PLAN_MEMBER, SBOM_MEMBER, read_plan
+from relink.provenance import PLAN_MEMBER, SBOM_MEMBER
 from relink.report.model import Report
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import RecordEntry, read_record, render_record
 
-__all__ = ["MADE", "Reference", "made_again", "plan_of_file"]
+__all__ = ["MADE", "Reference", "made_again"]
 
 MADE: Final = (PLAN_MEMBER, SBOM_MEMBER)
 """The members that depend on the release of relink."""
@@ -60,20 +58,6 @@ class Reference:
                 content = after.read(path, JSON_LIMIT)
                 rows[path] = RecordEntry(path, "sha256", hashlib.sha256(content).digest(), len(content))
         return render_record(rows.values(), name)
-
-
-def plan_of_file(path: Path) -> Plan:
-    """Read a plan that the user trusts: a ``relink.json``, a plan that was saved, or a relinked wheel.
-
-    :raises RelinkError: it is none of these.
-    """
-    if path.suffix != ".whl":
-        return load(path)
-    with WheelArchive(path) as archive:
-        plan = read_plan(archive)
-    if plan is None:
-        raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it")
-    return plan
 
 
 @contextmanager

@@ -42,15 +42,16 @@ def diff(
     with WheelArchive(old, limits=limits) as before, WheelArchive(new, limits=limits) as after:
         found = _Comparison(before, after)
         same = before.sha256() == after.sha256()
-        verdict: DiffVerdict = "identical" if same else "not judged" if found.differs else "same content"
+        differs = found.renamed or found.added or found.removed or found.changed
+        verdict: DiffVerdict = "identical" if same else "not judged" if differs else "same content"
         unexplained: list[tuple[str, str]] = []
         if reference is not None:
             unexplained = list(_unexplained(reference, after, limits))
             verdict = "unexplained" if unexplained else "identical" if same else "only what the plan says"
-        changed = (
-            replace(change, unexplained=tuple(text for path, text in unexplained if path == change.path))
-            for change in found.changed
-        )
+        texts: dict[str, list[str]] = {}
+        for path, text in unexplained:
+            texts.setdefault(path, []).append(text)
+        changed = (replace(change, unexplained=tuple(texts.get(change.path, ()))) for change in found.changed)
         return WheelDiff(
             _side(before),
             _side(after),
@@ -58,7 +59,7 @@ def diff(
             found.added,
             found.removed,
             tuple(changed),
-            found.unchanged,
+            len(found.names) - len(found.changed),
             reference is not None,
             verdict,
             tuple(f"{path}: {text}" if path else text for path, text in unexplained),
@@ -114,7 +115,6 @@ class _Comparison:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: list[MemberChange] = field(default_factory=list)
-    unchanged: int = 0
     headers: tuple[str, ...] = ()
     repacked: list[str] = field(default_factory=list)
     ranges_left: int = _RANGES_IN_ALL
@@ -135,14 +135,8 @@ class _Comparison:
         for name, old in common.items():
             if change := self._changed(old, name):
                 self.changed.append(change)
-        self.unchanged = len(common) - len(self.changed)
         if before.sha256() != after.sha256():
             self.headers = differences(before, after, common)
-
-    @property
-    def differs(self) -> bool:
-        """Whether members differ in name, content or mode."""
-        return bool(self.renamed or self.added or self.removed or self.changed)
 
     @property
     def archive(self) -> tuple[str, ...]:
@@ -195,7 +189,7 @@ def _compared(change: MemberChange, old: memoryview, new: memoryview, ranges: Ra
     except ElfError:
         return change
     named = named_ranges(ranges, new, images[1], sections[1])
-    return replace(change, ranges=named, elf=elf_changes(old, new, images, sections, ranges))
+    return replace(change, ranges=named, elf=elf_changes((old, new), images, sections))
 
 
 def _side(archive: WheelArchive) -> WheelSide:

@@ -12,9 +12,10 @@ import pytest
 
 from relink import library
 from relink.comparison import diff
-from relink.comparison.reference import Reference, plan_of_file
-from relink.errors import RelinkError, UsageError, WheelError
+from relink.comparison.reference import Reference
+from relink.errors import UsageError, WheelError
 from relink.options import Options
+from relink.plans.model import Plan
 from relink.report.diff_text import WheelDiff
 from tests.support.plans import planned_as
 from tests.support.works import Works
@@ -228,17 +229,17 @@ def test_a_plan_of_ones_own(stubbed: Pair, works: Works, tmp_path: Path) -> None
     saved, inside = tmp_path / "plan.json", tmp_path / "relink.json"
     library.plan(stubbed.old, stubbed.options).save(saved)
     inside.write_bytes(Draft.of(stubbed.new).contents[PLAN])
-    for path in (saved, inside, stubbed.new):
-        found = library.diff(stubbed.old, stubbed.new, plan=plan_of_file(path))
+    for path in (saved, inside):
+        found = library.diff(stubbed.old, stubbed.new, plan=Plan.load(path))
         assert (found.verdict, found.unexplained) == ("only what the plan says", ())
     data = json.loads(inside.read_text())
     data["files"][0]["rpath"]["after"] = EVIL
     inside.write_text(json.dumps(data))
     with pytest.raises(UsageError, match="prefixes are two things"):
-        library.diff(stubbed.old, stubbed.new, stubbed.options, plan=plan_of_file(saved))
+        library.diff(stubbed.old, stubbed.new, stubbed.options, plan=Plan.load(saved))
     other = works.small(tmp_path / "other")
     with pytest.raises(UsageError, match="the plan does not hold any more"):
-        library.diff(other, stubbed.new, plan=plan_of_file(saved))
+        library.diff(other, stubbed.new, plan=Plan.load(saved))
 
 
 def test_the_attackers_plan(works: Works, pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -257,14 +258,3 @@ def test_the_attackers_plan(works: Works, pair: tuple[Path, Path], tmp_path: Pat
     found = library.diff(pair[0], new, works.options(tmp_path))
     assert f"demo/a.so: + RPATH {EVIL}:{works.prefix}/lib" in found.unexplained
     assert not library.diff(pair[0], new, plan=made).ok
-
-
-def test_no_plan(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no plan in it"):
-        plan_of_file(pair[0])
-    for data in (b"{}", b"x", b"[1]", b"\xff"):
-        (tmp_path / "x.json").write_bytes(data)
-        with pytest.raises(RelinkError):
-            plan_of_file(tmp_path / "x.json")
-    with pytest.raises(UsageError, match="cannot be read"):
-        plan_of_file(tmp_path / "none.json")

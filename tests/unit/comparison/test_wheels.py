@@ -115,6 +115,8 @@ def test_more_ranges_than_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_the_command(pair: tuple[Path, Path], works: Works, run: Run, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(member(pair[1], f"{INFO}/relink.json"))
     code, out, _ = run("diff", *pair)
     assert code == 0
     assert out.splitlines()[-1].endswith(
@@ -122,13 +124,13 @@ def test_the_command(pair: tuple[Path, Path], works: Works, run: Run, tmp_path: 
     )
     for words, source in (
         (("--prefix", works.prefix), f"made anew for {works.prefix}"),
-        (("--plan", pair[1]), "the one that was given"),
+        (("--plan", plan), "the one that was given"),
     ):
         code, out, _ = run("diff", *pair, *words)
         assert code == 0
         assert out.splitlines()[-1].startswith("only what the plan says (6 changed, ")
         assert out.splitlines()[-1].endswith(f"; the plan is {source}")
-    code, out, err = run("diff", *pair, "--prefix", works.prefix, "--plan", pair[1])
+    code, out, err = run("diff", *pair, "--prefix", works.prefix, "--plan", plan)
     assert (code, out) == (2, "")
     assert "two things to compare with" in err
     code, out, _ = run("diff", *pair, "--json")
