@@ -58,6 +58,7 @@ from relink.rocm.installation import RocmRelease, release_of
 from relink.rocm.names import is_own, is_runtime, whose
 from relink.rocm.places import choose_place, prefix_of_libraries
 from relink.sibling_packages import find_siblings
+from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
@@ -186,6 +187,7 @@ def context_of(
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
+        most_loads=(options.limits or WheelLimits()).loads,
         siblings=() if layout.tree else find_siblings(wheel, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members

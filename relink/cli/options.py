@@ -241,7 +241,7 @@ LimitOptions = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=N",
-        help="What a wheel may ask for: members, member-size, total-size (32G, say) or ratio; repeatable.",
+        help="What a wheel may ask for: members, member-size, total-size (32G, say), ratio or loads; repeatable.",
         rich_help_panel=WORK,
     ),
 ]

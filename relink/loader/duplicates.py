@@ -7,7 +7,7 @@ that export the same name are mixed, unless version nodes or DT_SYMBOLIC keep th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.loader.binding import Bindings
@@ -19,6 +19,7 @@ from relink.loader.target import GLIBC_SONAMES
 __all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
 
 _EXAMPLES = 3
+_MOST_COMPARED = 8  # files of one library
 _SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.(?P<version>[\w.]+))?")
 
 
@@ -114,6 +115,8 @@ def _places(closure: Closure, tables: Tables, needed: dict[int, list[int]]) -> d
 def two_versions(closure: Closure) -> list[TwoVersions]:
     """Return every two different files of one library in the process, with how each came in.
 
+    Of very many files each is paired with the first few only: the pairs of all would be as many as their square.
+
     ``libX.so.6`` and ``libX.so.7``; ``libLLVM-17.so.1`` and ``libLLVM.so.20``; ``libgomp-a34b3233.so.1`` and ``libgomp.so.1``.
     """
     needed = needed_by(closure)
@@ -122,6 +125,7 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
     for edge in closure.dlopened:
         if edge.target is not None:
             needed.setdefault(edge.requester, []).append(edge.target)
+    trees = [breadth_first(needed, [root]) for root in roots]
     found = []
     by_stem: dict[str, list[int]] = {}
     for index, item in enumerate(closure.objects):
@@ -130,14 +134,14 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
         if parts is None or item.identity[0] == "program":
             continue
         others = by_stem.setdefault(parts["stem"], [])
-        for other in others:
+        for other in others[:_MOST_COMPARED]:
             first = closure.objects[other]
             found.append(
                 TwoVersions(
                     parts["stem"],
                     (first.image.soname or first.name.rpartition("/")[2], soname),
                     (first.path, item.path),
-                    (_chain(closure, needed, roots, other), _chain(closure, needed, roots, index)),
+                    (_chain(closure, trees, other), _chain(closure, trees, index)),
                     not {other, index} <= mapped.keys(),
                 )
             )
@@ -145,12 +149,12 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
     return found
 
 
-def _chain(
-    closure: Closure, needed: dict[int, list[int]], roots: Sequence[int], index: int
-) -> tuple[str, ...]:
-    """Return the paths of the shortest chain of NEEDED (or dlopen) from a root to an object."""
-    for root in roots:
-        needed_first = breadth_first(needed, [root])
+def _chain(closure: Closure, trees: Sequence[Mapping[int, int | None]], index: int) -> tuple[str, ...]:
+    """Return the paths of the shortest chain of NEEDED (or dlopen) from a root to an object.
+
+    :param trees: of each root, the objects that it leads to, each with the one that led to it.
+    """
+    for needed_first in trees:
         if index in needed_first:
             chain = [index]
             while (before := needed_first[chain[-1]]) is not None:

@@ -33,6 +33,8 @@ class Scope:
     :ivar symbols: the index by name over all tables, those of `order` among them.
     :ivar by_name: the objects with a name (:func:`relink.loader.object_graph.objects_by_name`).
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
+    :ivar places: by `id` of a table the first place in `order` that has it.
+    :ivar own: the object that is searched before all others: that of a DT_SYMBOLIC (elf/dl-load.c).
     :ivar known: the look-ups so far and their results.
     """
 
@@ -40,24 +42,34 @@ class Scope:
     symbols: SymbolIndex
     by_name: Mapping[str, tuple[int, ...]]
     unique: dict[str, int]
+    places: dict[int, int] = field(default_factory=dict)
+    own: tuple[int, SymbolTable] | None = None
     known: dict[tuple[str, str | None, str | None], tuple[int | None, Reason]] = field(default_factory=dict)
-    _places: dict[int, int] = field(init=False)
     _firsts: dict[Candidates, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._places = {id(table): place for place, (_, table) in reversed([*enumerate(self.order)])}
+        if not self.places:
+            self.places = {id(table): place for place, (_, table) in reversed([*enumerate(self.order)])}
+
+    def own_first(self, index: int, table: SymbolTable) -> Scope:
+        """Return the scope of an object that is searched before the others of this one."""
+        return Scope(self.order, self.symbols, self.by_name, self.unique, self.places, (index, table))
 
     def index(self, table: SymbolTable) -> int | None:
         """Return the first object with this table, or None where none is in the scope."""
-        place = self._places.get(id(table))
+        if self.own is not None and self.own[1] is table:
+            return self.own[0]
+        place = self.places.get(id(table))
         return None if place is None else self.order[place][0]
 
     def first(self, candidates: Candidates) -> int | None:
         """Return the first object with one of these tables: what a look-up finds that they satisfy."""
+        if self.own is not None and id(self.own[1]) in candidates.tables:
+            return self.own[0]
         try:
             return self._firsts[candidates]
         except KeyError:
-            places = [self._places[table] for table in self._places.keys() & candidates.tables]
+            places = [self.places[table] for table in self.places.keys() & candidates.tables]
             found = self._firsts[candidates] = self.order[min(places)][0] if places else None
             return found
 
@@ -94,11 +106,12 @@ class Scope:
 
     def _owners(self, name: str) -> Sequence[tuple[int, SymbolTable]]:
         """Return the objects that define a name, in order: either few objects do so, or few are in the scope."""
+        own = [self.own] if self.own is not None and name in self.own[1].exports else []
         owners = self.symbols.owners(name)
         if len(owners) > len(self.order):
-            return [(index, table) for index, table in self.order if name in table.exports]
-        places = sorted(place for table in owners if (place := self._places.get(id(table))) is not None)
-        return [self.order[place] for place in places]
+            return [*own, *((index, table) for index, table in self.order if name in table.exports)]
+        places = sorted(place for table in owners if (place := self.places.get(id(table))) is not None)
+        return [*own, *(self.order[place] for place in places)]
 
 
 class Process:
@@ -179,8 +192,7 @@ class Process:
                 if id(own) not in own_scopes:
                     own_scopes[id(own)] = self.scope(own, {})
                 if self.table(index).symbolic and index:  # DT_SYMBOLIC; not of the program (elf/dl-load.c)
-                    own_first = [index, *(other for other, _ in scope.order)]
-                    yield index, self.scope(own_first, self._unique), own_scopes[id(own)]
+                    yield index, scope.own_first(index, self.table(index)), own_scopes[id(own)]
                 else:
                     yield index, scope, own_scopes[id(own)]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
+from relink.errors import WheelError
 from relink.findings.model import Finding, finding
 from relink.loader.closure import Closure, Edge
 from relink.loader.loading import RootRefusedError
@@ -67,6 +68,7 @@ def decide(
     :param tables: the symbols of the members.
     :param known: those of other files that have been read.
     :param leave_optional: leave what the package does without.
+    :raises WheelError: the members load more files than `context.most_loads`.
     """
     before, images = context, dict(context.images)
     context = replace(context, images=images)  # its own, so that each member that is planned is put there
@@ -75,16 +77,23 @@ def decide(
     unserved: list[str] = []
     refused: list[Finding] = []
     paths = {context.layout.path_of(member) for member in context.images}
+    mapped = 0
     for member in _leaves_first(context.images):
         try:
             outcome = with_forgotten_needed(prover, context, member, prover.find_outcome(context, member))
             outcome = with_known_preloads(prover, context, member, outcome)
             outcomes[member] = outcome
+            mapped += len(outcome.closure.scope)
         except RootRefusedError as error:
             if error.path not in paths:
                 raise
             refused.append(_refused(context, member, error))
             continue
+        if mapped > context.most_loads:
+            raise WheelError(
+                f"the ELF files of the wheel load more than {context.most_loads} files, added up over all of them; --limit "
+                f"loads={2 * context.most_loads} allows twice as many, and takes that much time and memory"
+            )
         optional = leave_optional and context.profile.why_optional(member) is not None
         fails = not outcome.loads or (optional and bool(prover.open_imports(context, member, outcome)))
         if (optional or context.profile.is_variant(member)) and fails:

@@ -28,6 +28,7 @@ from relink.resolve.search_path import SearchPathEntry, added_entries, classify
 from relink.resolve.siblings import Sibling, sibling_paths
 from relink.resolve.substitution import SubstitutionDecision
 from relink.resolve.vendor import NO_VENDOR, Vendor
+from relink.wheel.limits import WheelLimits
 
 __all__ = ["Outcome", "ResolveContext", "find_strategy", "simulate"]
 
@@ -46,6 +47,7 @@ class ResolveContext:
     :ivar vendor: what is known of the providers' libraries.
     :ivar added: soname → the member that is a stub of it.
     :ivar siblings: other packages that are imported before.
+    :ivar most_loads: `WheelLimits.loads`.
     """
 
     target: Target
@@ -64,6 +66,7 @@ class ResolveContext:
     vendor: Vendor = NO_VENDOR
     added: Mapping[str, str] = field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
+    most_loads: int = WheelLimits().loads
 
     @cached_property
     def members(self) -> Members:

@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WheelLimits:
-    """Sizes (in bytes) and counts that a wheel may not exceed; checked before anything is inflated.
+    """Sizes (in bytes) and counts that a wheel may not exceed; all but ``loads`` are checked before anything is inflated.
 
     :param members: entries in the archive.
     :param directory_size: bytes of the central directory, which is read into memory.
@@ -24,6 +24,8 @@ class WheelLimits:
     :param ratio: inflated size of all members to the size of the file. Vendor wheels reach 14; only asked
         of wheels that inflate to more than ``ratio_from`` bytes.
     :param ratio_from: see ``ratio``.
+    :param loads: files that loading each ELF member maps, added up over the members: of n members of which each needs the next,
+        it is n²/2. bitsandbytes, of 16, has 235.
     """
 
     members: int = 500_000
@@ -32,6 +34,7 @@ class WheelLimits:
     total_size: int = 128 << 30
     ratio: float = 250.0
     ratio_from: int = 256 << 20
+    loads: int = 200_000
 
 
 NO_LIMITS = WheelLimits(*(1 << 62 for _ in fields(WheelLimits)))

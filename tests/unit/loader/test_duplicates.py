@@ -9,6 +9,7 @@ import pytest
 from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.loading import trace
 from relink.loader.search import Environment
+from tests.support.elf_builder import Library
 from tests.unit.loader.planted import FIVE, compiled, traced_and_bound
 
 
@@ -76,6 +77,20 @@ def test_a_second_version_by_dlopen(environment: Environment, lib: Path) -> None
     (pair,) = two_versions(closure)
     assert pair.by_dlopen
     assert pair.chains == ((str(top), str(seven)), (str(top), str(gpu), str(six)))
+
+
+@pytest.mark.parametrize(("count", "number_of_pairs"), [(4, 6), (20, 28 + 8 * 12), (40, 28 + 8 * 32)])
+def test_very_many_versions_of_one_library(
+    environment: Environment, lib: Path, count: int, number_of_pairs: int
+) -> None:
+    """Every two of a few; of many each with the first ones, so that each version more is as many pairs."""
+    names = [f"libx.so.{number}" for number in range(count)]
+    for name in names:
+        Library(name).write(lib / name)
+    top = Library("liba.so", tuple(names), runpath="$ORIGIN").write(lib / "liba.so")
+    pairs = {pair.sonames for pair in two_versions(trace(environment, str(top)))}
+    assert len(pairs) == number_of_pairs
+    assert {second for _, second in pairs} == {*names[1:]}
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.resolve.decide import PlanDraft
+from relink.errors import WheelError
+from relink.resolve.decide import PlanDraft, decide
 from relink.resolve.members import reached
 from tests.support.cc import cc
-from tests.support.elf_builder import Library, build
+from tests.support.effort import lines_run
+from tests.support.elf_builder import Export, Import, Library, build
 from tests.unit.resolve.scenes import Scene, call, codes, define
 
 
@@ -119,3 +123,88 @@ def test_another_member_that_is_dlopened_is_found(scene: Scene) -> None:
     draft = scene.decide()
     assert [item.subject for item in draft.findings if item.code == "RLK120"] == ["libmigraphx_ref.so.*"]
     assert [item.edit.search_path for item in draft.files if item.edit] == ["$ORIGIN/targets"]
+
+
+MANY: dict[str, Callable[[int], dict[str, Library]]] = {
+    "alone": lambda number: {f"m{number}.so": module(number)},
+    "one soname": lambda number: {f"m{number}.so": module(number, soname="libsame.so.1")},
+    "own soname, own search path": lambda number: {
+        f"m{number}.so": module(number, soname=f"m{number}.so", runpath=f"/opt/rocm{number}/lib:$ORIGIN")
+    },
+    "of a library that is missing": lambda number: {
+        f"m{number}.so": module(number, needed=(f"libnowhere{number}.so.1",))
+    },
+    "in a star": lambda number: {
+        f"m{number}.so": module(number, soname=f"m{number}.so", needed=("m0.so",) if number else ())
+    },
+    "the same exports, by relocations": lambda number: {
+        f"m{number}.so": replace(
+            module(number), exports=(Export("same"), Export("other")), relocations=((0x200, 1, 2, 0),)
+        )
+    },
+    "each with its own copy of a library": lambda number: {
+        f"m{number}.so": module(number, needed=("libcopy.so.1",), runpath=f"$ORIGIN/d{number}"),
+        f"d{number}/libcopy.so.1": Library(soname="libcopy.so.1", exports=(Export("copied"),)),
+    },
+    "with an open import": lambda number: {
+        f"m{number}.so": replace(module(number), imports=(Import(f"lost{number}"), Import("f0")))
+    },
+    "with a forgotten NEEDED": lambda number: {
+        f"m{number}.so": replace(module(number), needed=() if number % 9 else ("libgen.so.1",))
+    },
+    "with versions that nothing defines": lambda number: {
+        f"m{number}.so": replace(module(number), imports=(Import("f0", f"V{number}", "libgen.so.1"),))
+    },
+    "with a NEEDED that is replaced": lambda number: {
+        f"m{number}.so": replace(module(number), needed=("libgen.so.0",))
+    },
+}
+"""Members of a wheel by their number; each is a root."""
+
+
+def module(
+    number: int, needed: tuple[str, ...] = (), soname: str | None = None, runpath: str = "$ORIGIN"
+) -> Library:
+    return Library(
+        soname,
+        ("libgen.so.1", *needed),
+        runpath=runpath,
+        imports=(Import("f0"), Import("f1")),
+        exports=(Export(f"init{number}"),),
+    )
+
+
+def many(root: Path, members: Callable[[int], dict[str, Library]], count: int) -> Scene:
+    made = Scene(root, substitutes=(("libgen.so.0", "libgen.so.1"),))
+    versions = ("V",) if members is MANY["with versions that nothing defines"] else ()
+    Library("libgen.so.1", exports=(Export("f0"), Export("f1")), versions=versions).write(
+        made.prefix / "lib/libgen.so.1"
+    )
+    for number in range(count):
+        for path, library in members(number).items():
+            data, name = build(library), f"pkg/{path}"
+            made.images[name], made.tables[name] = read_image(data, name), read_symbols(data)
+    return made
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_many_elf_hang(tmp_path: Path, kind: str) -> None:
+    """Each root more takes the same work, however many there are."""
+    counts = [lines_run(many(tmp_path, MANY[kind], count).decide) for count in (30, 60, 90)]
+    first, second = counts[1] - counts[0], counts[2] - counts[1]
+    assert 0 < second <= 1.05 * first
+
+
+def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
+    """What is n files for each of n members has a limit, and no recursion goes along it."""
+
+    def member(number: int) -> dict[str, Library]:
+        name = f"m{number}.so"
+        return {name: module(number, soname=name, needed=(f"m{number + 1}.so",), runpath="$ORIGIN")}
+
+    scene = many(tmp_path, member, 1100)
+    with pytest.raises(
+        WheelError, match="load more than 500 files, added up over all of them; --limit loads=1000"
+    ):
+        decide(replace(scene.context(), most_loads=500), scene.tables)
+    assert decide(replace(many(tmp_path, member, 30).context(), most_loads=500), scene.tables).files
