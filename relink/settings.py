@@ -46,6 +46,7 @@ _NOT_FROM_A_FILE = frozenset(
         "ignore",
         "interpreter",
         "limit",
+        "link",
         "no-preload",
         "no-verify",
         "no-verify-record",
@@ -62,6 +63,7 @@ _NOT_FROM_A_FILE = frozenset(
         "substitute",
         "sysroot",
         "trust",
+        "wheel",
     }
 )
 

@@ -46,8 +46,10 @@ def relink_tree(
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
     """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
-    new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
     archive = TreeArchive(Path(os.path.realpath(directory)), options.limits)
+    new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
     # A tree has no version and no RECORD of all its files, and the profile of the first distribution in it that has one.
     names = (path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info")))
     known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
@@ -72,8 +74,6 @@ def relink_tree(
 
 def _place_of_copy(directory: Path, options: Options) -> Path | None:
     """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
-    if not directory.is_dir():
-        raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
     given = [name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name)]
     if given:
         words = [f"--{'no-' * (name == 'verify_record')}{name.replace('_', '-')}" for name in given]

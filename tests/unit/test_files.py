@@ -225,7 +225,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("pipeline.py", "staging.copy"): NO_FILE,
     ("wheel/deflate/blocks.py", "copy"): NO_FILE,
     (
-        "wheel/archive.py",
+        "staging.py",
         "shutil.copyfile",
     ): "the wheel, which is open as a regular file; copyfile refuses a FIFO",
     ("nix/emit.py", "shutil.copyfile"): "shipped data; copyfile refuses a FIFO",
@@ -252,7 +252,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("wheel/second_reader.py", "other.open"): NO_FILE,
     ("spool.py", "mmap.mmap"): "memory, and files of its own without a name",
     ("trees/archive.py", "os.fdopen"): "a descriptor of open_regular",
-    ("wheel/archive.py", "path.open"): "a new file of a directory of relink's own",
     ("trees/tree_copy.py", "path.open"): "a new file of a directory of relink's own",
     ("copying.py", "os.truncate"): "a file that is open",
     ("install/installing.py", "requirements.write_text"): OWN,
