@@ -77,19 +77,19 @@ def decide(
     unserved: list[str] = []
     refused: list[Finding] = []
     paths = {context.layout.path_of(member) for member in context.images}
-    mapped = 0
+    loaded = 0
     for member in _leaves_first(context.images):
         try:
             outcome = with_forgotten_needed(prover, context, member, prover.find_outcome(context, member))
             outcome = with_known_preloads(prover, context, member, outcome)
             outcomes[member] = outcome
-            mapped += len(outcome.closure.scope)
+            loaded += len(outcome.closure.scope)
         except RootRefusedError as error:
             if error.path not in paths:
                 raise
             refused.append(_refused(context, member, error))
             continue
-        if mapped > context.most_loads:
+        if loaded > context.most_loads:
             raise WheelError(
                 f"the ELF files of the wheel load more than {context.most_loads} files, added up over all of them; --limit "
                 f"loads={2 * context.most_loads} allows twice as many, and takes that much time and memory"
