@@ -60,6 +60,7 @@ _NOT_FROM_A_FILE = frozenset(
         "substitute",
         "sysroot",
         "trust",
+        "wheel",
     }
 )
 
