@@ -96,16 +96,10 @@ def test_name_tags_and_metadata_are_true(works: Works, prefix: Path, member: Pat
     assert str(tmp_path) not in written + bill
     assert "$SITE/_rocm_sdk_libraries/lib/libhipblas.so.3" in bill
     assert diff(wheel, report.path or "", options).verdict == "only what the plan says"
-<<<<<<< HEAD
-    options = dataclasses.replace(options, requires=True)
-    report = relink(wheel, options)
-    assert diff(wheel, report.path or "", options).verdict == "only what the plan says"
-=======
     required = dataclasses.replace(options, requires=True)
     report = relink(wheel, required)
     assert diff(wheel, report.path or "", required).verdict == "only what the plan says"
     assert not diff(wheel, report.path or "", options).ok
->>>>>>> diff
     with zipfile.ZipFile(report.path or "") as archive:
         metadata = archive.read("demo-1.0+rocm7.2.4.dist-info/METADATA").decode()
     assert "Requires-Dist: rocm-sdk-core==7.2.*\n" in metadata
