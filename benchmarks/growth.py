@@ -1,4 +1,4 @@
-"""How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the number of members.
+"""How the main job grows: with the bytes of ELF files that change, with bytes that stay, and with the numbers of members.
 
 RELINK_BENCH_DIR names a directory with space for two of the largest wheels and one that is unpacked (12 GB); the system's
 temporary directory if it is not set.
@@ -7,6 +7,7 @@ temporary directory if it is not set.
 from __future__ import annotations
 
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,14 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import results
-from benchmarks.cost import Cost, bench_directory, in_turns, need_space
+from benchmarks.cost import Cost, bench_directory, in_turns, measured, need_space
 from benchmarks.job import RELINK, plan_job, sizes, ways
 from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
 from benchmarks.wheel_file import NAME, WheelFile
 from tests.support.cc import shared
+from tests.support.elf_builder import Export, Import, Library, build
 
 _PIECE: Final = 512  # MiB of one file of data
 _SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
+_MODULES: Final = (200, 400, 800, 1600, 2400, 3200)
+_LIBRARIES: Final = 8
 _SOURCE: Final = "extern int roc0_call0(void); int g(void) { return roc0_call0(); }"
 
 
@@ -124,9 +128,47 @@ def roots() -> Iterator[str]:
         for count in (0, 20, 140)
     }
     yield from _series("roots", shape, cases, (RELINK,))
-    measured = results.known()["roots"]
-    seconds = [measured[case]["rows"][RELINK]["wall"] for case in cases]
+    known = results.known()["roots"]
+    seconds = [known[case]["rows"][RELINK]["wall"] for case in cases]
     yield f"  {1000 * (seconds[-1] - seconds[0]) / 140:.0f} ms for each root more, everything included"
 
 
-BENCHMARKS = (changed_bytes, untouched_bytes, members, roots)
+def modules() -> Iterator[str]:
+    """A dry run over so many extension modules, each of which needs one of eight libraries, which bring the others."""
+    with tempfile.TemporaryDirectory(prefix="relink-growth-", dir=bench_directory()) as top:
+        place = Path(top)
+        for number in range(_LIBRARIES):
+            needed = tuple(map(_soname, range(number + 1, min(number + 3, _LIBRARIES))))
+            exports = tuple(Export(f"f{number}_{item}") for item in range(30))
+            library = Library(_soname(number), needed, runpath="$ORIGIN", exports=exports)
+            library.write(place / "rocm" / "lib" / _soname(number))
+        for count in _MODULES:
+            with WheelFile(place / NAME) as file:
+                for number in range(count):
+                    file.add(f"demo/m{number}.so", build(_module(number)))
+            command = [sys.executable, "-m", "relink", str(place / NAME), "--prefix", str(place / "rocm")]
+            ways = {RELINK: lambda place, run=(*command, "--dry-run", "--json"): measured([run], place)}
+            cost = in_turns(ways)[RELINK]
+            results.keep("modules", f"{count} modules", {"modules": count}, {RELINK: cost})
+            if isinstance(cost, Cost):
+                yield (
+                    f"{count} modules: {cost.processor:.2f} s of processor time, {cost.wall:.2f} s, "
+                    f"{cost.memory / 1e6:.0f} MB"
+                )
+
+
+def _soname(number: int) -> str:
+    return f"libgen{number}.so.1"
+
+
+def _module(number: int) -> Library:
+    library = number % _LIBRARIES
+    return Library(
+        needed=(_soname(library),),
+        runpath="/opt/rocm/lib",
+        imports=tuple(Import(f"f{library}_{item}") for item in range(5)),
+        exports=(Export(f"PyInit_m{number}"),),
+    )
+
+
+BENCHMARKS = (changed_bytes, untouched_bytes, members, roots, modules)

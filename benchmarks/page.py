@@ -14,8 +14,10 @@ from benchmarks.job import RELINK
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
 PLOT: Final = DOCS / "benchmarks.svg"
+PLOT_OF_MODULES: Final = DOCS / "benchmarks-modules.svg"
 _MEASURED: Final = re.compile(r"(?<=<!-- measured -->\n).*(?=<!-- end -->)", re.DOTALL)
 _GROWTH: Final = "changed bytes"
+_MODULES: Final = "modules"
 
 
 def main() -> int:
@@ -27,7 +29,9 @@ def main() -> int:
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(_MEASURED.sub(lambda _: "\n" + "\n".join(lines) + "\n", text), encoding="utf-8")
     if _GROWTH in known:
-        _plot(known[_GROWTH])
+        _plot(PLOT, known[_GROWTH], "changed_bytes", 1e9, "GB of ELF files that change", "wall")
+    if _MODULES in known:
+        _plot(PLOT_OF_MODULES, known[_MODULES], "modules", 1, "extension modules, dry run", "processor")
     return 0
 
 
@@ -61,9 +65,12 @@ def _growth(known: dict[str, Any]) -> Iterator[str]:
     if _GROWTH in known:
         yield f"![Seconds and memory by the bytes that change]({PLOT.name})"
         yield ""
+    if _MODULES in known:
+        yield f"![Seconds and memory by the number of extension modules]({PLOT_OF_MODULES.name})"
+        yield ""
     yield "| relink, by | | wall, s | processor, s | peak MB |"
     yield "| --- | --- | --- | --- | --- |"
-    for section in (_GROWTH, "untouched bytes", "members", "roots", "plan of roots"):
+    for section in (_GROWTH, "untouched bytes", "members", "roots", "plan of roots", _MODULES):
         for number, (case, kept) in enumerate(known.get(section, {}).items()):
             row = kept["rows"][RELINK]
             memory = f"{row['memory'] / 1e6:.0f}" if row.get("memory") else ""
@@ -73,30 +80,30 @@ def _growth(known: dict[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _plot(cases: dict[str, Any]) -> None:
-    """Draw seconds and memory of each way by the bytes of ELF files that change."""
+def _plot(path: Path, cases: dict[str, Any], fact: str, unit: float, label: str, time: str) -> None:
+    """Draw seconds, of the wall or the processor, and memory of each way by a fact of the cases."""
     from matplotlib import rc_context  # noqa: PLC0415 - nothing else of the benchmarks needs it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes = figure.subplots(1, 2)
     ways = dict.fromkeys(way for kept in cases.values() for way in kept["rows"])
-    for axis, key, label, unit in (
-        (axes[0], "wall", "seconds", 1.0),
+    for axis, key, measure, scale in (
+        (axes[0], time, "seconds of processor time" if time == "processor" else "seconds", 1.0),
         (axes[1], "memory", "peak memory of all processes, GB", 1e9),
     ):
         for way in ways:
             points = sorted(
-                (kept["facts"]["changed_bytes"] / 1e9, kept["rows"][way][key] / unit)
+                (kept["facts"][fact] / unit, kept["rows"][way][key] / scale)
                 for kept in cases.values()
                 if "skipped" not in kept["rows"].get(way, {"skipped": ""})
             )
             axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=way)
-        axis.set(xlabel="GB of ELF files that change", ylabel=label, xlim=(0, None), ylim=(0, None))
+        axis.set(xlabel=label, ylabel=measure, xlim=(0, None), ylim=(0, None))
         axis.grid(alpha=0.3)
     axes[0].legend(frameon=False)
     with rc_context({"svg.hashsalt": "relink", "svg.fonttype": "none"}):
-        figure.savefig(PLOT, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -314,6 +314,7 @@ def test_select_hides_no_error_from_the_decision(works: Works, tmp_path: Path) -
         ("member-size=1k", "bytes; the limit for a member is 1024"),
         ("total-size=10K", "; the limit is 10240"),
         ("directory-size=100", "the limit is 100"),
+        ("loads=1", "load more than 1 files, added up over all of them"),
     ],
 )
 def test_limits(works: Works, vendor: Path, tmp_path: Path, limit: str, said: str) -> None:
