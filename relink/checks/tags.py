@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, generic_tags
 
@@ -65,8 +66,13 @@ def _platforms(glibc: str, machine: str) -> Iterator[str]:
 
 def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
     """Whether a Python takes the interpreter and ABI of a wheel; the manylinux tag is another matter, see RLK504."""
-    known = {(tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine)}
-    return any((tag.interpreter, tag.abi) in known for tag in name.tags)
+    known = _interpreters(python, machine)
+    return any((tag.interpreter, tag.abi) in known for tag in replace(name, platform="any").tags)
+
+
+@functools.lru_cache(64)  # a page of an index lists many wheels
+def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str]]:
+    return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
 
 
 def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool) -> tuple[Finding, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import posixpath
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from relink.elf.source import ByteSource
 from relink.gpu.device_code import DeviceCode
 from relink.gpu.kpack import (
+    MAX_PROBLEMS,
+    STEPS,
     Doubt,
     KpackArchive,
     directory_names,
@@ -20,6 +23,7 @@ from relink.gpu.kpack import (
     read_archive,
     resolve,
 )
+from relink.gpu.msgpack import Effort
 
 if TYPE_CHECKING:  # slow to load
     from relink.wheel.archive import WheelArchive
@@ -34,22 +38,28 @@ def resolve_kpack(
     code: DeviceCode,
     path: str | None = None,
     *,
-    names_in: Callable[[str], Iterable[str]] = directory_names,
-    read: Callable[[str], KpackArchive] = read_archive,
+    names_in: Callable[[str], Collection[str]] = directory_names,
+    read: Callable[[str, Effort], KpackArchive] = read_archive,
+    effort: Effort | None = None,
 ) -> DeviceCode:
     """Return `code` with the bundles that archives hold for it.
 
     :param path: of the library, where it is not `code.path`.
     :param names_in: the names in a directory, and `read` an archive there: on disk, unless something else is given.
+    :param effort: what may be spent; where it is not enough, the library has a doubt.
     """
     if code.kpack is None:
         return code
-    found = find_archives(code.kpack, os.path.dirname(path or code.path), names_in)
-    archives = [(one, read(one.path)) for one in found]
-    problems = tuple(f"{archive.path}: {text}" for _, archive in archives for text in archive.problems)
-    bundles, doubts = resolve(code.kpack, archives)
+    effort = effort or Effort(STEPS)
+    found = find_archives(code.kpack, os.path.dirname(path or code.path), names_in, effort)
+    archives = [(one, read(one.path, effort)) for one in found]
+    problems = (f"{archive.path}: {text}" for _, archive in archives for text in archive.problems)
+    bundles, doubts = resolve(code.kpack, archives, effort)
     return replace(
-        code, bundles=(*code.bundles, *bundles), problems=(*code.problems, *problems), doubts=doubts
+        code,
+        bundles=(*code.bundles, *bundles),
+        problems=(*code.problems, *islice(problems, MAX_PROBLEMS)),
+        doubts=doubts,
     )
 
 
@@ -80,18 +90,24 @@ def with_archives(
             if path == installed or path.startswith(f"{installed}/"):
                 yield place + path[len(installed) :]
 
-    def names_in(folder: str) -> Iterable[str]:
+    def names_in(folder: str) -> Collection[str]:
         beside = (name for place in on_disk(folder) for name in directory_names(place))
         return dict.fromkeys((*members.get(folder, ()), *beside))
 
-    def read(path: str) -> KpackArchive:
-        folder, base = posixpath.split(path)
-        if member := members.get(folder, {}).get(base):
-            return parse_archive(_Ends(archive, member), member)
-        return read_archive(next(place for place in on_disk(path)))
+    known: dict[str, KpackArchive] = {}
 
+    def read(path: str, effort: Effort) -> KpackArchive:
+        if path not in known:  # an archive of several libraries
+            folder, base = posixpath.split(path)
+            if member := members.get(folder, {}).get(base):
+                known[path] = parse_archive(_Ends(archive, member), member, effort)
+            else:
+                known[path] = read_archive(next(place for place in on_disk(path)), effort)
+        return known[path]
+
+    effort = Effort(STEPS)
     return {
-        name: _with(code, path_of(name), names_in, read, everywhere=bool(pairs))
+        name: _with(code, path_of(name), names_in, read, effort, everywhere=bool(pairs))
         for name, code in codes.items()
     }
 
@@ -99,19 +115,20 @@ def with_archives(
 def _with(
     code: DeviceCode,
     path: str,
-    names_in: Callable[[str], Iterable[str]],
-    read: Callable[[str], KpackArchive],
+    names_in: Callable[[str], Collection[str]],
+    read: Callable[[str, Effort], KpackArchive],
+    effort: Effort,
     *,
     everywhere: bool,
 ) -> DeviceCode:
     seen = []
 
-    def noted(place: str) -> KpackArchive:
+    def noted(place: str, effort: Effort) -> KpackArchive:
         seen.append(place)
-        return read(place)
+        return read(place, effort)
 
-    found = resolve_kpack(code, path, names_in=names_in, read=noted)
-    if code.kpack is None or seen or everywhere:
+    found = resolve_kpack(code, path, names_in=names_in, read=noted, effort=effort)
+    if code.kpack is None or seen or everywhere or found.doubts:
         return found
     paths = ", ".join(posixpath.basename(one) for one in code.kpack.search_paths[:3])
     return replace(

@@ -22,6 +22,7 @@ from relink.gpu.target_id import (
     CodeTarget,
     TargetId,
     configurations,
+    foremost,
     match,
     parse_target_id,
     sort_key,
@@ -37,10 +38,9 @@ __all__ = [
     "library_coverage_of",
 ]
 
-_MAX_COMPARED = (
-    50_000  # code targets of distinct sets: a hostile file could give each bundle a set of its own
-)
-_MAX_PROCESSORS = 256
+# A hostile file could give each bundle a set of its own, and each is asked for every processor. Vendors' files have a few.
+_MAX_SETS = 64
+_MAX_COMPARED = 4000  # code targets of distinct sets
 # From worst to best; the first that applies to any of several parts is that of the whole.
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
 
@@ -259,11 +259,14 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
     sets: dict[frozenset[CodeTarget], int] = {}
     counts: dict[TargetId, int] = {}
     unreadable = compared = 0
+    too_many = False
     for bundle in bundles:
         codes = frozenset(bundle.targets)
         unread = not bundle.entries and bundle.container != "kpack"  # what no archive has is not there
-        if unread or (codes not in sets and compared > _MAX_COMPARED):
+        many = len(sets) >= _MAX_SETS or compared + len(codes) > _MAX_COMPARED
+        if unread or (codes not in sets and many):
             unreadable += 1
+            too_many |= not unread
             continue
         compared += 0 if codes in sets else len(codes)
         sets[codes] = sets.get(codes, 0) + 1
@@ -272,7 +275,7 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
             counts[target] = counts.get(target, 0) + count
     ordered = sorted(counts, key=sort_key)
     problems = code.problems
-    if compared > _MAX_COMPARED:
+    if too_many:
         problems = (*problems, "its bundles differ more than relink compares: some count as not read")
     total = len(bundles)
     if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
@@ -329,7 +332,4 @@ def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:
 def _spelt_out(names: set[str]) -> tuple[str, ...]:
     generics = table().generics
     members = {member for name in names if name in generics for member in generics[name].members}
-    named = (names | members) - generics.keys() - {SPIRV}
-    if len(named) > _MAX_PROCESSORS:  # no real file names a tenth of that; those in the table come first
-        named = set(sorted(named, key=lambda name: (name not in table().processors, name))[:_MAX_PROCESSORS])
-    return tuple(sorted(named, key=sort_key))
+    return foremost((names | members) - generics.keys() - {SPIRV})

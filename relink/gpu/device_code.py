@@ -16,6 +16,7 @@ from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, walk
 from relink.gpu.code_object import CodeObject, parse_code_object
 from relink.gpu.embedded import code_object_entry, scan
 from relink.gpu.kpack import Doubt, KpackReference
+from relink.gpu.msgpack import Effort
 from relink.gpu.offload import OFFLOAD_MAGIC, parse_offload_section
 from relink.gpu.target_id import HIP_KINDS, parse_bundle_id
 from relink.system_errors import raise_trouble
@@ -79,11 +80,14 @@ def read_file(path: str | os.PathLike[str], *, scan_limit: int = 0) -> DeviceCod
         return DeviceCode(os.fspath(path), "other", problems=(f"cannot be read: {error.strerror or error}",))
 
 
-def read_device_code(source: ByteSource, path: str, *, scan_limit: int = 0) -> DeviceCode:
+def read_device_code(
+    source: ByteSource, path: str, *, scan_limit: int = 0, effort: Effort | None = None
+) -> DeviceCode:
     """Read the device code of `source`, named `path` in the result.
 
     `scan_limit` > 0 also searches that many bytes of the other data sections for bundles and code objects that are
-    loaded by hand (XLA keeps them in .rodata). Everything else costs little more than the headers.
+    loaded by hand (XLA keeps them in .rodata). Everything else costs little more than the headers. `effort` is what may be
+    spent on the tables of several kpack archives together.
     """
     head = bytes(source.read_at(0, HEADER_SIZE))
     budget = Budget()
@@ -107,7 +111,7 @@ def read_device_code(source: ByteSource, path: str, *, scan_limit: int = 0) -> D
         bundle = Bundle(0, None, source.size, "offload-binary", entries)
         return DeviceCode(path, "offload-binary", (bundle,), problems=tuple(budget.problems))
     if head.startswith(kpack.ARCHIVE_MAGIC):
-        archive = kpack.parse_archive(source, path)
+        archive = kpack.parse_archive(source, path, effort)
         found = tuple(
             Bundle(
                 0, None, 0, "kpack", tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in targets)

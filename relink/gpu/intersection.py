@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relink.gpu.coverage import Coverage, CoverageLevel, FileCoverage, LibraryCoverage
-from relink.gpu.target_id import SPIRV, TargetId, sort_key
+from relink.gpu.target_id import SPIRV, TargetId, foremost, sort_key
 
 __all__ = ["Intersection", "Removal", "intersect", "isa_block", "matrix"]
 
@@ -52,9 +52,7 @@ def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) ->
     """Return what all of `coverages` cover, asked for every processor that one of them names, and for `agents`."""
     restricting = [c for c in coverages if c.restricts]
     names = {name for c in restricting for name in c.processors()}
-    asked: dict[str, TargetId] = {
-        name: TargetId(name) for name in sorted(names, key=sort_key) if name != SPIRV
-    }
+    asked = {name: TargetId(name) for name in foremost(names - {SPIRV})}
     asked |= {str(agent): agent for agent in agents}
     targets, conditional, removed = [], [], []
     for name in sorted(asked, key=sort_key):
@@ -77,7 +75,8 @@ def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> di
     Files that say nothing about any architecture are left out.
     """
     coverages = tuple(coverages)
-    asked = {name: TargetId(name) for item in coverages for name in item.processors()}
+    names = (name for item in coverages for name in item.processors())
+    asked = {name: TargetId(name) for name in foremost(names)}
     asked |= {str(agent): agent for agent in agents}
     rows = {
         item.path: {name: str(item.level(asked[name])) for name in sorted(asked, key=sort_key)}

@@ -5,6 +5,9 @@ The library keeps wrappers with the magic HIPK that point to a MessagePack ``{ke
 wrapper *n* is under ``kernel_name#n``. Layout, and which archive serves which GPU: ROCm's shared/kpack (kpack.cpp,
 toc_parser.cpp, loader.cpp). The loader puts the GPU's target id into the path, with any part of its features, and takes a kernel
 from an archive only if ``gfx_arches`` names the target, too.
+
+All archives of one wheel together, or of one library on disk, have a bound on what is spent on them (:data:`STEPS`): the names
+that search paths are compared with, the objects of their tables, and what is looked up in these.
 """
 
 from __future__ import annotations
@@ -12,18 +15,21 @@ from __future__ import annotations
 import os
 import posixpath
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from relink.elf.source import ByteSource, FileSource
 from relink.errors import UsageError
 from relink.gpu import msgpack
 from relink.gpu.bundle import Bundle, BundleEntry
+from relink.gpu.msgpack import Effort
 from relink.gpu.target_id import TargetId, parse_target_id
 from relink.system_errors import raise_trouble
 
 __all__ = [
     "ARCHIVE_MAGIC",
+    "MAX_PROBLEMS",
+    "STEPS",
     "Doubt",
     "Found",
     "KpackArchive",
@@ -41,7 +47,11 @@ PLACEHOLDER = "@GFXARCH@"
 _MAX_TOC = 64 << 20
 _VERSION = 1
 _SCHEMES = ("none", "zstd-per-kernel")
-_MAX_NAMES = 4096  # archives of one library
+MAX_PROBLEMS = 100
+"""Problems of one archive, or of those of one library."""
+STEPS = 2_000_000
+"""Steps (:class:`relink.gpu.msgpack.Effort`) for all archives of a wheel: a few seconds."""
+_PAIR = 100  # steps for one archive of one library: it is opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,7 @@ class KpackArchive:
     """
 
     path: str
-    architectures: tuple[str, ...]
+    architectures: frozenset[str]
     contents: dict[str, tuple[TargetId, ...]]
     problems: tuple[str, ...] = ()
     readable: bool = True
@@ -83,6 +93,11 @@ class Doubt:
     reason: str
 
 
+_SPENT = Doubt(
+    None, f"its kpack archives take more than the {STEPS} steps that relink spends on those of a wheel"
+)
+
+
 def parse_reference(data: bytes) -> KpackReference | str:
     """Read the MessagePack of ``.rocm_kpack_ref`` (padding after it is allowed); a string says what is wrong."""
     try:
@@ -96,7 +111,7 @@ def parse_reference(data: bytes) -> KpackReference | str:
     return KpackReference(name, tuple(paths))
 
 
-def parse_archive(source: ByteSource, path: str) -> KpackArchive:
+def parse_archive(source: ByteSource, path: str, effort: Effort | None = None) -> KpackArchive:
     """Read the table of contents of a ``.kpack`` file; what is wrong with it is in `problems`."""
     head = bytes(source.read_at(0, 16))
     if len(head) < 16 or head[:4] != ARCHIVE_MAGIC:
@@ -109,7 +124,7 @@ def parse_archive(source: ByteSource, path: str) -> KpackArchive:
     if source.size - place > _MAX_TOC:
         return _unreadable(path, f"kpack contents of {source.size - place} bytes: only {_MAX_TOC} are read")
     try:
-        value, _ = msgpack.unpack(bytes(source.read_at(place, source.size - place)))
+        value, _ = msgpack.unpack(bytes(source.read_at(place, source.size - place)), effort)
     except msgpack.MsgpackError as error:
         return _unreadable(path, f"torn: {error}")
     table = value if isinstance(value, dict) else {}
@@ -124,22 +139,22 @@ def parse_archive(source: ByteSource, path: str) -> KpackArchive:
     problems: list[str] = []
     contents: dict[str, tuple[TargetId, ...]] = {}
     for key, kernels in toc.items():
-        if not isinstance(kernels, dict):
-            problems.append(f"kpack entry {str(key)[:120]!r} is no table")
-            continue
         targets = []
-        for name in kernels:
+        for name in kernels if isinstance(kernels, dict) else ():
             try:
                 targets.append(parse_target_id(str(name)))
             except UsageError as error:
-                problems.append(str(error))
-        contents[str(key)] = tuple(targets)
-    names = tuple(str(name) for name in architectures) if isinstance(architectures, list) else ()
-    return KpackArchive(path, names, contents, tuple(problems[:100]))
+                problems += [str(error)] if len(problems) < MAX_PROBLEMS else []
+        if not isinstance(kernels, dict) and len(problems) < MAX_PROBLEMS:
+            problems.append(f"kpack entry {str(key)[:120]!r} is no table")
+        if targets:
+            contents[str(key)] = tuple(targets)
+    names = frozenset(str(name) for name in architectures) if isinstance(architectures, list) else frozenset()
+    return KpackArchive(path, names, contents, tuple(problems))
 
 
 def _unreadable(path: str, problem: str) -> KpackArchive:
-    return KpackArchive(path, (), {}, (problem,), readable=False)
+    return KpackArchive(path, frozenset(), {}, (problem,), readable=False)
 
 
 def _end(table: dict[str, object]) -> int:
@@ -155,29 +170,38 @@ def _end(table: dict[str, object]) -> int:
 
 
 def find_archives(
-    reference: KpackReference, directory: str, names_in: Callable[[str], Iterable[str]]
+    reference: KpackReference,
+    directory: str,
+    names_in: Callable[[str], Collection[str]],
+    effort: Effort | None = None,
 ) -> tuple[Found, ...]:
-    """Return the archives that the search paths name, seen from the library's `directory`.
+    """Return the archives that the search paths name, seen from the library's `directory`; fewer where the effort is spent.
 
     :param names_in: the names in a directory; none where there is no such directory.
     """
+    effort = effort or Effort(STEPS)
     found: dict[str, Found] = {}
-    for pattern in reference.search_paths:
+    for pattern in dict.fromkeys(reference.search_paths):
         path = os.path.normpath(os.path.join(directory, pattern))
         before, mark, after = path.partition(PLACEHOLDER)
         folder, _, start = before.rpartition("/")
         last, _, rest = after.partition("/")
         if not mark:
             folder, _, start = path.rpartition("/")
-        for name in names_in(folder):
+        names = names_in(folder)
+        if not effort.take(_PAIR + len(names)):
+            break
+        for name in names:
             inner = name[len(start) : len(name) - len(last)] if mark else ""
-            if name != start + inner + last or bool(inner) != bool(mark) or len(found) >= _MAX_NAMES:
+            if name != start + inner + last or bool(inner) != bool(mark):
                 continue
             full = f"{folder}/{name}"
-            if not rest:
-                found.setdefault(full, Found(full, inner or None))
-            elif posixpath.basename(rest) in names_in(posixpath.dirname(f"{full}/{rest}")):
-                found.setdefault(f"{full}/{rest}", Found(f"{full}/{rest}", inner))
+            if rest:
+                full = f"{full}/{rest}"
+                below = names_in(posixpath.dirname(full))
+                if not effort.take(_PAIR + len(below)) or posixpath.basename(full) not in below:
+                    continue
+            found.setdefault(full, Found(full, inner or None))
     return tuple(found.values())
 
 
@@ -191,27 +215,37 @@ def directory_names(folder: str) -> list[str]:
 
 
 def resolve(
-    reference: KpackReference, archives: Iterable[tuple[Found, KpackArchive]]
+    reference: KpackReference,
+    archives: Iterable[tuple[Found, KpackArchive]],
+    effort: Effort | None = None,
 ) -> tuple[tuple[Bundle, ...], tuple[Doubt, ...]]:
-    """Return one bundle a wrapper, with the targets that the archives hold for it; and the archives that nobody could read."""
-    held: dict[str, set[TargetId]] = {}
-    doubts = []
+    """Return one bundle a wrapper, with the targets that the archives hold for it; and what nobody knows of them."""
+    effort = effort or Effort(STEPS)
+    held: dict[str, set[TargetId]] = {
+        f"{reference.kernel_name}#{number}": set() for number in reference.wrappers
+    }
+    doubts: list[Doubt] = []
+    effort.take(len(held))
     for found, archive in archives:
         if not archive.readable:
             reason = f"{os.path.basename(found.path)}: {archive.problems[0]}"
             doubts.append(Doubt(found.target, reason))
             continue
-        for key, targets in archive.contents.items():
-            served = [
-                _served(target, found.target) for target in targets if str(target) in archive.architectures
-            ]
-            held.setdefault(key, set()).update(target for target in served if target)
+        fewer = min(len(held), len(archive.contents))
+        keys = held.keys() & archive.contents.keys()  # looks up each of the fewer
+        if not effort.take(_PAIR + fewer + sum(len(archive.contents[key]) for key in keys)):
+            break
+        for key in keys:
+            targets = [t for t in archive.contents[key] if str(t) in archive.architectures]
+            held[key].update(served for t in targets if (served := _served(t, found.target)))
+    alike: dict[frozenset[TargetId], Bundle] = {}
     bundles = []
-    for number in reference.wrappers:
-        having = sorted(held.get(f"{reference.kernel_name}#{number}", ()), key=str)
-        entries = tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in having)
-        bundles.append(Bundle(0, None, 0, "kpack", entries))
-    return tuple(bundles), tuple(doubts)
+    for having in map(frozenset, held.values()):
+        if having not in alike:
+            entries = (BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(having, key=str))
+            alike[having] = Bundle(0, None, 0, "kpack", tuple(entries))
+        bundles.append(alike[having])
+    return tuple(bundles), tuple(doubts) if effort.left >= 0 else (_SPENT,)
 
 
 def _served(target: TargetId, named: str | None) -> TargetId | None:
@@ -227,11 +261,11 @@ def _served(target: TargetId, named: str | None) -> TargetId | None:
     return max(target, other, key=lambda one: str(one).count(":"))
 
 
-def read_archive(path: str) -> KpackArchive:
+def read_archive(path: str, effort: Effort | None = None) -> KpackArchive:
     """Read an archive on disk; one that cannot be opened is returned with the problem."""
     try:
         with FileSource(path) as source:
-            return parse_archive(source, path)
+            return parse_archive(source, path, effort)
     except OSError as error:
         raise_trouble(error, path)
         return _unreadable(path, f"cannot be read: {error.strerror}")

@@ -6,12 +6,13 @@ An object may be one byte, so their number is bounded, as is how deep they nest.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MsgpackError", "unpack"]
+__all__ = ["Effort", "MsgpackError", "unpack"]
 
 _DEPTH = 32  # levels: the reader is recursive
-_ITEMS = 1_000_000  # a table of contents has some for each kernel
+_OBJECTS = 1_000_000  # of one table; a table of contents has some for each kernel
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
@@ -23,23 +24,43 @@ class MsgpackError(ValueError):
     """The bytes are no MessagePack, are cut off, or nest too deep. Internal to the package: becomes a problem."""
 
 
-def unpack(data: bytes) -> tuple[Any, int]:
+@dataclass(slots=True)
+class Effort:
+    """What may be spent on all tables of one wheel together.
+
+    :ivar left: steps of less than a microsecond: objects read here, and what is done with them elsewhere.
+    """
+
+    left: int
+
+    def take(self, steps: int) -> bool:
+        """Spend steps; False where there are not that many."""
+        self.left -= steps
+        return self.left >= 0
+
+
+def unpack(data: bytes, effort: Effort | None = None) -> tuple[Any, int]:
     """Read one object from the start of `data`; return it and how many bytes it took.
 
     Extension types become their raw bytes.
 
+    :param effort: gives a step for each object that is inside; a table has a million at most.
     :raises MsgpackError: see the class.
     """
+    most = min(_OBJECTS, max(effort.left, 0)) if effort else _OBJECTS
+    own = Effort(most)
     try:
-        return _value(data, 0, 0, [_ITEMS])
+        return _value(data, 0, 0, own)
     except (struct.error, IndexError, UnicodeDecodeError, TypeError) as error:
         raise MsgpackError(f"damaged MessagePack: {error}") from error
+    finally:
+        if effort:
+            effort.take(most - own.left)
 
 
-def _value(data: bytes, at: int, depth: int, left: list[int]) -> tuple[Any, int]:
-    left[0] -= 1
-    if left[0] < 0:
-        raise MsgpackError(f"MessagePack of more than {_ITEMS} objects")
+def _value(data: bytes, at: int, depth: int, left: Effort) -> tuple[Any, int]:
+    if not left.take(1):
+        raise MsgpackError("more objects than are read")
     if depth > _DEPTH:
         raise MsgpackError(f"MessagePack nested deeper than {_DEPTH}")
     tag = data[at]
@@ -89,7 +110,7 @@ def _text(data: bytes, at: int, count: int) -> tuple[str, int]:
     return raw.decode("utf-8"), at
 
 
-def _array(data: bytes, at: int, count: int, depth: int, left: list[int]) -> tuple[list[Any], int]:
+def _array(data: bytes, at: int, count: int, depth: int, left: Effort) -> tuple[list[Any], int]:
     if count > len(data) - at:
         raise MsgpackError(f"MessagePack array of {count} in {len(data) - at} bytes")
     items = []
@@ -99,7 +120,7 @@ def _array(data: bytes, at: int, count: int, depth: int, left: list[int]) -> tup
     return items, at
 
 
-def _map(data: bytes, at: int, count: int, depth: int, left: list[int]) -> tuple[dict[Any, Any], int]:
+def _map(data: bytes, at: int, count: int, depth: int, left: Effort) -> tuple[dict[Any, Any], int]:
     if 2 * count > len(data) - at:
         raise MsgpackError(f"MessagePack map of {count} in {len(data) - at} bytes")
     items = {}

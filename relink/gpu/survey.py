@@ -20,10 +20,11 @@ from relink.gpu.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.coverage import CoverageLevel, FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
 from relink.gpu.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.intersection import Intersection, intersect
-from relink.gpu.kpack import ARCHIVE_MAGIC
+from relink.gpu.kpack import ARCHIVE_MAGIC, STEPS
+from relink.gpu.msgpack import Effort
 from relink.gpu.offload import OFFLOAD_MAGIC
 from relink.gpu.side_files import SideFiles, find_side_files
-from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, match, sort_key
+from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, foremost, match, sort_key
 from relink.gpu.walk import walk
 from relink.system_errors import raise_trouble
 
@@ -31,6 +32,7 @@ __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
 _MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
+_MAX_TARGETS = 4000  # of kernel files in one directory; each is asked for every processor
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
 
@@ -62,8 +64,7 @@ class Kernels:
 
     def processors(self) -> tuple[str, ...]:
         """The processors that files are there for."""
-        names = {code.target.processor for code, _ in self.codes} - {SPIRV}
-        return tuple(sorted(names, key=sort_key))
+        return foremost({code.target.processor for code, _ in self.codes} - {SPIRV})
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields; `targets` with the number of files."""
@@ -133,8 +134,7 @@ class Survey:
 
     def processors(self) -> tuple[str, ...]:
         """Every processor that an item names."""
-        names = {name for item in self.items for name in item.processors()}
-        return tuple(sorted(names, key=sort_key))
+        return foremost(name for item in self.items for name in item.processors())
 
     def to_json(self, agents: Sequence[TargetId] = ()) -> dict[str, Any]:
         """Return the survey as JSON data (``relink.gpu/1``)."""
@@ -223,6 +223,7 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
 
     found = _Found(str(path))
     held: dict[str, DeviceCode] = {}
+    effort = Effort(STEPS)
     with WheelArchive(path) as archive:
         for name, member in archive.members.items():
             if member.is_directory:
@@ -232,7 +233,7 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
                 continue
             content = archive.read_into(name)
             try:
-                code = read_device_code(BufferSource(content), name, scan_limit=scan_limit)
+                code = read_device_code(BufferSource(content), name, scan_limit=scan_limit, effort=effort)
             finally:
                 content.release()
             if code.form != "elf":
@@ -332,7 +333,9 @@ def _kernels(directory: str, codes: Sequence[DeviceCode]) -> Kernels:
             plain = CodeTarget(target.target)
             counts[plain] = counts.get(plain, 0) + 1
     ordered = sorted(counts.items(), key=lambda item: sort_key(item[0].target))
-    return Kernels(directory, len(codes), tuple(ordered), tuple(problems[:20]))
+    if len(ordered) > _MAX_TARGETS:
+        problems.insert(0, f"{len(ordered)} targets: only the first {_MAX_TARGETS} are compared")
+    return Kernels(directory, len(codes), tuple(ordered[:_MAX_TARGETS]), tuple(problems[:20]))
 
 
 def _misnamed(side: SideFiles, kernels: Kernels) -> Iterator[str]:

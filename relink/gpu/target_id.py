@@ -24,6 +24,7 @@ __all__ = [
     "Match",
     "TargetId",
     "configurations",
+    "foremost",
     "match",
     "parse_bundle_id",
     "parse_target_id",
@@ -35,6 +36,7 @@ SPIRV = "amdgcnspirv"
 HIP_KINDS = frozenset({"hip", "hipv4", "hcc"})
 _PROCESSOR = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")
 _FEATURE = re.compile(r"([a-z][a-z0-9]*)([+-])\Z")
+_MAX_PROCESSORS = 256
 _NUMBERED = re.compile(r"gfx(\d{1,9})([0-9a-f])([0-9a-f])\Z")
 _GENERIC = re.compile(r"gfx(\d{1,9})(?:-(\d{1,9}))?-generic\Z")
 
@@ -102,6 +104,13 @@ def sort_key(target: TargetId | str) -> tuple[int, int, int, int, str]:
     if found := _GENERIC.match(processor):
         return (int(found[1]), 1, int(found[2] or 0), 0, text)
     return (1 << 30, 0, 0, 0, text)
+
+
+def foremost(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of processors in order; at most 256, those that relink knows first: no real file names a tenth of that."""
+    known = table().processors
+    some = sorted(set(names), key=lambda name: (name not in known, name))[:_MAX_PROCESSORS]
+    return tuple(sorted(some, key=sort_key))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,6 +31,7 @@ _URL = re.compile(r"(?:https?|file)://[!-\[\]-~]+")  # printable ASCII without a
 _WHEELS = 200_000
 _CHOSEN = 200
 _LARGEST = 64 << 30  # bytes of one wheel
+_PLATFORM = re.compile(r"(?:many)?linux[0-9_]*_x86_64")
 _ROCM_ITSELF = re.compile(r"rocm(?:-sdk(?:-.*)?)?")
 """Wheels that are ROCm, by TheRock's docs/packaging/python_packaging.md: a plan takes ROCm from nixpkgs in their place."""
 
@@ -102,10 +103,11 @@ def rocm_wheels(
         if profile.variants or profile.nixpkgs is None
         for name in profile.distributions
     }
+    taken = _taken(python) if python else None
     chosen = {
         wheel.url: wheel
         for wheel in wheels
-        if (wheel.name.canonical in profiled or _says_rocm(wheel.name)) and _fits(wheel.name, python)
+        if (wheel.name.canonical in profiled or _says_rocm(wheel.name)) and _fits(wheel.name, taken)
     }
     if not chosen:
         which = f" for Python {python[0]}.{python[1]}" if python else ""
@@ -127,15 +129,22 @@ def _says_rocm(name: WheelName) -> bool:
     return "rocm" in name.canonical or any(label.startswith("rocm") for label in labels)
 
 
-def _fits(name: WheelName, python: tuple[int, int] | None) -> bool:
-    tags = {tag for tag in name.tags if re.fullmatch(r"(?:many)?linux[0-9_]*_x86_64", tag.platform)}
-    if python is None:
-        return any(
-            re.fullmatch(r"(?:py3|cp3)\d*", tag.interpreter) and not tag.abi.endswith("t") for tag in tags
-        )
-    platforms = [tag.platform for tag in tags]
+def _taken(python: tuple[int, int]) -> frozenset[tuple[str, str]]:
+    """Return the interpreters and ABIs of wheels that a Python takes."""
     abi = f"cp{python[0]}{python[1]}"
-    taken = {*cpython_tags(python, [abi], platforms), *compatible_tags(python, abi, platforms)}
+    tags = (*cpython_tags(python, [abi], ["any"]), *compatible_tags(python, abi, ["any"]))
+    return frozenset((tag.interpreter, tag.abi) for tag in tags)
+
+
+def _fits(name: WheelName, taken: frozenset[tuple[str, str]] | None) -> bool:
+    if not any(_PLATFORM.fullmatch(platform) for platform in name.platform.lower().split(".")):
+        return False
+    tags = {(tag.interpreter, tag.abi) for tag in replace(name, platform="any").tags}
+    if taken is None:
+        return any(
+            re.fullmatch(r"(?:py3|cp3)\d*", interpreter) and not abi.endswith("t")
+            for interpreter, abi in tags
+        )
     return not tags.isdisjoint(taken)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from relink.bounded_json import parse_json
 from relink.errors import UsageError
@@ -25,6 +23,7 @@ from relink.plans.files import (
     Strategy,
 )
 from relink.plans.reliance import Reliance
+from relink.plans.typed import typed
 
 __all__ = [
     "Action",
@@ -43,7 +42,6 @@ __all__ = [
     "from_json",
     "plain",
     "to_json",
-    "typed",
 ]
 
 PLAN_SCHEMA = "relink.plan/1"
@@ -255,76 +253,3 @@ def from_json(data: Mapping[str, Any] | str, *, strict: bool = True) -> Plan:
             f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
         )
     return cast("Plan", typed(Plan, read, "plan", strict=strict))
-
-
-def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
-    """Turn JSON data into `kind`, checking every step; `where` names the place in messages.
-
-    :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
-    :raises UsageError: the data does not fit.
-    """
-    if kind is FilePlan:
-        record = typed(FileRecord, value, where, strict=strict)
-        try:
-            return record.plan()
-        except ValueError as error:
-            raise UsageError(f"{where}.{error}") from error
-    origin = typing.get_origin(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, dict):
-            raise UsageError(f"{where}: an object was expected")
-        hints = typing.get_type_hints(kind)
-        fields = {field.name: field for field in dataclasses.fields(kind)}
-        unknown = sorted(set(value) - set(fields))
-        missing = sorted(
-            name
-            for name, field in fields.items()
-            if name not in value
-            and field.default is dataclasses.MISSING
-            and field.default_factory is dataclasses.MISSING
-        )
-        if missing or (unknown and strict):
-            raise UsageError(f"{where}: unknown keys {unknown}, missing keys {missing}")
-        return kind(
-            **{
-                name: typed(hints[name], item, f"{where}.{name}", strict=strict)
-                for name, item in value.items()
-                if name in fields
-            }
-        )
-    if origin is tuple:
-        arguments = typing.get_args(kind)
-        if not isinstance(value, list):
-            raise UsageError(f"{where}: a list was expected")
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(
-                typed(arguments[0], item, f"{where}[{number}]", strict=strict)
-                for number, item in enumerate(value)
-            )
-        if len(value) != len(arguments):
-            raise UsageError(f"{where}: {len(arguments)} items were expected")
-        pairs = enumerate(zip(arguments, value, strict=True))
-        return tuple(typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs)
-    if origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            raise UsageError(f"{where}: an object was expected")
-        item_kind = typing.get_args(kind)[1]
-        return {key: typed(item_kind, item, f"{where}.{key}", strict=strict) for key, item in value.items()}
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        kinds = [part for part in typing.get_args(kind) if part is not type(None)]
-        if len(kinds) > 1 and not isinstance(value, dict | list):  # plain values alone come in several kinds
-            return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
-        return typed(kinds[0], value, where, strict=strict)
-    if origin is Literal:
-        if value not in typing.get_args(kind):
-            raise UsageError(f"{where}: {value!r} is none of {typing.get_args(kind)}")
-        return value
-    if kind is Any:
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(f"{where}: {kind.__name__} was expected")
-    return value

@@ -18,9 +18,9 @@ from relink.plans.model import (
     TargetFacts,
     WheelFacts,
     plain,
-    typed,
 )
 from relink.plans.reliance import Reliance
+from relink.plans.typed import typed
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
 

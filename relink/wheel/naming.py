@@ -6,6 +6,7 @@ Source of the rules: "Binary distribution format" and "Version specifiers" of th
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from itertools import product
@@ -17,6 +18,10 @@ from packaging.version import Version
 from relink.errors import UsageError, WheelError
 
 __all__ = ["WheelName", "parse_wheel_name", "relinked", "renamed_directory"]
+
+# Names are also in plans, pages and lock files, where no file system bounds them; three sets of tags stand for their product.
+_MOST_CHARACTERS = 1024
+_MOST_TAGS = 100  # known wheels stand for thirty at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +67,27 @@ class WheelName:
 def parse_wheel_name(filename: str) -> WheelName:
     """Take a wheel's filename (no directory) apart.
 
-    :raises WheelError: not a wheel filename by the binary distribution format.
+    :raises WheelError: not a wheel filename by the binary distribution format, or its tags are more than any real wheel has.
     """
-    try:
-        _, version, _, _ = parse_wheel_filename(filename)
-    except ValueError as error:  # InvalidWheelFilename, or more digits than Python makes a number of
-        raise WheelError(f"{filename!r} is not the name of a wheel: {error}") from error
     parts = filename.removesuffix(".whl").split("-")
+    count = math.prod(part.count(".") + 1 for part in parts[-3:])
+    if len(filename) > _MOST_CHARACTERS or count > _MOST_TAGS:
+        raise WheelError(
+            f"{filename[:80] + '…'!r} is not the name of a wheel: {len(filename)} characters, {count} tags; "
+            f"at most {_MOST_CHARACTERS} and {_MOST_TAGS} are read"
+        )
+    plain = "-".join([*parts[:-3], "py3-none-any" + filename[-4:]])  # `packaging` makes all of the tags
+    try:
+        _, version, _, _ = parse_wheel_filename(plain)
+    except ValueError as error:  # InvalidWheelFilename, or more digits than Python makes a number of
+        raise WheelError(
+            f"{filename!r} is not the name of a wheel: {str(error).partition(':')[0]}"
+        ) from error
     distribution, version_text, *build = parts[:-3]
     python, abi, platform = parts[-3:]
-    for part in parts:
-        # `packaging` looks at the name and the version only; a slash in a tag would name another directory.
-        if not re.fullmatch(r"[\w.+!]+", part, re.ASCII) and part != distribution:
+    for part in (version_text, *build, *(tag for tags in parts[-3:] for tag in tags.split("."))):
+        # A slash in a tag would name another directory.
+        if not re.fullmatch(r"[\w.+!]+", part, re.ASCII):
             raise WheelError(f"{filename!r} is not the name of a wheel: {part!r} holds forbidden characters")
     return WheelName(distribution, version, version_text, build[0] if build else "", python, abi, platform)
 

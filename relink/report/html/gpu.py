@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relink.plans.model import typed
+from relink.plans.typed import typed
 from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import few_items, name_of, path_of, region

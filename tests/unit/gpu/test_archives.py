@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.source import BufferSource
+from relink.elf.source import BufferSource, ByteSource
 from relink.gpu.archives import with_archives
 from relink.gpu.coverage import coverage_of
 from relink.gpu.device_code import DeviceCode, read_device_code
+from relink.gpu.kpack import KpackArchive, parse_archive
+from relink.gpu.msgpack import Effort
 from relink.gpu.survey import survey
 from relink.gpu.target_id import TargetId
 from relink.wheel.archive import WheelArchive
@@ -104,3 +106,47 @@ def test_a_survey_of_a_wheel_takes_archives_as_a_choice(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, {"pkg/lib/libfoo.so": LIBRARY, **files})
     found = survey(path)
     assert [found.covers(TargetId(name)) for name in ("gfx1100", "gfx1030", "gfx90a")] == [True, True, False]
+
+
+def test_kpack_toc_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of all archives of a wheel together have a bound, and each archive is read once."""
+    monkeypatch.setattr("relink.gpu.archives.STEPS", 2000)
+    read = []
+
+    def counted(source: ByteSource, path: str, effort: Effort) -> KpackArchive:
+        read.append(path)
+        return parse_archive(source, path, effort)
+
+    monkeypatch.setattr("relink.gpu.archives.parse_archive", counted)
+    archives = {
+        f"pkg/.kpack/foo_{target}.kpack": build.kpack_archive(
+            dict.fromkeys(KEYS, (target,)), blobs=[0] * 600, zstd_offset=0, zstd_size=0
+        )
+        for target in ("gfx1030", "gfx1100", "gfx1101", "gfx1200")
+    }
+    files = {f"pkg/lib/lib{number}.so": LIBRARY for number in range(3)}
+    path = make_wheel(tmp_path, {**files, **archives})
+    codes = {member: read_device_code(BufferSource(LIBRARY), member) for member in files}
+    with WheelArchive(path) as archive:
+        found = with_archives(codes, archive)
+    assert sorted(read) == sorted(archives)
+    for member in files:
+        assert (
+            coverage_of(found[member])
+            .level(TargetId("gfx1030"))
+            .note.startswith("its kpack archives take more")
+        )
+    monkeypatch.setattr("relink.gpu.archives.STEPS", 10_000)
+    read.clear()
+    with WheelArchive(path) as archive:
+        assert level(with_archives(codes, archive)["pkg/lib/lib0.so"], "gfx1030") == "full"
+    assert sorted(read) == sorted(archives)
+
+
+def test_kpack_toc_hang_of_archives_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`isa` of a wheel reads archives that no library names, too."""
+    monkeypatch.setattr("relink.gpu.survey.STEPS", 500)
+    data = build.kpack_archive(dict.fromkeys(KEYS, ("gfx1100",)), blobs=[0] * 400)
+    path = make_wheel(tmp_path, {f"pkg/{number}.kpack": data for number in range(3)})
+    (kernels,) = survey(path).items
+    assert sum("more objects than are read" in text for text in kernels.to_json()["problems"]) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.intersection import intersect
+from relink.gpu.intersection import intersect, matrix
 from relink.gpu.side_files import SideFiles, SideTarget
 from relink.gpu.target_id import TargetId
 from tests.unit.gpu.build import HOST, code_object, entries_of, hip, raw
@@ -161,3 +161,27 @@ def test_library_paths_keep_their_directories(tmp_path: Path) -> None:
     assert beside(path, None).name.endswith(
         "librocblas.so.5"
     )  # a role is looked up by the soname, not by the path
+
+
+def test_kpack_hang_sets_of_targets_are_bounded() -> None:
+    """Each distinct set of targets is asked for every processor: a file has few, and the rest counts as not read."""
+    found = cover(*(raw({hip(f"gfx{number:x}"): code_object()}) for number in range(0x10000, 0x10000 + 100)))
+    assert found.bundles == 100
+    assert len(found.sets) == 64
+    assert found.unreadable == 36
+    assert any("differ more than relink compares" in text for text in found.problems)
+    assert state(found, "gfx1100") == "none"
+
+
+def test_kpack_hang_processors_of_all_files_are_bounded() -> None:
+    files = [
+        cover(
+            raw({hip(f"gfx{number:x}"): code_object() for number in range(start, start + 200)}),
+            path=str(start),
+        )
+        for start in range(0x10000, 0x10000 + 1000, 200)
+    ]
+    named = intersect([*files, cover(raw(entries_of("gfx1100")), path="known")])
+    assert len(named.removed) == 256
+    assert "gfx1100" in {removal.processor for removal in named.removed}
+    assert len(matrix(files)["65536"]) == 256

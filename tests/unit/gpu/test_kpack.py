@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from relink.elf.source import BufferSource
 from relink.gpu import msgpack
 from relink.gpu.archives import resolve_kpack
 from relink.gpu.coverage import coverage_of, library_coverage
-from relink.gpu.device_code import read_device_code, read_file
+from relink.gpu.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.kpack import (
+    STEPS,
     Found,
     KpackReference,
     directory_names,
@@ -217,7 +219,7 @@ def test_a_damaged_reference_says_so(data: bytes) -> None:
 
 def test_damaged_archives_say_so() -> None:
     good = build.kpack_archive({"a#0": ["gfx1100"]}, ["gfx1100"])
-    assert parse_archive(BufferSource(good), "a").architectures == ("gfx1100",)
+    assert parse_archive(BufferSource(good), "a").architectures == {"gfx1100"}
     for data in (
         b"KPAK",
         b"KPAK" + struct.pack("<IQ", 1, 1 << 60),
@@ -236,3 +238,45 @@ def test_resolving_takes_each_wrapper_by_its_number() -> None:
     bundles, doubts = resolve(KpackReference("k", (), (0, 7, 9)), [(Found("a", None), archive)])
     assert not doubts
     assert [[str(t.target) for t in b.targets] for b in bundles] == [["gfx1100"], ["gfx1030"], []]
+
+
+class Names(list[str]):
+    """Names in a directory that count how often one is looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            self.seen += 1
+            yield name
+
+
+def test_kpack_hang() -> None:
+    """Each search path is compared with each name of its directory: together they have a bound."""
+    names = Names(f"n{number}" for number in range(20_000))
+    paths = tuple(f"{number}@GFXARCH@" for number in range(4000))
+    code = DeviceCode("lib/a.so", "elf", kpack=KpackReference("k", (*paths, "@GFXARCH@"), (0,)))
+    code = resolve_kpack(code, names_in=lambda _: names)
+    assert names.seen <= STEPS
+    (doubt,) = code.doubts
+    assert doubt.target is None
+    assert doubt.reason.startswith("its kpack archives take more than")
+    assert coverage_of(code).level(TargetId("gfx1100")).state == "unknown"
+
+
+def test_kpack_hang_what_is_looked_up_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relink.gpu.kpack.STEPS", 1000)
+    archive = parse_archive(
+        BufferSource(build.kpack_archive({f"k#{n}": ["gfx1100"] for n in range(300)})), "a"
+    )
+    reference = KpackReference("k", (), tuple(range(300)))
+    assert not resolve(reference, [(Found("a", None), archive)])[1]
+    (doubt,) = resolve(reference, [(Found("a", None), archive)] * 3)[1]
+    assert doubt.target is None
+
+
+def test_wrappers_with_the_same_targets_share_a_bundle() -> None:
+    archive = parse_archive(BufferSource(build.kpack_archive({f"k#{n}": ["gfx1100"] for n in range(9)})), "a")
+    bundles, _ = resolve(KpackReference("k", (), tuple(range(9))), [(Found("a", None), archive)])
+    assert len(bundles) == 9
+    assert len({id(bundle) for bundle in bundles}) == 1

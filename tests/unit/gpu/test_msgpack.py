@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relink.gpu.msgpack import MsgpackError, unpack
+from relink.gpu.msgpack import Effort, MsgpackError, unpack
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,15 @@ def test_the_number_of_objects_is_bounded() -> None:
         return b"\xdd" + struct.pack(">I", count) + b"\x90" * count
 
     assert len(unpack(lists(999_999))[0]) == 999_999
-    with pytest.raises(MsgpackError, match="more than 1000000 objects"):
+    with pytest.raises(MsgpackError, match="more objects than are read"):
         unpack(lists(1_000_000))
+
+
+def test_objects_of_several_tables_are_counted_together() -> None:
+    effort = Effort(10)
+    assert unpack(b"\x93\x01\x02\x03", effort) == ([1, 2, 3], 4)
+    assert effort.left == 6
+    for _ in range(2):
+        with pytest.raises(MsgpackError, match="more objects than are read"):
+            unpack(b"\x97" + bytes(7), effort)
+        assert effort.left <= 0

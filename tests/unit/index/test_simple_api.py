@@ -18,6 +18,9 @@ SHA = "ab" * 32
 PROJECT = canonicalize_name("demo-pkg")
 
 
+TAG_PRODUCT = "-".join([".".join(f"p{number}" for number in range(20))] * 3)
+
+
 def read(
     body: str, kind: str = "text/html", base: str = BASE
 ) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
@@ -68,6 +71,7 @@ def test_yanked(yanked: Any, expected: str | None) -> None:
         ({"filename": "demo_pkg-1.0-py3-none-any/../x.whl"}, "not the name of a wheel"),
         ({"filename": "other-1.0-py3-none-any.whl"}, "no wheel of demo-pkg"),
         ({"filename": f"demo_pkg-{'9' * 5000}-py3-none-any.whl"}, "not the name of a wheel"),
+        ({"filename": f"demo_pkg-1.0-{TAG_PRODUCT}.whl"}, "8000 tags"),
     ],
 )
 def test_a_hostile_entry_is_passed_over(more: dict[str, Any], said: str) -> None:

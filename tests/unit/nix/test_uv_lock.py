@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.tags import Tag
 
 from relink.errors import UsageError
 from relink.nix.uv_lock import locked_url, read_lock, rocm_wheels
@@ -102,6 +103,24 @@ def test_which_a_python_takes(tmp_path: Path, python: tuple[int, int] | None, ta
     path = lock(tmp_path, of("a-rocm", *(f"a_rocm-1-{tag}-{LINUX}" for tag in tags)))
     found = rocm_wheels(read_lock(path), path, python)
     assert [f"{wheel.name.python}-{wheel.name.abi}" for wheel in found] == [tags[index] for index in taken]
+
+
+def test_tag_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that stands for very many tags is none; what a Python takes is computed once, not for each wheel."""
+    sets = ".".join(f"p{number}" for number in range(20))
+    names = [f"rocm_d-{number}-py3-none-win_amd64" for number in range(9)]
+    wheels = read_lock(lock(tmp_path, of("rocm-d", f"rocm_d-1-{sets}-{sets}-{sets}", *names)))
+    assert len(wheels) == 9
+    asked = []
+
+    def tags(*which: object) -> list[Tag]:
+        asked.append(which)
+        return []
+
+    monkeypatch.setattr("relink.nix.uv_lock.cpython_tags", tags)
+    with pytest.raises(UsageError, match="no wheel for ROCm"):
+        rocm_wheels(wheels, tmp_path, (3, 12))
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

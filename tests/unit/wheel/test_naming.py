@@ -42,11 +42,30 @@ def test_parts_keep_their_spelling() -> None:
         "x-1.0-py3-none-a\nny.whl",
         f"x-{'9' * 5000}-py3-none-any.whl",
         f"x-1.0-{'9' * 5000}-py3-none-any.whl",
+        "x-1.0-py2..py3-none-any.whl",
     ],
 )
 def test_not_a_wheel_name(filename: str) -> None:
     with pytest.raises(WheelError, match="not the name of a wheel"):
         parse_wheel_name(filename)
+
+
+def test_tag_product() -> None:
+    """Three sets of tags stand for their product, which neither relink nor `packaging` may expand."""
+    tags = ".".join(f"p{number}" for number in range(40))
+    with pytest.raises(WheelError, match=r"64000 tags; at most 1024 and 100 are read"):
+        parse_wheel_name(f"x-1.0-{tags}-{tags}-{tags}.whl")
+    with pytest.raises(WheelError, match="2015 characters, 1 tags"):
+        parse_wheel_name(f"{'x' * 1996}-1-py3-none-any.whl")
+    assert len(parse_wheel_name(f"x-1.0-{tags[:29]}-a.b-c.d.e.f.g.whl").tags) == 100
+
+
+def test_tag_product_is_not_made_to_read_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr("packaging.tags.Tag.__init__", lambda _, *tag: made.append(tag))
+    monkeypatch.setattr("packaging.tags.Tag.__hash__", lambda _: 0)
+    parse_wheel_name("x-1.0-a.b.c.d.e-f.g.h-i.j.whl")
+    assert len(made) <= 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from relink.gpu.coverage import FileCoverage
 from relink.gpu.intersection import matrix
 from relink.gpu.target_id import CodeTarget, TargetId
 from relink.library import relink
-from relink.plans.model import Load, plain, typed
+from relink.plans.model import Load, plain
+from relink.plans.typed import typed
 from relink.report.model import Report
 from tests.support.works import Works
 
