@@ -78,9 +78,10 @@ def changed(
             contents[at] = ("".join(rows) + f"{at},,\n").encode()
         for key, data in contents.items():
             if data is not None:
-                item = zipfile.ZipInfo(key, (2025, 5, 1, 12, 0, 0))
-                item.external_attr = items[key].external_attr if key in items else 0o100644 << 16
-                item.external_attr = (modes or {}).get(key, item.external_attr >> 16) << 16
-                item.compress_type = zipfile.ZIP_DEFLATED
+                old = items.get(key, zipfile.ZipInfo(key, EPOCH))
+                item = zipfile.ZipInfo(key, old.date_time)
+                mode = old.external_attr >> 16 if key in items else 0o100644
+                item.external_attr = (modes or {}).get(key, mode) << 16
+                item.compress_type = old.compress_type if key in items else zipfile.ZIP_DEFLATED
                 sink.writestr(item, data)
     return path

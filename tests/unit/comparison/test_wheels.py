@@ -16,6 +16,7 @@ from tests.support.command import Run
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 from tests.unit.comparison.pairs import INFO, Pair, flipped, member
+from tests.unit.comparison.tampering import Draft
 
 
 def shown(found: WheelDiff) -> str:
@@ -58,7 +59,9 @@ def test_each_member_has_its_own(stubbed: Pair, reference: Reference, tmp_path: 
 
 def test_a_wheel_and_itself(pair: tuple[Path, Path], tmp_path: Path) -> None:
     assert diff(pair[0], pair[0]).verdict == "identical"
-    again = changed(pair[0], tmp_path / "again", {}, record=False)
+    draft = Draft.of(pair[0])
+    draft.comment = b"again"
+    again = draft.write(tmp_path / "again" / pair[0].name)
     found = diff(pair[0], again)
     assert found.old.sha256 != found.new.sha256
     assert (found.verdict, found.ok, found.unexplained) == ("same content", True, ())
