@@ -137,7 +137,7 @@ def _json_differences(old: Any, new: Any, at: str) -> Iterator[str]:
             yield f"{at} is in another order"
         elif len(went) == len(came):
             for pair in zip(went, came, strict=True):
-                a, b = map(json.loads, pair)
+                a, b = map(parse_json, pair)
                 yield from _json_differences(a, b, f"{at}[{old.index(a)}]")
         else:
             yield from (f"{at} lacks {text}" for text in went)

@@ -75,9 +75,6 @@ TRUSTED = {
     "profiles/document.py",
     "providers/platform.py",
     "settings.py",
-    # Until trees have no state any more
-    "trees/exchange.py",
-    "trees/journal.py",
 }
 """What parses its own data: schemas and tables that are shipped, and the database of an index."""
 
