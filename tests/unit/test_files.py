@@ -251,7 +251,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("wheel/second_reader.py", "other.open"): NO_FILE,
     ("spool.py", "mmap.mmap"): "memory, and files of its own without a name",
     ("trees/archive.py", "os.fdopen"): "a descriptor of open_regular",
-    ("wheel/archive.py", "path.open"): "a new file of a directory of relink's own",
     ("trees/exchange.py", "os.fdopen"): "a descriptor of open_regular",
     ("trees/exchange.py", "os.open"): "creates with O_EXCL",
     ("trees/exchange.py", "open"): "a descriptor of the above",
