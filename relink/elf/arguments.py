@@ -39,9 +39,10 @@ class ElfEdit:
 
 def result_of(image: Image, edit: ElfEdit) -> Image:
     """Return the facts that `image` will have after `edit`. What the plan simulates and what is re-read must equal this."""
-    renamed = dict(edit.replace)
-    kept = [renamed.get(soname, soname) for soname in image.needed if soname not in edit.remove]
-    needed = [*kept, *(soname for soname in dict.fromkeys(edit.add) if soname not in kept)]
+    renamed, removed = dict(edit.replace), frozenset(edit.remove)
+    kept = [renamed.get(soname, soname) for soname in image.needed if soname not in removed]
+    known = frozenset(kept)
+    needed = [*kept, *(soname for soname in dict.fromkeys(edit.add) if soname not in known)]
     facts: dict[str, Any] = {"needed": tuple(needed)}
     if edit.search_path is not None:
         is_rpath = edit.search_kind == "rpath"

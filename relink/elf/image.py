@@ -59,9 +59,9 @@ _MACHINES = {
 }
 HEADER_SIZE = 64
 """Bytes of Elf64_Ehdr, the larger of the two ELF headers."""
-# More than these is damage, or meant to take long: real files have at most some 300 and 10.
-_MAX_NEEDED, _MAX_SEGMENTS = 4096, 4096
-_MAX_LOOKUPS = 50_000  # NEEDED times directories of the search path; Nix has the most of these, some hundreds
+# More than these is damage, or meant to take long: real files have at most some 300, 10 and 30.
+_MAX_NEEDED, _MAX_SEGMENTS, _MAX_DLOPENED = 1024, 4096, 256
+_MAX_LOOKUPS = 50_000  # NEEDED and dlopen notes times directories of the search path; Nix has the most of these, some hundreds
 _MAX_NOTES = 1 << 20  # bytes in all PT_NOTE segments together: many may overlap
 _MAX_NAME = 4096  # bytes of a soname: PATH_MAX, so ld.so could not open a longer one
 _MAX_PATH = 1 << 20  # bytes of a search path or an interpreter's name
@@ -222,6 +222,8 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
             data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
             notes.extend(dlopen_notes(data, little_endian=header.little_endian, align=segment.align))
             left -= min(left, segment.file_size)
+    if len(notes) > _MAX_DLOPENED:
+        raise ElfError(f"{path}: damaged ELF file: {len(notes)} libraries in its dlopen notes")
     return Image(
         path=path,
         size=size,
@@ -230,7 +232,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         interpreter=interpreter,
         dynamic=any(segment.type == PT_DYNAMIC for segment in segments),
         dlopen_notes=tuple(notes),
-        **_dynamic(buffer, segments, path),
+        **_dynamic(buffer, segments, path, len(notes)),
     )
 
 
@@ -270,9 +272,10 @@ def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> 
     return None
 
 
-def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[str, Any]:
+def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened: int) -> dict[str, Any]:
     """Return those fields of an :class:`Image` that the dynamic array gives.
 
+    :param dlopened: how many libraries its notes name besides.
     Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
     with memoryview(buffer) as raw, raw.cast("B") as view:
@@ -303,9 +306,10 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str) -> dict[s
         if tag in memory.dynamic
     }
     places = 1 + max(facts.get(kind, "").count(":") for kind in ("rpath", "runpath"))
-    if (len(needed) + len(filters)) * places > _MAX_LOOKUPS:
+    libraries = len(needed) + len(filters) + dlopened
+    if libraries * places > _MAX_LOOKUPS:
         raise ElfError(
-            f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed, "
+            f"{path}: damaged dynamic section: {libraries} libraries needed, "
             f"each to be looked for in {places} directories"
         )
     return {

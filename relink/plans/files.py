@@ -118,12 +118,12 @@ class FilePlan:
     @property
     def needed(self) -> tuple[NeededDecision, ...]:
         """What becomes of each NEEDED, in the order of `resolutions`."""
-        replaced = dict(self.edit.replace)
+        replaced, removed = dict(self.edit.replace), frozenset(self.edit.remove)
         entries: list[tuple[str, Action, str | None]] = []
         for soname in self.before.needed:
             if soname in replaced:
                 entries.append((soname, "substitute", replaced[soname]))
-            elif soname in self.edit.remove:
+            elif soname in removed:
                 entries.append((soname, "drop", None))
             else:
                 entries.append((soname, "keep", soname))
@@ -163,12 +163,12 @@ def link_facts(image: Image) -> LinkFacts:
 
 def necessary(edit: ElfEdit, before: LinkFacts) -> ElfEdit:
     """Return `edit` with its sonames in the order of the file's NEEDED, and without additions that the file has already."""
-    replaced = dict(edit.replace)
-    after = {replaced.get(soname, soname) for soname in before.needed if soname not in edit.remove}
+    replaced, removed = dict(edit.replace), frozenset(edit.remove)
+    after = {replaced.get(soname, soname) for soname in before.needed if soname not in removed}
     return replace(
         edit,
         replace=tuple((soname, replaced[soname]) for soname in before.needed if soname in replaced),
-        remove=tuple(soname for soname in before.needed if soname in edit.remove),
+        remove=tuple(soname for soname in before.needed if soname in removed),
         add=tuple(soname for soname in dict.fromkeys(edit.add) if soname not in after),
     )
 

@@ -22,6 +22,7 @@ from relink.resolve.version_moves import VersionMoves, dropped_record, version_m
 __all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution", "merged"]
 
 _MAX_SHOWN = 3
+_MOST_COMPARED = 1_000_000  # missing libraries times imports that are open without them; vendors' files have a few ten thousand
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,15 @@ def evaluate_substitution(
         has brought: the claim about the ABI is the same as for a substitute.
     """
     elsewhere = by_another_version or {}
-    named = {
-        soname: [item for item in imports if item.file == soname] for soname in missing
-    }  # the version record names it: the linker found the symbol there
+    # The version record names it: the linker found the symbol there.
+    named: dict[str | None, list[Import]] = {soname: [] for soname in missing}
+    for item in imports:
+        if item.file in named:
+            named[item.file].append(item)
     open_imports = [item for item in unbound if item.file is None]
+    if len(missing) * len(open_imports) > _MOST_COMPARED:
+        evidence = f"{len(missing)} missing libraries and {len(open_imports)} open imports are more than relink compares"
+        return {soname: SubstitutionDecision(soname, "keep", evidence=(evidence,)) for soname in missing}
     relations = {
         soname: {item: vendor.whose(soname, item.name) for item in open_imports} for soname in missing
     }
@@ -131,8 +137,8 @@ def evaluate_substitution(
         if _exports(candidate.table, item)
     }
     decisions = {}
+    unserved = sum(candidate is None for candidate in chosen.values())
     for soname in missing:
-        others = [name for name in missing if name != soname and chosen[name] is None]
         decisions[soname] = _decision(
             soname,
             named[soname],
@@ -140,7 +146,7 @@ def evaluate_substitution(
             possible[soname],
             [item for item in possible[soname] if item not in claimed and item not in owned],
             chosen[soname],
-            standalone=not others,
+            standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
             record=_Record(
                 tuple(need for need in needs if need.file == soname),

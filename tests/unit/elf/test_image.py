@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import struct
@@ -479,6 +480,27 @@ def test_damaged_notes_are_no_damage_to_the_file(raw: bytes) -> None:
     more = Layout().segment(NOTE, 4, at, 0x10000 + at, len(raw), 4)
     image = read_image(craft(Layout(), 62, ENTRIES, strings, more=(more,)), "x")
     assert (image.dlopen_notes, image.needed) == ((), ("liba.so", "libb.so"))
+
+
+def with_note(names: int, places: int = 1) -> bytes:
+    """A file whose note names `names` libraries, and that looks for them in `places` directories."""
+    payload = json.dumps([{"soname": [f"l{number}"]} for number in range(names)]).encode() + b"\0"
+    raw = struct.pack("<III", 4, len(payload), 0x407C0C0A) + b"FDO\0" + payload
+    entries = [(RUNPATH, 1)]
+    strings = b"\0" + b":".join([b"/a"] * places) + b"\0"
+    strings += bytes(-len(strings) % 4)
+    at = Layout().header.size + 3 * 56 + len(strings)
+    more = Layout().segment(NOTE, 4, at, 0x10000 + at, len(raw), 4)
+    return bytes(craft(Layout(), 62, entries, strings + raw, more=(more,)))
+
+
+def test_dlopen_notes_hang() -> None:
+    """What notes name is looked for like what is needed: there are as few of them, and as few directories."""
+    assert len(read_image(with_note(256), "x").dlopen_notes) == 256
+    with pytest.raises(ElfError, match="257 libraries in its dlopen notes"):
+        read_image(with_note(257), "x")
+    with pytest.raises(ElfError, match="200 libraries needed, each to be looked for in 251 directories"):
+        read_image(with_note(200, 251), "x")
 
 
 # Damage

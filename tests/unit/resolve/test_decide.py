@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.symbols import Import
 from relink.plans.model import FilePlan
 from relink.profiles import OptionalMembers, Profile, shipped_profiles
 from relink.resolve.decide import PlanDraft
 from relink.resolve.issues import IssueKind, ResolutionIssue
+from relink.resolve.substitution import evaluate_substitution
+from relink.resolve.vendor import Relation, Vendor
 from tests.unit.resolve.scenes import Scene, call, codes, define
 
 
@@ -354,3 +357,21 @@ def test_a_filter_library_is_told(tmp_path: Path, option: str) -> None:
     assert told.level == "error"
     assert told.subject.endswith("libfilter.so.1")
     assert "maps libfiltee.so.1 before it" in told.message
+
+
+def test_missing_libraries_times_open_imports_have_a_bound() -> None:
+    """Each import that is open may be each missing library's: where that is too much to compare, nothing is proved."""
+    asked = []
+
+    def whose(soname: str, name: str) -> Relation:
+        asked.append((soname, name))
+        return "unknown"
+
+    missing = [f"lib{number}.so" for number in range(101)]
+    imports = [Import(f"f{number}", None, None, "global", "func", 0) for number in range(10_000)]
+    decisions = evaluate_substitution(missing, imports, imports, {}, Vendor(whose=whose))
+    assert {decision.action for decision in decisions.values()} == {"keep"}
+    assert "more than relink compares" in decisions["lib7.so"].evidence[0]
+    assert asked == []
+    evaluate_substitution(missing, imports, imports[:100], {}, Vendor(whose=whose))
+    assert len(asked) == 101 * 100
