@@ -208,3 +208,20 @@ def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
     ):
         decide(replace(scene.context(), most_loads=500), scene.tables)
     assert decide(replace(many(tmp_path, member, 30).context(), most_loads=500), scene.tables).files
+
+
+def test_what_members_that_need_each_other_load_is_as_planned(tmp_path: Path) -> None:
+    """The first of them is planned when the second is as the vendor left it."""
+
+    def circle(_: int) -> dict[str, Library]:
+        path = "/opt/rocm/lib:$ORIGIN"
+        return {
+            "liba.so": module(0, soname="liba.so", needed=("libb.so",), runpath=path),
+            "libb.so": module(1, soname="libb.so", needed=("liba.so",), runpath=path),
+        }
+
+    draft = many(tmp_path, circle, 1).decide()
+    assert all(image.runpath != "/opt/rocm/lib:$ORIGIN" for image in draft.context.images.values())
+    for closure in draft.closures.values():
+        found = {item.image.path: item.image for item in closure.objects if item.identity[0] == "member"}
+        assert found == draft.context.images
