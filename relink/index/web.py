@@ -1,7 +1,7 @@
 """Reading addresses that a recipe or an index names: http and https, and files of an index that is a directory.
 
-Redirects lead to http and https only, and never from https back to http; a page has a largest size and a longest time, so one
-without an end is refused. Source of the rules: RFC 9110 (ranges, redirects).
+Redirects lead to http and https only, and never from https back to http; a page has a largest size and a longest time, and a file
+a least rate, so one without an end is refused. Source of the rules: RFC 9110 (ranges, redirects).
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import contextlib
 import netrc
 import os
 import ssl
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import Message
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any, NoReturn
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -25,13 +24,16 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from relink import __version__
 from relink.errors import RelinkError
 from relink.files import read_bytes
+from relink.index.pace import Pace, paced
 from relink.index.pip_settings import PipSettings
 from relink.system_errors import raise_trouble
 
 __all__ = ["FetchError", "Page", "RemoteFile", "Web", "without_secrets"]
 
-_TIMEOUT = 60  # seconds without a byte
-_PAGE_SECONDS = 120  # of one page, so that one that comes byte by byte ends
+_TIMEOUT = 60  # seconds until there is a connection
+# Seconds and bytes that have to come in them: all of a page, and 10 kB a second of a file.
+_PAGE = (120.0, float("inf"))
+_FILE = (60.0, 600_000)
 _READ = 1 << 18  # bytes
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
@@ -80,7 +82,28 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             raise FetchError(
                 f"{without_secrets(req.full_url)}: redirects to {without_secrets(newurl)}, which is not followed"
             )
+        fp.close()  # urllib would read it to an end that it need not have
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Opens addresses of http and https with a pace."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self._pace = pace
+
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(paced(HTTPConnection, self._pace), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, pace: Pace, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._pace, self._own = pace, context
+
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(paced(HTTPSConnection, self._pace), req, context=self._own)
 
 
 class Web:
@@ -91,21 +114,24 @@ class Web:
 
     def __init__(self, settings: PipSettings | None = None) -> None:
         settings = settings or PipSettings()
-        context = ssl.create_default_context(cafile=settings.cert)
+        self._context = ssl.create_default_context(cafile=settings.cert)
         if settings.client_cert:
-            context.load_cert_chain(settings.client_cert)
-        proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
-        self._opener = urllib.request.OpenerDirector()
+            self._context.load_cert_chain(settings.client_cert)
+        self._proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
+
+    def _opener(self, pace: Pace) -> urllib.request.OpenerDirector:
+        opener = urllib.request.OpenerDirector()
         for handler in (
-            urllib.request.ProxyHandler(proxies),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(context=context),
+            urllib.request.ProxyHandler(self._proxies),
+            _Http(pace),
+            _Https(pace, self._context),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
             urllib.request.UnknownHandler(),
             _Redirects(),
         ):
-            self._opener.add_handler(handler)
+            opener.add_handler(handler)
+        return opener
 
     def page(self, url: str, limit: int) -> Page:
         """Read a page of an index.
@@ -116,8 +142,7 @@ class Web:
         shown = without_secrets(url)
         if urlsplit(url).scheme == "file":
             return _local_page(url, limit)
-        end = time.monotonic() + _PAGE_SECONDS
-        with _told(shown), self._open(url, {"Accept": _ACCEPT}) as answer:
+        with _told(shown), self._open(url, {"Accept": _ACCEPT}, Pace(*_PAGE)) as answer:
             parts: list[bytes] = []
             size = 0
             while data := answer.read(_READ):
@@ -125,8 +150,6 @@ class Web:
                 parts.append(data)
                 if size > limit:
                     raise FetchError(f"{shown}: the page is larger than {limit >> 20} MiB")
-                if time.monotonic() > end:
-                    raise FetchError(f"{shown}: the page did not end in {_PAGE_SECONDS} s")
             return Page(answer.geturl(), _media_type(answer.headers), b"".join(parts))
 
     @contextlib.contextmanager
@@ -139,18 +162,18 @@ class Web:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         with _told(shown):
             try:
-                answer = self._open(url, headers)
+                answer = self._open(url, headers, Pace(*_FILE))
             except urllib.error.HTTPError as error:
                 if error.code != 416 or not start:  # the part that is there is as long as the file
                     raise
-                answer = self._open(url, {"Accept-Encoding": "identity"})
+                answer = self._open(url, {"Accept-Encoding": "identity"}, Pace(*_FILE))
             with answer:
                 partial = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
                     f"bytes {start}-"
                 )
                 yield RemoteFile(answer, start if partial else 0)
 
-    def _open(self, url: str, headers: dict[str, str]) -> Any:
+    def _open(self, url: str, headers: dict[str, str], pace: Pace) -> Any:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise FetchError(f"{without_secrets(url)}: not an address that is read: http and https are")
@@ -162,7 +185,8 @@ class Web:
         )
         if secret := _credentials(parts.username, parts.password, parts.hostname):
             request.add_unredirected_header("Authorization", f"Basic {secret}")  # another host never gets it
-        return self._opener.open(request, timeout=_TIMEOUT)
+        opener = self._opener(pace)
+        return opener.open(request, timeout=_TIMEOUT)
 
 
 def without_secrets(url: str) -> str:
@@ -193,8 +217,8 @@ def _told(shown: str) -> Iterator[None]:
     try:
         yield
     except urllib.error.HTTPError as error:
-        with error:
-            missing = error.code in (404, 410)
+        error.close()
+        missing = error.code in (404, 410)
         raise FetchError(
             f"{shown}: the server answers {error.code} ({error.reason})", missing=missing
         ) from error

@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.server
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,8 @@ class Answer:
     """What one path is answered with.
 
     :ivar cut: the connection ends after so many bytes of the body, once for each item.
-    :ivar endless: the body is repeated for ever.
+    :ivar endless: the body is repeated for ever, with `trickle` seconds between.
+    :ivar raw: is sent likewise, in the place of a status line, headers and body.
     """
 
     body: bytes = b""
@@ -27,6 +29,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     cut: list[int] = field(default_factory=list)
     endless: bool = False
+    trickle: float = 0
+    raw: bytes | None = None
     ranges: bool = True
 
 
@@ -56,6 +60,15 @@ def serving() -> Iterator[WebServer]:
                 status = 206 if start < len(body) else 416
                 headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
                 body = body[start:]
+            if answer.raw is None:
+                self.answer(answer, status, headers, body)
+                return
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(answer.raw)
+                    time.sleep(answer.trickle)
+
+        def answer(self, answer: Answer, status: int, headers: dict[str, str], body: bytes) -> None:
             self.send_response(status)
             for key, value in headers.items():
                 self.send_header(key, value)
@@ -65,6 +78,7 @@ def serving() -> Iterator[WebServer]:
             try:
                 while answer.endless:
                     self.wfile.write(body)
+                    time.sleep(answer.trickle)
                 self.wfile.write(body[: answer.cut.pop()] if answer.cut else body)
             except OSError:
                 return

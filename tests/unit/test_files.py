@@ -271,7 +271,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("index/fetching.py", "os.open"): "relink's own files in the user's cache, with O_NOFOLLOW",
     ("index/fetching.py", "os.fdopen"): "a descriptor of the above",
     ("index/fetching.py", "file.truncate"): "a file that is open",
-    ("index/web.py", "self._opener.open"): "an address of http or https",
+    ("index/web.py", "opener.open"): "an address of http or https",
     ("report/html/graph.py", "built.connect"): NO_FILE,
     ("report/html/graph.py", "merged.connect"): NO_FILE,
     ("wheel/writer.py", "writer.copy"): NO_FILE,

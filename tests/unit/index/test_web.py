@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,45 @@ def test_a_page_without_end(server: WebServer) -> None:
     server.answers["/a"] = Answer(b"x" * 65536, endless=True)
     with pytest.raises(FetchError, match="the page is larger than 2 MiB"):
         Web().page(f"{server.url}/a", 2 << 20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(b"x", endless=True, trickle=0.01),
+        Answer(raw=b"x", trickle=0.01),  # a status line without end
+        Answer(raw=b"HTTP/1.1 200 OK\r\n", trickle=0.01),  # headers without end
+        Answer(b"x", status=302, headers={"Location": "/end"}, endless=True, trickle=0.01),
+    ],
+    ids=["body", "status", "headers", "redirect"],
+)
+def test_index_trickle(server: WebServer, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+    """Each byte comes within the socket's timeout; together they have to be enough."""
+    monkeypatch.setattr("relink.index.web._PAGE", (0.5, float("inf")))
+    monkeypatch.setattr("relink.index.web._FILE", (0.5, 100_000))
+    server.answers["/a"] = answer
+    server.answers["/end"] = Answer(b"end")
+    if answer.status == 302:  # what follows a redirect is not read
+        assert Web().page(f"{server.url}/a", 1 << 20).body == b"end"
+        return
+    with pytest.raises(FetchError, match="too slow"):
+        Web().page(f"{server.url}/a", 1 << 20)
+    with (
+        pytest.raises(FetchError, match="too slow"),
+        Web().opened(f"{server.url}/a") as part,
+    ):
+        part.stream.read()
+
+
+def test_a_slow_file_that_comes_is_read(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is waited for counts, and enough bytes begin anew."""
+    monkeypatch.setattr("relink.index.web._FILE", (0.5, 1000))
+    server.answers["/a"] = Answer(bytes(1000), endless=True, trickle=0.1)
+    with Web().opened(f"{server.url}/a") as part:
+        for _ in range(10):
+            assert len(part.stream.read(1000)) == 1000
+        time.sleep(0.6)
+        assert len(part.stream.read(1000)) == 1000
 
 
 def test_what_is_not_there(server: WebServer) -> None:
