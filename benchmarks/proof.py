@@ -11,10 +11,10 @@ from contextlib import ExitStack
 
 from benchmarks.common import Skipped, directory
 from relink.loader.target import find_target
-from relink.options import Options
-from relink.planning import plan_wheel
+from relink.planning.options import Options
+from relink.planning.reading import open_wheel
+from relink.planning.wheel_plan import plan_wheel
 from relink.providers.prefix import open_prefix
-from relink.reading import open_wheel
 
 _TIMES = 5
 

@@ -13,10 +13,10 @@ from benchmarks import results
 from benchmarks.cost import Cost
 from benchmarks.job import RELINK
 from relink.loader.target import find_target
-from relink.options import Options
-from relink.planning import plan_wheel
+from relink.planning.options import Options
+from relink.planning.reading import open_wheel
+from relink.planning.wheel_plan import plan_wheel
 from relink.providers.prefix import open_prefix
-from relink.reading import open_wheel
 from tests.support.elf_builder import Export, Import, Library
 from tests.support.wheels import make_wheel
 

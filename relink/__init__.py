@@ -6,7 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relink.errors import (
+    from relink.library import apply, diff, explain, inspect, plan, relink, relink_tree, verify
+    from relink.planning.model.model import Plan
+    from relink.planning.options import Options
+    from relink.report.model import Report
+    from relink.system.errors import (
         ElfError,
         MachineError,
         PatchelfError,
@@ -17,10 +21,6 @@ if TYPE_CHECKING:
         UsageError,
         WheelError,
     )
-    from relink.library import apply, diff, explain, inspect, plan, relink, relink_tree, verify
-    from relink.options import Options
-    from relink.plans.model import Plan
-    from relink.report.model import Report
 
 __all__ = [
     "ElfError",
@@ -49,8 +49,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Options": "relink.options",
-    "Plan": "relink.plans.model",
+    "Options": "relink.planning.options",
+    "Plan": "relink.planning.model.model",
     "Report": "relink.report.model",
     **dict.fromkeys(
         ("apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "verify"),
@@ -63,4 +63,4 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: importing relink costs nothing."""
     if name not in __all__:
         raise AttributeError(f"module 'relink' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, "relink.errors")), name)
+    return getattr(importlib.import_module(_HOMES.get(name, "relink.system.errors")), name)

@@ -11,17 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relink.errors import UsageError
-from relink.options import Options
-from relink.progress import OnBytes
+from relink.planning.options import Options
+from relink.system.errors import UsageError
+from relink.system.progress import OnBytes
 
 if TYPE_CHECKING:
-    from relink.plans.model import Plan
-    from relink.queries import VerifiedWheel
+    from relink.planning.model.model import Plan
     from relink.report.diff_text import WheelDiff
     from relink.report.inspection import Inspection
     from relink.report.model import Report
     from relink.report.tree import DependencyTree
+    from relink.runs.questions import VerifiedWheel
 
 __all__ = ["apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "verify"]
 
@@ -44,15 +44,15 @@ def relink(
     :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
-    from relink.contents import Contents
-    from relink.memory import spool_of
+    from relink.planning.contents import Contents
+    from relink.planning.memory import spool_of
 
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
     with Contents(
         Path(wheel), options.limits, reuse=not options.dry_run, spool=spool_of(options)
     ) as contents:
-        from relink import pipeline
+        from relink.runs import relink_wheel as pipeline
 
         return pipeline.run(contents, options, on_stage, on_bytes)
 
@@ -74,7 +74,7 @@ def relink_tree(
         changes the tree and its copy.
     :raises RelinkError: the tree cannot be read or the copy not be written, or as for :func:`relink`.
     """
-    from relink.trees.relinking import relink_tree as relink_copy
+    from relink.runs.relink_tree import relink_tree as relink_copy
 
     return relink_copy(Path(directory), options or Options(), link=link, on_stage=on_stage, on_bytes=on_bytes)
 
@@ -87,13 +87,13 @@ def plan(wheel: Path | str, options: Options | None = None) -> Plan:
 
     :raises RelinkError: the input cannot be read, or the target or a prefix cannot be used.
     """
-    from relink.contents import Contents
+    from relink.planning.contents import Contents
 
     options = options or Options()
     with Contents(Path(wheel), options.limits) as contents:
-        from relink import pipeline
-        from relink.plans.basis import basis_of
-        from relink.progress import Clock
+        from relink.planning.model.basis import basis_of
+        from relink.runs import relink_wheel as pipeline
+        from relink.system.progress import Clock
 
         made = pipeline.make_plan(contents, options, Clock())[1].plan
         return replace(made, basis=basis_of(made, str(wheel)))
@@ -114,7 +114,7 @@ def apply(
     :raises UsageError: a finding of the plan is an error, or the wheel or a library that it rests on has changed.
     :raises RelinkError: the output cannot be written, or patchelf cannot be used.
     """
-    from relink import applying
+    from relink.runs import apply_plan as applying
 
     options = options or Options()
     if output_directory is not None:
@@ -129,7 +129,7 @@ def inspect(wheel: Path | str, options: Options | None = None) -> Inspection:
 
     :raises WheelError: it is not a wheel that can be trusted.
     """
-    from relink import queries
+    from relink.runs import questions as queries
 
     return queries.inspect(Path(wheel), options.limits if options else None)
 
@@ -139,7 +139,7 @@ def explain(wheel: Path | str, options: Options | None = None) -> tuple[Dependen
 
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
     """
-    from relink import queries
+    from relink.runs import questions as queries
 
     return queries.explain(Path(wheel), options or Options())
 
@@ -149,7 +149,7 @@ def verify(wheel: Path | str, options: Options | None = None) -> VerifiedWheel:
 
     :raises RelinkError: the wheel cannot be read, or there is no such target.
     """
-    from relink import queries
+    from relink.runs import questions as queries
 
     return queries.verify_wheel(Path(wheel), options or Options())
 
@@ -166,8 +166,8 @@ def diff(
     :raises UsageError: prefixes and a plan are both given, or the plan does not hold for the old wheel.
     :raises RelinkError: one of them cannot be read, or as for :func:`relink`.
     """
-    from relink.comparison.reference import made_again
-    from relink.comparison.wheels import diff as compare
+    from relink.runs.comparison.reference import made_again
+    from relink.runs.comparison.wheels import diff as compare
 
     options = options or Options()
     before, after, prefixes = Path(old), Path(new), (*options.prefixes, *options.nix_closures)

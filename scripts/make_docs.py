@@ -16,7 +16,7 @@ import typer
 
 import relink
 from relink.cli import app
-from relink.findings.model import RULES
+from relink.system.findings.model import RULES
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARY = "relink AMD's prebuilt ROCm wheels against the ROCm you have"

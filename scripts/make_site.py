@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from relink.findings.model import RULES, Rule
+from relink.system.findings.model import RULES, Rule
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGURATION = ROOT / "docs/site"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import relink
-from relink.findings import model as findings
-from relink.findings.model import RULES, Finding
-from relink.sandbox import OFF
+from relink.system.findings import model as findings
+from relink.system.findings.model import RULES, Finding
+from relink.system.sandbox import OFF
 from tests.support.amount import load_profile
 from tests.support.outside import OFFLINE, inside
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
@@ -96,4 +96,4 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sandbox, although none is asked for: a shell script that stands for patchelf starts others, which no sandbox allows."""
-    monkeypatch.setattr("relink.sandbox.choice.best_sandbox", lambda: OFF)
+    monkeypatch.setattr("relink.system.sandbox.choice.best_sandbox", lambda: OFF)

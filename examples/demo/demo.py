@@ -28,18 +28,18 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from relink.checks.tags import installs
 from relink.elf.image import Image, is_elf, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.errors import RelinkError
-from relink.files import map_file
 from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
+from relink.planning.checks.tags import installs
 from relink.providers.prefix import open_prefix
 from relink.report.lines import Grid, Line
-from relink.rocm.installation import release_of
-from relink.rocm.places import find_places
+from relink.system.errors import RelinkError
+from relink.system.safe_open import map_file
+from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.places import find_places
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
 

@@ -20,14 +20,14 @@ from pathlib import Path
 from relink.elf.image import Image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
-from relink.errors import RelinkError
-from relink.files import map_file
-from relink.loader.files import Files
 from relink.loader.loading import load
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.target import Target
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
+from relink.system.errors import RelinkError
+from relink.system.safe_open import map_file
 
 __all__ = [
     "NOTICE",

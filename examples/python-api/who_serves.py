@@ -12,10 +12,10 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from relink.errors import RelinkError
 from relink.library import relink
-from relink.options import Options
+from relink.planning.options import Options
 from relink.report.model import Report
+from relink.system.errors import RelinkError
 
 
 def by_directory(report: Report) -> dict[str, set[str]]:

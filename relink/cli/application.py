@@ -16,9 +16,9 @@ from relink import __version__
 from relink.cli.guessing import closest, unknown_word
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
-from relink.errors import MachineError, RelinkError
-from relink.system_errors import raise_trouble
-from relink.text import escaped
+from relink.system.errors import MachineError, RelinkError
+from relink.system.system_errors import raise_trouble
+from relink.system.text import escaped
 
 __all__ = ["app", "main"]
 

@@ -7,14 +7,14 @@ __all__ = ["gpu_names", "profile_names", "rule_codes"]
 
 def rule_codes(incomplete: str) -> list[tuple[str, str]]:
     """Return (code, title) of the rules that start so."""
-    from relink.findings.model import RULES
+    from relink.system.findings.model import RULES
 
     return [(rule.code, rule.title) for rule in RULES.values() if rule.code.startswith(incomplete)]
 
 
 def profile_names(incomplete: str) -> list[str]:
     """Return the names of the shipped profiles that start so."""
-    from relink.profiles import shipped_profiles
+    from relink.providers.profiles import shipped_profiles
 
     return [name for name in sorted(shipped_profiles()) if name.startswith(incomplete)]
 

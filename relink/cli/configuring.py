@@ -18,15 +18,16 @@ def config(as_json: Json = False) -> None:
     Settings are in relink.toml, or in [tool.relink] of pyproject.toml, here or in a directory above; options win over them.
     Example: relink config
     """
+    from relink.cli.settings_file import find_settings
     from relink.cli.terminal import print_json, say, show
     from relink.loader.target import find_target
     from relink.report.lines import Grid, Line
-    from relink.rocm.places import find_places
-    from relink.settings import find_settings, load_schema
+    from relink.system.shipped_files import load_schema
+    from relink.vendors.rocm.places import find_places
 
     found = find_settings(Path(os.path.curdir), os.environ)
     rows: dict[str, dict[str, Any]] = {}
-    for key in load_schema()["properties"]:
+    for key in load_schema("settings")["properties"]:
         if key in found.values:
             rows[key] = {"value": found.values[key], "source": f"{found.path}:{found.lines[key]}"}
         elif key == "prefix" and len(places := find_places(find_target(), os.environ)) == 1:

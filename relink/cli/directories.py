@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from relink.options import Options
-    from relink.progress import OnBytes
+    from relink.planning.options import Options
     from relink.report.model import Report
+    from relink.system.progress import OnBytes
 
 __all__ = ["check_paths", "print_path", "relink_path"]
 

@@ -14,8 +14,8 @@ from relink.cli.guessing import is_requirement
 from relink.cli.options import OUTPUT, Interpreter, Json, Offline, Python
 
 if TYPE_CHECKING:
-    from relink.install.fetching import FetchedWheel, Platform
-    from relink.options import Options
+    from relink.indexes.install.fetching import FetchedWheel, Platform
+    from relink.planning.options import Options
 
 
 @app.command()
@@ -38,10 +38,10 @@ def fetch(
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
     from relink.cli.terminal import print_json, show
-    from relink.copying import copy_file
-    from relink.errors import UsageError
-    from relink.install.requirements import parse_requirement
-    from relink.options import Options
+    from relink.indexes.install.requirements import parse_requirement
+    from relink.planning.options import Options
+    from relink.system.copying import copy_file
+    from relink.system.errors import UsageError
 
     wanted = [parse_requirement(text) for text in requirements]
     platform = platform_for(Options(python=python, interpreter=interpreter))
@@ -82,7 +82,7 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, qui
 
 def platform_for(options: Options) -> Platform:
     """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
-    from relink.install.fetching import platform_of
+    from relink.indexes.install.fetching import platform_of
     from relink.loader.python import ask_python
     from relink.loader.target import find_target
 
@@ -97,8 +97,8 @@ def fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> Fet
     :param exact: the requirement has to name one version.
     :raises RelinkError: it cannot be fetched.
     """
-    from relink.install.fetching import fetch as fetch_wheel
-    from relink.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import fetch as fetch_wheel
+    from relink.indexes.install.requirements import parse_requirement
 
     return fetch_wheel(parse_requirement(text, exact=exact), platform, offline=offline)
 

@@ -9,7 +9,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.completion import rule_codes
 from relink.cli.options import Json, Prefixes
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 
 
 @app.command()
@@ -18,10 +18,10 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
-    from relink.checks.machine import diagnose, to_json
     from relink.cli.terminal import print_json, show
-    from relink.findings.model import has_errors
+    from relink.planning.checks.machine import diagnose, to_json
     from relink.report.doctor_text import doctor_text
+    from relink.system.findings.model import has_errors
 
     found = diagnose(prefix)
     if as_json:
@@ -43,8 +43,8 @@ def rules(
     Example: relink rules RLK101
     """
     from relink.cli.terminal import show
-    from relink.findings.model import RULES
     from relink.report import text
+    from relink.system.findings.model import RULES
 
     if code is None:
         show(text.rules_table())
@@ -61,6 +61,6 @@ def demo(context: typer.Context) -> None:
 
     Example: relink demo
     """
-    from relink import queries
+    from relink.runs import questions as queries
 
     raise typer.Exit(queries.run_demo(context.args))

@@ -10,7 +10,7 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.options import Json
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 
 index = typer.Typer(
     name="index",
@@ -33,7 +33,7 @@ def init(
     Example: relink index init -o index.toml
     """
     from relink.cli.terminal import show
-    from relink.index.starting_recipe import starting_recipe
+    from relink.indexes.build.starting_recipe import starting_recipe
 
     content = starting_recipe(output.parent, os.environ)
     try:
@@ -97,11 +97,11 @@ def build(
     """
     from relink.cli.terminal import print_json, show
     from relink.cli.watching import watched
-    from relink.index.budget import parse_budget
-    from relink.index.building import BuildOptions
-    from relink.index.building import build as build_site
-    from relink.index.metrics import summary_json, write_metrics
-    from relink.index.recipe import read_recipe
+    from relink.indexes.build.budget import parse_budget
+    from relink.indexes.build.building import BuildOptions
+    from relink.indexes.build.building import build as build_site
+    from relink.indexes.build.metrics import summary_json, write_metrics
+    from relink.indexes.build.recipe import read_recipe
     from relink.report.lines import Line
 
     read = read_recipe(recipe)
@@ -134,7 +134,7 @@ def serve(
     Example: relink index serve /srv/wheels --port 8000
     """
     from relink.cli.terminal import show
-    from relink.index.serving import site_server
+    from relink.indexes.build.serving import site_server
 
     with site_server(site, address, port) as server:
         shown, number = str(server.server_address[0]), server.server_address[1]
@@ -163,8 +163,8 @@ def check(
     from dataclasses import asdict
 
     from relink.cli.terminal import print_json, show
-    from relink.index.checking import check_site
-    from relink.index.recipe import read_recipe
+    from relink.indexes.build.checking import check_site
+    from relink.indexes.build.recipe import read_recipe
     from relink.report.lines import Line
 
     targets = {target.name: target for target in read_recipe(recipe).targets} if recipe else {}
@@ -193,7 +193,7 @@ def compare(
     from dataclasses import asdict
 
     from relink.cli.terminal import print_json, show
-    from relink.index.site_diff import site_diff
+    from relink.indexes.build.site_diff import site_diff
     from relink.report.lines import Line
 
     changes = site_diff(old, new)
@@ -222,8 +222,8 @@ def prune(
     Example: relink index prune index.toml -o /srv/wheels --keep 5
     """
     from relink.cli.terminal import show
-    from relink.index.pruning import prune as prune_site
-    from relink.index.recipe import read_recipe
+    from relink.indexes.build.pruning import prune as prune_site
+    from relink.indexes.build.recipe import read_recipe
 
     gone = prune_site(read_recipe(recipe), output, keep)
     show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")

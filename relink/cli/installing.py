@@ -38,8 +38,8 @@ from relink.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from relink.install.installing import InstallResult
-    from relink.options import Options
+    from relink.indexes.install.installing import InstallResult
+    from relink.planning.options import Options
 
 Kept = Annotated[
     Path,
@@ -89,9 +89,9 @@ def install(
     itself. The import test runs the wheel's code; --no-import-test leaves it out.
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.install.environment import find_environment
-    from relink.install.installing import install_wheel
-    from relink.install.requirements import parse_requirement
+    from relink.indexes.install.environment import find_environment
+    from relink.indexes.install.installing import install_wheel
+    from relink.indexes.install.requirements import parse_requirement
 
     environment = find_environment(python, os.environ)
     options = install_options(
@@ -150,9 +150,9 @@ def install_options(
     """The options of a run that installs.
 
     :param max_memory: MiB.
-    :param lists: by the names that :class:`~relink.options.Options` gives them.
+    :param lists: by the names that :class:`~relink.planning.options.Options` gives them.
     """
-    from relink.options import Options
+    from relink.planning.options import Options
 
     return Options(
         output_directory=output,
@@ -169,7 +169,7 @@ def install_options(
 def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     """Print what was installed as JSON."""
     from relink.cli.terminal import print_json
-    from relink.install.installing import to_json
+    from relink.indexes.install.installing import to_json
 
     wheels = [to_json(done) for done in outcomes]
     print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})

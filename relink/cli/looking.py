@@ -38,7 +38,7 @@ from relink.cli.options import (
     Sysroot,
     Trust,
 )
-from relink.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError
 
 
 @app.command()
@@ -52,10 +52,10 @@ def inspect(
 
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
-    from relink import queries
     from relink.cli.terminal import say, show
     from relink.report import inspection
     from relink.report.formats import WheelResult
+    from relink.runs import questions as queries
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
@@ -143,8 +143,8 @@ def diff(
     """
     from relink import library
     from relink.cli.terminal import show
-    from relink.options import Options
-    from relink.plans.saved import load
+    from relink.planning.model.saved import load
+    from relink.planning.options import Options
     from relink.report import diff_text
     from relink.report.formats import WheelResult
     from relink.wheel.limits import parse_limits
@@ -211,10 +211,10 @@ def explain(
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
-    from relink import queries
     from relink.cli.terminal import show
-    from relink.options import Options
+    from relink.planning.options import Options
     from relink.report.tree import dependency_trees
+    from relink.runs import questions as queries
 
     options = Options(
         prefixes=tuple(prefix),
@@ -258,9 +258,9 @@ def isa(
 
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
-    from relink.checks.gpu_survey import survey_of
     from relink.cli.terminal import console, print_json, show
     from relink.gpu.wanted import wanted_gpus
+    from relink.planning.checks.gpu_survey import survey_of
     from relink.report import isa_text
     from relink.report.formats import collected
 

@@ -309,7 +309,7 @@ TargetPython = Annotated[
 
 
 class SandboxMode(StrEnum):
-    """Words for :data:`relink.sandbox.MODES`."""
+    """Words for :data:`relink.system.sandbox.MODES`."""
 
     auto = "auto"
     require = "require"

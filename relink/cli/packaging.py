@@ -78,16 +78,16 @@ def nix(
     Without --prefix and --nix-closure it is made from a table and proved by building it.
     Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
     """
-    from relink import queries
     from relink.cli.terminal import show
-    from relink.errors import UsageError
-    from relink.findings.model import has_errors
-    from relink.install.locked import fetch_locked
+    from relink.indexes.install.locked import fetch_locked
     from relink.loader.target import find_target
-    from relink.nix.emit import write_package, write_plans
-    from relink.nix.uv_lock import locked_urls
-    from relink.options import Options
+    from relink.planning.options import Options
+    from relink.report.nix.emit import write_package, write_plans
+    from relink.report.nix.uv_lock import locked_urls
     from relink.report.text import findings_text
+    from relink.runs import questions as queries
+    from relink.system.errors import UsageError
+    from relink.system.findings.model import has_errors
 
     options = Options(
         prefixes=tuple(prefix),

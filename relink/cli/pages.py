@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 
 if TYPE_CHECKING:
     from relink.report.model import Report
@@ -45,8 +45,8 @@ def write_page(report: Report, path: Path, *, plan: bool = False) -> None:
 
     :raises UsageError: it cannot be written, or would take the place of something that is no page.
     """
-    from relink.atomic import atomic_file
     from relink.report.html import html_page
+    from relink.system.atomic import atomic_file
 
     if path.suffix.lower() not in (".html", ".htm") and os.path.exists(path):
         raise UsageError(f"{path}: exists and is not called .html; name another file")

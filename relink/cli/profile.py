@@ -10,7 +10,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.completion import profile_names
 from relink.cli.options import LimitOptions
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 
 profile = typer.Typer(
     name="profile",
@@ -27,7 +27,7 @@ def list_profiles() -> None:
     Example: relink profile list
     """
     from relink.cli.terminal import show
-    from relink.profiles import shipped_profiles
+    from relink.providers.profiles import shipped_profiles
     from relink.report.lines import Line
 
     for name, found in shipped_profiles().items():
@@ -47,18 +47,19 @@ def show_profile(
     Example: relink profile show onnxruntime-rocm
     """
     from relink.cli.terminal import show
-    from relink.files import read_text
-    from relink.profiles import NO_PROFILE, profile_directory, profile_named
-    from relink.profiles.document import DOCUMENT_LIMIT
-    from relink.rocm.facts import ROCM
+    from relink.providers.profiles import NO_PROFILE, profile_named
+    from relink.providers.profiles.document import DOCUMENT_LIMIT
+    from relink.system.safe_open import read_text
+    from relink.system.shipped_files import shipped_directory
+    from relink.vendors.rocm.facts import ROCM
 
     if name == NO_PROFILE.name:
         raise UsageError("none: the profile that says nothing has no file")
     path = Path(name) if "/" in name or name.endswith(".toml") else None
     if path is None and name != ROCM:
-        path = profile_directory() / "packages" / f"{profile_named(name).name}.toml"
+        path = shipped_directory("profiles") / "packages" / f"{profile_named(name).name}.toml"
     elif path is None:
-        path = profile_directory() / "rocm.toml"
+        path = shipped_directory("profiles") / "rocm.toml"
     try:
         content = read_text(path, DOCUMENT_LIMIT)
     except (OSError, UnicodeDecodeError) as error:
@@ -79,7 +80,7 @@ def new(
 
     Example: relink profile new bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl -o bitsandbytes.toml
     """
-    from relink import queries
+    from relink.runs import questions as queries
     from relink.wheel.limits import parse_limits
 
     content = queries.new_profile(wheel, parse_limits(limit))
@@ -107,10 +108,10 @@ def check(
 
     Example: relink profile check ./mine.toml --wheel bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
     """
-    from relink import queries
     from relink.cli.terminal import show
-    from relink.profiles import read_profile
+    from relink.providers.profiles import read_profile
     from relink.report.lines import Line
+    from relink.runs import questions as queries
 
     found = read_profile(file)
     unmatched = queries.unmatched(found, wheel) if wheel is not None else []

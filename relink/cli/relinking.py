@@ -53,7 +53,7 @@ from relink.cli.options import (
     Verbose,
 )
 from relink.cli.pages import file_for, page_for, write_page
-from relink.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class Compress(StrEnum):
-    """Words for :data:`relink.options.COMPRESSION_LEVELS`."""
+    """Words for :data:`relink.planning.options.COMPRESSION_LEVELS`."""
 
     fast = "fast"
     balanced = "balanced"
@@ -173,7 +173,7 @@ def run(
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
     from relink.cli.directories import check_paths, print_path, relink_path
-    from relink.options import Options, source_date_epoch
+    from relink.planning.options import Options, source_date_epoch
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)
@@ -222,7 +222,7 @@ def run(
 
         wheels = with_fetched(wheels, options, offline=offline, quiet=quiet or not text)
     if wheel is not None:
-        from relink.relinked_input import original_given
+        from relink.runs.relinked_input import original_given
 
         if len(wheels) != 1:
             raise UsageError("--wheel goes with one relinked wheel")
@@ -251,7 +251,7 @@ def run(
                 if text and not quiet:
                     show(f"report: {page}")
         if place is not None and report.output is not None:
-            from relink.statement import make_statement, write_statement
+            from relink.runs.statement import make_statement, write_statement
 
             with _collected(failures):
                 write_statement(make_statement(report, options), place)
@@ -316,15 +316,15 @@ def verify(
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
-    from relink import queries
     from relink.cli.terminal import show
-    from relink.findings.model import has_errors
-    from relink.options import Options
-    from relink.plans.model import plain
-    from relink.report import verdict
+    from relink.planning.model.model import plain
+    from relink.planning.options import Options
+    from relink.report import summary as verdict
     from relink.report.formats import WheelResult
     from relink.report.text import findings_text, verdict_text, verification_text
-    from relink.statement import check_statement
+    from relink.runs import questions as queries
+    from relink.runs.statement import check_statement
+    from relink.system.findings.model import has_errors
     from relink.wheel.limits import parse_limits
 
     chosen = chosen_format(output_format, as_json)

@@ -37,7 +37,7 @@ from relink.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from relink.options import Options
+    from relink.planning.options import Options
 
 
 @app.command()
@@ -82,8 +82,8 @@ def repair(
     That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.install import repairing
-    from relink.install.environment import find_environment
+    from relink.indexes.install import repairing
+    from relink.indexes.install.environment import find_environment
 
     def options(target: str | None) -> Options:
         return install_options(

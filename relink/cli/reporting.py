@@ -29,8 +29,8 @@ def report(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --json > plan.json; relink report plan.json
     """
-    from relink import queries
     from relink.cli.terminal import show
+    from relink.runs import questions as queries
 
     found, plan = queries.saved_report(source)
     path = output or Path(f"{source.stem}.html")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from relink.settings import Settings
+    from relink.cli.settings_file import Settings
 
 __all__ = ["WORDS", "apply_settings", "parameter_of"]
 
@@ -50,7 +50,7 @@ def apply_settings(context: typer.Context) -> None:
 
 
 def _settings() -> Settings:
-    from relink.settings import find_settings
+    from relink.cli.settings_file import find_settings
 
     return find_settings(Path(os.path.curdir), os.environ)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, NoReturn, TextIO
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 
 __all__ = ["EndedError", "OutputError", "die_of", "drop", "ended_in_order", "open_streams", "output_failed"]
 

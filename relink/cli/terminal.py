@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from relink.cli.system import drop, output_failed
-from relink.errors import RelinkError
-from relink.findings.model import RULES
 from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
-from relink.report.verdict import verdict
-from relink.text import json_text
+from relink.report.summary import verdict
+from relink.system.errors import RelinkError
+from relink.system.findings.model import RULES
+from relink.system.text import json_text
 
 if TYPE_CHECKING:
     from relink.report.model import Report

@@ -14,10 +14,10 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from relink.cli.terminal import console
-from relink.errors import UsageError
-from relink.index.running import Event
+from relink.indexes.build.running import Event
 from relink.report.lines import Line
-from relink.text import escaped
+from relink.system.errors import UsageError
+from relink.system.text import escaped
 
 __all__ = ["watched"]
 

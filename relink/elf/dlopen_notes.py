@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relink.bounded_json import parse_json
+from relink.system.bounded_json import parse_json
 
 __all__ = ["DlopenNote", "dlopen_notes"]
 

@@ -28,7 +28,7 @@ from relink.elf.constants import (
     DT_VERNEED,
     DT_VERSYM,
 )
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 
 __all__ = ["Buffer", "Memory", "Strings"]
 

@@ -6,9 +6,9 @@ import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from relink.elf.arguments import ElfEdit, result_of
 from relink.elf.constants import PT_DYNAMIC, PT_GNU_PROPERTY, PT_INTERP, PT_LOAD, PT_NOTE, PT_NULL, PT_PHDR
 from relink.elf.dynamic import Buffer, Memory
+from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections

@@ -24,8 +24,8 @@ from relink.elf.edit_checks import MOVABLE
 from relink.elf.image import Buffer, Image
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL
 from relink.elf.sections import Section, read_sections
-from relink.errors import ElfError
-from relink.spool import release_pages
+from relink.system.errors import ElfError
+from relink.system.spool import release_pages
 
 __all__ = [
     "Gap",

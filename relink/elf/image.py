@@ -30,7 +30,7 @@ from relink.elf.constants import (
 )
 from relink.elf.dlopen_notes import DlopenNote, dlopen_notes
 from relink.elf.dynamic import Buffer, Memory, Strings
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 
 __all__ = [
     "DAMAGE",

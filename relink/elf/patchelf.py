@@ -23,19 +23,19 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from relink.elf.arguments import ElfEdit, argument_lists, refuse_names, result_of
+from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.executables import edited_as_library, place_headers
 from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
 from relink.elf.version_edits import write_versions
-from relink.errors import EditError, ElfError, MachineError, PatchelfError
-from relink.files import map_file
-from relink.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
-from relink.spool import release_pages
-from relink.steps import Steps, finished
-from relink.system_errors import raise_trouble, trouble_in
+from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
+from relink.system.processes import Steps, finished
+from relink.system.safe_open import map_file
+from relink.system.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
+from relink.system.spool import release_pages
+from relink.system.system_errors import raise_trouble, trouble_in
 
 __all__ = [
     "BELOW_VERSION",

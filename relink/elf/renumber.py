@@ -13,7 +13,7 @@ from typing import Final
 
 from relink.elf.image import Buffer
 from relink.elf.sections import read_sections
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 
 __all__ = ["MOST_SECTIONS", "SYMBOL", "renumber"]
 

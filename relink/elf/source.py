@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from relink.files import open_regular
-from relink.spool import release_pages
-from relink.system_errors import raise_trouble
+from relink.system.safe_open import open_regular
+from relink.system.spool import release_pages
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
 

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relink.elf.arguments import ElfEdit
 from relink.elf.constants import DT_SYMTAB, DT_VERSYM
 from relink.elf.dynamic import Buffer, Memory
+from relink.elf.edit import ElfEdit
 from relink.elf.symbol_columns import symbol_count
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.symbols import SymbolTable
@@ -21,7 +21,7 @@ from relink.elf.version_edits import (
     read_records,
 )
 from relink.elf.versions import elf_hash
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 
 __all__ = ["VersionNumbers", "check_version_edits", "planned_numbers"]
 

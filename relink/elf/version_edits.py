@@ -19,7 +19,7 @@ from relink.elf.dynamic import Buffer, Memory
 from relink.elf.symbol_columns import symbol_columns
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.versions import VersionNeed, elf_hash
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 
 __all__ = [
     "GLOBAL",

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relink.errors import UsageError
 from relink.gpu.archives import resolve_kpack
 from relink.gpu.bundle import Bundle
 from relink.gpu.device_code import DeviceCode, read_file
@@ -27,6 +26,7 @@ from relink.gpu.target_id import (
     parse_target_id,
     sort_key,
 )
+from relink.system.errors import UsageError
 
 __all__ = [
     "Coverage",

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from relink.files import read_start
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId
+from relink.system.safe_open import read_start
 
 __all__ = [
     "Devices",

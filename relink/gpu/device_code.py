@@ -7,19 +7,19 @@ import struct
 from dataclasses import dataclass
 
 from relink.elf.constants import ET_REL
-from relink.elf.host import HostElf, parse_host_elf, pointers
 from relink.elf.image import HEADER_SIZE
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import compressed, kpack
 from relink.gpu.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, walk
 from relink.gpu.code_object import CodeObject, parse_code_object
-from relink.gpu.embedded import code_object_entry, scan
+from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.kpack import Doubt, KpackReference
 from relink.gpu.msgpack import Effort
 from relink.gpu.offload import OFFLOAD_MAGIC, parse_offload_section
+from relink.gpu.searched_code import code_object_entry, scan
 from relink.gpu.target_id import HIP_KINDS, parse_bundle_id
-from relink.system_errors import raise_trouble
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["DeviceCode", "read_device_code", "read_file", "same_device_code"]
 

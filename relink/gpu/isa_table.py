@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
+from relink.system.shipped_files import shipped_directory
 
 __all__ = ["Generic", "IsaTable", "LibraryRole", "Processor", "Runtime", "Workaround", "load", "table"]
 
@@ -169,8 +169,4 @@ def table() -> IsaTable:
 
     :raises RelinkError: the file is absent or damaged.
     """
-    package = Path(__file__).resolve().parents[1]
-    for path in (package / "_profiles" / "isa.toml", package.parent / "profiles" / "isa.toml"):
-        if path.is_file():
-            return load(tomllib.loads(path.read_text(encoding="utf-8")))
-    raise RelinkError("isa.toml is neither in relink/_profiles nor in profiles/; reinstall relink")
+    return load(tomllib.loads((shipped_directory("profiles") / "isa.toml").read_text(encoding="utf-8")))

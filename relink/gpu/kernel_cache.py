@@ -12,7 +12,7 @@ import sqlite3
 from collections import Counter
 from urllib.parse import quote
 
-from relink.files import StrPath, read_start
+from relink.system.safe_open import StrPath, read_start
 
 __all__ = ["MAX_ARCHITECTURES", "count_architectures"]
 

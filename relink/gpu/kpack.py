@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from relink.elf.source import ByteSource, FileSource
-from relink.errors import UsageError
 from relink.gpu import msgpack
 from relink.gpu.bundle import Bundle, BundleEntry
 from relink.gpu.msgpack import Effort
 from relink.gpu.target_id import TargetId, parse_target_id
-from relink.system_errors import raise_trouble
+from relink.system.errors import UsageError
+from relink.system.system_errors import raise_trouble
 
 __all__ = [
     "ARCHIVE_MAGIC",

@@ -6,10 +6,10 @@ import struct
 
 from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
-from relink.errors import UsageError
 from relink.gpu.bundle import Budget, BundleEntry
 from relink.gpu.code_object import parse_code_object
 from relink.gpu.target_id import parse_target_id
+from relink.system.errors import UsageError
 
 __all__ = ["OFFLOAD_MAGIC", "parse_offload_section"]
 

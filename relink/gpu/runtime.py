@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relink.elf.host import HostElf, parse_host_elf, strings_at, version_definitions
 from relink.elf.source import ByteSource, FileSource
-from relink.files import read_start
 from relink.gpu.device_code import read_file
+from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_definitions
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import sort_key
-from relink.system_errors import raise_trouble
+from relink.system.safe_open import read_start
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["Capability", "capability_of", "find_runtime"]
 

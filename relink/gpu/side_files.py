@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.errors import UsageError
 from relink.gpu.device_code import read_file
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import CodeTarget, TargetId, match, parse_target_id, sort_key
-from relink.system_errors import raise_trouble
+from relink.system.errors import UsageError
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["SideFiles", "SideTarget", "find_side_files", "miopen_processor", "side_files_of"]
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from relink.elf.constants import DT_NEEDED, DT_SONAME
-from relink.elf.host import parse_host_elf, strings_at
 from relink.elf.source import BufferSource, ByteSource, FileSource
-from relink.errors import UsageError
 from relink.gpu.archives import resolve_kpack, with_archives
 from relink.gpu.bundle import RAW_MAGIC
 from relink.gpu.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.coverage import CoverageLevel, FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
 from relink.gpu.device_code import DeviceCode, read_device_code, read_file
+from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.intersection import Intersection, intersect
 from relink.gpu.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.msgpack import Effort
@@ -26,7 +25,8 @@ from relink.gpu.offload import OFFLOAD_MAGIC
 from relink.gpu.side_files import SideFiles, find_side_files
 from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, foremost, match, sort_key
 from relink.gpu.walk import walk
-from relink.system_errors import raise_trouble
+from relink.system.errors import UsageError
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 

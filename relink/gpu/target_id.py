@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from relink.errors import UsageError
 from relink.gpu.isa_table import table
+from relink.system.errors import UsageError
 
 __all__ = [
     "HIP_KINDS",

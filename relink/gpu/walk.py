@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from relink.system_errors import raise_trouble
-from relink.text import join_truncated
+from relink.system.system_errors import raise_trouble
+from relink.system.text import join_truncated
 
 __all__ = ["walk"]
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from relink.errors import UsageError
 from relink.gpu.device import Gpu, find_gpus
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import TargetId, processor_for
+from relink.system.errors import UsageError
 
 __all__ = ["Wanted", "seen_gpus", "wanted_gpus"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from relink.elf.constants import DF_1_PIE, ET_DYN, ET_EXEC, PT_DYNAMIC, PT_LOAD
 from relink.elf.image import Header, machine_name
-from relink.loader.files import OpenedFile
+from relink.loader.seen_files import OpenedFile
 
 __all__ = ["Rejected", "reject", "reject_header"]
 

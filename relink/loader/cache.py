@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from relink.errors import TargetError
+from relink.system.errors import TargetError
 
 __all__ = ["CacheEntry", "LoaderCache", "lookup", "parse_cache"]
 

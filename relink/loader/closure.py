@@ -21,7 +21,7 @@ class LoadedObject:
 
     :ivar image: its facts; of a member, those that the simulated edit gives it.
     :ivar identity: the same for two paths of one file: ``("program",)``, ``("loader",)``, or that of
-        :class:`relink.loader.files.OpenedFile`.
+        :class:`relink.loader.seen_files.OpenedFile`.
     :ivar path: the path as found, not cleaned up: what the loader's own map shows.
     :ivar name: the name by which it was first requested.
     :ivar found_by: the rule that led to it.

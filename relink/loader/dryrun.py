@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
-from relink.errors import TargetError
 from relink.loader.target import Target
-from relink.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
-from relink.system_errors import raise_trouble
+from relink.system.errors import TargetError
+from relink.system.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
+from relink.system.system_errors import raise_trouble
 
 __all__ = [
     "LoaderMap",

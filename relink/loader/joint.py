@@ -20,13 +20,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from relink.errors import TargetError
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap
 from relink.loader.loading import trace
 from relink.loader.scopes import Process
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
+from relink.system.errors import TargetError
 
 __all__ = ["START_COST", "JointRun", "Scenario", "joint_runs"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from relink.elf.constants import DF_1_NOOPEN, PT_GNU_STACK
 from relink.elf.image import Image
-from relink.errors import TargetError
 from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject
-from relink.loader.files import OpenedFile
 from relink.loader.search import Environment, FoundBy, Requester, expand, reject, search
+from relink.loader.seen_files import OpenedFile
+from relink.system.errors import TargetError
 
 __all__ = ["EXECUTABLE_STACK", "RootRefusedError", "asks_executable_stack", "load", "trace"]
 
@@ -100,7 +100,8 @@ class _LinkMap:
     def _refused(self, image: Image) -> str | None:
         """Return why an object cannot be dlopened, though it could be loaded with the program.
 
-        An executable stack counts for what libraries dlopen only. Of the roots :mod:`relink.checks.executable_stack` tells it,
+        An executable stack counts for what libraries dlopen only. Of the roots :mod:`relink.planning.checks.executable_stack`
+        tells it,
         for every kind of target alike.
         """
         executable_stack = asks_executable_stack(image)

@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relink.bounded_json import parse_json
-from relink.errors import TargetError
-from relink.sandbox import child_environment
-from relink.system_errors import raise_trouble
+from relink.system.bounded_json import parse_json
+from relink.system.errors import TargetError
+from relink.system.sandbox import child_environment
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["PythonFacts", "active_python", "ask_python"]
 

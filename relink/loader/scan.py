@@ -41,7 +41,6 @@ from relink.elf.constants import (
     PT_PHDR,
 )
 from relink.elf.dynamic import Buffer
-from relink.errors import ElfError
 from relink.loader.scan_relocations import (
     MACHINES,
     AddressRange,
@@ -58,6 +57,7 @@ from relink.loader.scan_segments import (
     wrong_places,
     wrong_segments,
 )
+from relink.system.errors import ElfError
 
 __all__ = ["MOST_REFUSALS", "Refusal", "scan"]
 

@@ -17,8 +17,8 @@ from relink.elf.constants import (
     PT_PHDR,
     PT_TLS,
 )
-from relink.errors import ElfError
 from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, Refusal
+from relink.system.errors import ElfError
 
 __all__ = [
     "FileHeader",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from relink.elf.image import Image
 from relink.loader.accept import Rejected, reject
 from relink.loader.cache import lookup
-from relink.loader.files import Files, OpenedFile
+from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.target import Target
 
 __all__ = [

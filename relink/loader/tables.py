@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from relink.elf.dlopen_strings import library_names
 from relink.elf.image import Image
-from relink.elf.strings import library_names
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.errors import ElfError
-from relink.files import map_file
 from relink.loader.closure import LoadedObject
-from relink.loader.files import Files
 from relink.loader.object_graph import file_of
+from relink.loader.seen_files import Files
 from relink.loader.symbol_index import SymbolIndex
-from relink.system_errors import raise_trouble
+from relink.system.errors import ElfError
+from relink.system.safe_open import map_file
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["Tables"]
 
@@ -87,7 +87,7 @@ class Tables:
         return table
 
     def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:
-        """Return the names that a file on disk may dlopen (:func:`relink.elf.strings.library_names`).
+        """Return the names that a file on disk may dlopen (:func:`relink.elf.dlopen_strings.library_names`).
 
         None of them if it does not import dlopen or dlmopen, or cannot be read.
         """

@@ -15,12 +15,12 @@ import sys
 from dataclasses import dataclass, replace
 
 from relink.elf.image import Header, read_header
-from relink.errors import ElfError, RelinkError, TargetError
-from relink.files import map_file, read_bytes, read_start
 from relink.loader.cache import LoaderCache, parse_cache
-from relink.loader.files import resolve_inside
 from relink.loader.python import PythonFacts, active_python, ask_python
-from relink.system_errors import raise_trouble
+from relink.loader.seen_files import resolve_inside
+from relink.system.errors import ElfError, RelinkError, TargetError
+from relink.system.safe_open import map_file, read_bytes, read_start
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["GLIBC_SONAMES", "Target", "find_target"]
 

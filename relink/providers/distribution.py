@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from relink.files import read_text
-from relink.loader.files import resolve_inside
-from relink.system_errors import raise_trouble
+from relink.loader.seen_files import resolve_inside
+from relink.system.safe_open import read_text
+from relink.system.system_errors import raise_trouble
 
 __all__ = ["FAMILIES", "Distribution", "read_distribution"]
 

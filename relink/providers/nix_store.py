@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from relink.elf.image import read_image
-from relink.errors import ElfError, ProviderError
-from relink.files import map_file
-from relink.loader.files import resolve_inside
+from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix
-from relink.sandbox.environment import NIX, named_environment
-from relink.system_errors import raise_trouble
+from relink.system.errors import ElfError, ProviderError
+from relink.system.safe_open import map_file
+from relink.system.sandbox.environment import NIX, named_environment
+from relink.system.system_errors import raise_trouble
 
 __all__ = [
     "NIX_STORE",

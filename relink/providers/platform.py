@@ -16,7 +16,7 @@ from pathlib import Path
 import auditwheel
 
 from relink.elf.image import machine_name
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 
 __all__ = [
     "is_platform_library",

@@ -13,12 +13,12 @@ from types import MappingProxyType
 
 from relink.elf.constants import ET_DYN
 from relink.elf.image import Header, machine_name, read_header
-from relink.errors import ElfError, ProviderError
-from relink.files import read_start
-from relink.loader.files import resolve_inside
 from relink.loader.search import why_not_searched
+from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
-from relink.system_errors import raise_trouble
+from relink.system.errors import ElfError, ProviderError
+from relink.system.safe_open import read_start
+from relink.system.system_errors import raise_trouble
 
 __all__ = [
     "MOST_ENTRIES",

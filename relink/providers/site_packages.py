@@ -17,13 +17,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from relink.errors import ProviderError, RelinkError
-from relink.files import read_bytes, read_text
-from relink.loader.files import resolve_inside
+from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
-from relink.plans.reliance import series
 from relink.providers.prefix import MOST_ENTRIES, InstalledPackage, Provider, read_directories
-from relink.system_errors import raise_trouble
+from relink.providers.release_series import series
+from relink.system.errors import ProviderError, RelinkError
+from relink.system.safe_open import read_bytes, read_text
+from relink.system.system_errors import raise_trouble
 from relink.wheel.metadata import read_metadata
 
 __all__ = [

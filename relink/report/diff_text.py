@@ -1,4 +1,4 @@
-"""How two wheels differ, as data, as JSON and for people; made by :mod:`relink.comparison`."""
+"""How two wheels differ, as data, as JSON and for people; made by :mod:`relink.runs.comparison`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from relink.findings.model import Finding, finding
-from relink.plans.model import plain
+from relink.planning.model.model import plain
 from relink.report.lines import Line
-from relink.text import pluralize
+from relink.system.findings.model import Finding, finding
+from relink.system.text import pluralize
 
 __all__ = [
     "ByteRange",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relink.checks.machine import Diagnosis, PrefixHealth
 from relink.gpu import Capability
+from relink.planning.checks.machine import Diagnosis, PrefixHealth
 from relink.report.lines import Line
 from relink.report.text import findings_text
-from relink.text import join_with_and
+from relink.system.text import join_with_and
 
 __all__ = ["doctor_text"]
 

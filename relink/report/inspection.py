@@ -7,9 +7,9 @@ from typing import Any
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.findings.model import Finding
-from relink.plans.model import plain
+from relink.planning.model.model import plain
 from relink.report.lines import Grid, Line, Part
+from relink.system.findings.model import Finding
 
 __all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]
 

@@ -14,7 +14,7 @@ from relink.gpu import CoverageLevel, FileCoverage, LibraryCoverage, TargetId, t
 from relink.gpu.survey import Group, Item, Kernels, Survey
 from relink.gpu.wanted import Wanted
 from relink.report.lines import Grid, Line, Part
-from relink.text import join_with_and, pluralize
+from relink.system.text import join_with_and, pluralize
 
 __all__ = ["survey_lines", "survey_table", "survey_text"]
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from relink.text import escaped
+from relink.system.text import escaped
 
 __all__ = ["Grid", "Line", "Part", "Tree", "branch", "folded", "show"]
 
@@ -28,7 +28,7 @@ _WIDE = 1 << 16  # columns of a pipe: no path is longer (PATH_MAX is 4096), so r
 
 
 class Line(Text):
-    """One line: what :func:`relink.text.escaped` spells out never reaches the terminal, line feeds included."""
+    """One line: what :func:`relink.system.text.escaped` spells out never reaches the terminal, line feeds included."""
 
     def __init__(self, text: str = "", style: str | Style = "", **layout: Any) -> None:
         super().__init__(escaped(text), style, **layout)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from relink import __version__
-from relink.errors import UsageError
-from relink.findings.model import Finding, has_errors
-from relink.plans.model import (
+from relink.planning.model.model import (
     FilePlan,
     Load,
     Plan,
@@ -19,8 +17,10 @@ from relink.plans.model import (
     WheelFacts,
     plain,
 )
-from relink.plans.reliance import Reliance
-from relink.plans.typed import typed
+from relink.planning.model.reliance import Reliance
+from relink.planning.model.typed import typed
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding, has_errors
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
 

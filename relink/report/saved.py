@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from relink.bounded_json import parse_json
-from relink.errors import UsageError
-from relink.plans import model as plans
-from relink.plans.model import Plan
+from relink.planning.model import model as plans
+from relink.planning.model.model import Plan
 from relink.report.formats import SCHEMA as SEVERAL
 from relink.report.model import SCHEMA, Report, from_json, report_of
-from relink.text import pluralize
+from relink.system.bounded_json import parse_json
+from relink.system.errors import UsageError
+from relink.system.text import pluralize
 
 __all__ = ["planned_report", "read_saved"]
 

@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 
 from relink import __version__
-from relink.plans.embedded import BASE_PREFIX, SITE
-from relink.plans.model import Plan
+from relink.planning.model.embedded import BASE_PREFIX, SITE
+from relink.planning.model.model import Plan
 
 __all__ = ["bill_of_materials"]
 

@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from relink.findings.causes import Cause, causes
-from relink.findings.model import RULES, Finding, Level, Rule
 from relink.report.lines import Grid, Line
-from relink.report.verdict import Verdict, verdict, verified
-from relink.text import join_truncated, pluralize
+from relink.report.summary import Verdict, verdict, verified
+from relink.system.findings.causes import Cause, causes
+from relink.system.findings.model import RULES, Finding, Level, Rule
+from relink.system.text import join_truncated, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.loader.dryrun import LoaderMap
-    from relink.plans.model import FilePlan, NeededDecision
+    from relink.planning.model.model import FilePlan, NeededDecision
     from relink.report.model import Report
 
 __all__ = [

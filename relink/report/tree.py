@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from relink.loader.closure import Closure, Edge
 from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
-from relink.plans.model import FilePlan, NeededDecision
+from relink.planning.model.model import FilePlan, NeededDecision
+from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.unserved_edges import matches_library
 from relink.report.lines import Line, Tree, branch
-from relink.resolve.issues import matches_library
-from relink.resolve.layout import Layout
 
 __all__ = ["DependencyTree", "dependency_trees"]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 
-from relink.errors import RelinkError, WheelError
-from relink.files import open_regular
-from relink.progress import OnProgress
-from relink.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
-from relink.system_errors import raise_trouble
+from relink.system.errors import RelinkError, WheelError
+from relink.system.progress import OnProgress
+from relink.system.safe_open import open_regular
+from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
+from relink.system.system_errors import raise_trouble
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory

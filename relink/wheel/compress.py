@@ -13,7 +13,7 @@ from typing import Final
 
 from isal import isal_zlib
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel import zipformat as z
 from relink.wheel.byte_types import BytesLike
 from relink.wheel.deflate.splice import Deflater, Joiner, Piece, Span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.zipformat import Member
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 
 __all__ = ["NO_LIMITS", "WheelLimits", "parse_limits"]
 

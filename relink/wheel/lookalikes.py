@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from relink.text import join_truncated
+from relink.system.text import join_truncated
 
 __all__ = ["no_tree", "not_a_wheel"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel.byte_types import BytesLike
 
 __all__ = ["Content", "content_size", "pieces"]

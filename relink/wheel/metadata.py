@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.naming import WheelName
 
 __all__ = [

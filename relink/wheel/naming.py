@@ -15,7 +15,7 @@ from packaging.tags import Tag
 from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from relink.errors import UsageError, WheelError
+from relink.system.errors import UsageError, WheelError
 
 __all__ = ["WheelName", "parse_wheel_name", "relinked", "renamed_directory"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Self
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel.byte_types import BytesLike
 from relink.wheel.changes import Addition, Replacement, WriteOptions, method_of, spans_of
 from relink.wheel.compress import Packed, pack

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.zipformat import Member
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from relink.atomic import atomic_file
-from relink.errors import RelinkError, UsageError
-from relink.progress import OnProgress
-from relink.system_errors import raise_trouble
+from relink.system.atomic import atomic_file
+from relink.system.errors import RelinkError, UsageError
+from relink.system.progress import OnProgress
+from relink.system.system_errors import raise_trouble
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of

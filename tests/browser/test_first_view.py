@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from relink.findings.model import Finding, finding
-from relink.plans.files import FilePlan
-from relink.plans.model import InterpreterChange, Load, NeededDecision, ProviderFacts, RpathChange
+from relink.planning.model.files import FilePlan
+from relink.planning.model.model import InterpreterChange, Load, NeededDecision, ProviderFacts, RpathChange
 from relink.report.html import html_page
 from relink.report.model import Report
+from relink.system.findings.model import Finding, finding
 from tests.browser.conftest import Open, take_pictures
 from tests.browser.test_page import overflow, sample, violations
 from tests.support.plans import recorded

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from relink.index.matrix import Cell, matrix_data
-from relink.index.matrix_page import matrix_page
-from relink.index.recipe import IndexTarget
+from relink.indexes.build.matrix import Cell, matrix_data
+from relink.indexes.build.matrix_page import matrix_page
+from relink.indexes.build.recipe import IndexTarget
 from tests.browser.conftest import Open, take_pictures
 from tests.browser.test_page import loaded_after, overflow, violations
-from tests.unit.index.test_matrix import STATE, record
+from tests.unit.indexes.build.test_matrix import STATE, record
 
 GPUS = ("RX 6750 XT", "gfx1100", "gfx942", "gfx1030")
 TARGETS = ("full7", "small", "full6")

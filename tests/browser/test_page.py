@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relink import cli
-from relink.findings.model import finding
 from relink.report.html import html_page
 from relink.report.model import Report
+from relink.system.findings.model import finding
 from tests.browser.conftest import Open, take_pictures
 from tests.real.conftest import fetch_prefix, fetch_wheel
 from tests.support.reports import isa_block, sample_report

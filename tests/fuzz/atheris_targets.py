@@ -18,7 +18,6 @@ from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
 from relink.elf.symbol_reader import read_symbols
-from relink.errors import RelinkError
 from relink.gpu import BufferSource
 from relink.gpu.bundle import Budget, parse_bundle
 from relink.gpu.kpack import (
@@ -30,8 +29,9 @@ from relink.gpu.kpack import (
     resolve,
 )
 from relink.gpu.msgpack import MsgpackError, unpack
-from relink.index.simple_api import read_page
-from relink.index.web import Page
+from relink.indexes.build.simple_api import read_page
+from relink.indexes.build.web import Page
+from relink.system.errors import RelinkError
 from relink.wheel.deflate.bits import copy_bits
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW

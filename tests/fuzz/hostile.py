@@ -29,29 +29,32 @@ from typing import Final
 import pytest
 from rich.console import Console
 
-from relink import library, pipeline, provenance, queries
-from relink.comparison import diff
-from relink.comparison.reference import Reference
+from relink import library
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
 from relink.elf.symbol_reader import read_symbols
-from relink.errors import RelinkError
 from relink.gpu import BufferSource, coverage_of, read_device_code
 from relink.gpu.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
-from relink.options import Options
-from relink.plans.model import from_json, to_json
-from relink.profiles import read_profile
-from relink.relinked_input import is_relinked
+from relink.make import added_members as provenance
+from relink.planning.model.model import from_json, to_json
+from relink.planning.options import Options
+from relink.providers.profiles import read_profile
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json
 from relink.report.diff_text import to_text
 from relink.report.lines import show
 from relink.report.model import to_json as report_json
-from relink.report.verdict import verdict
-from relink.statement import make_statement
+from relink.report.summary import verdict
+from relink.runs import questions as queries
+from relink.runs import relink_wheel as pipeline
+from relink.runs.comparison import diff
+from relink.runs.comparison.reference import Reference
+from relink.runs.relinked_input import is_relinked
+from relink.runs.statement import make_statement
+from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
 from relink.wheel.naming import parse_wheel_name

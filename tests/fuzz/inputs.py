@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from relink.loader.target import Target
-from relink.profiles import profile_directory
+from relink.system.shipped_files import shipped_directory
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.wheels import changed
 from tests.support.works import Works
@@ -278,7 +278,7 @@ def make_plan(scene: Scene, rng: random.Random) -> bytes:
 
 
 def make_profile(_: Scene, rng: random.Random) -> bytes:
-    paths = sorted(profile_directory().glob("packages/*.toml"))
+    paths = sorted(shipped_directory("profiles").glob("packages/*.toml"))
     return edited_text(rng.choice(paths).read_bytes(), rng)
 
 

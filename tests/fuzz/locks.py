@@ -1,4 +1,4 @@
-"""Lock files of uv (:mod:`relink.nix.uv_lock`) that somebody else wrote: values out of place, odd names, damaged text."""
+"""Lock files of uv (:mod:`relink.report.nix.uv_lock`) that somebody else wrote: values out of place, odd names, damaged text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import re
 from typing import Final
 
-from relink.nix.uv_lock import read_lock, rocm_wheels
+from relink.report.nix.uv_lock import read_lock, rocm_wheels
 from tests.fuzz.inputs import Scene, edited_text
 
 __all__ = ["check_lock", "make_lock"]

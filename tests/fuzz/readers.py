@@ -17,9 +17,9 @@ from typing import Final
 from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.patchelf import ElfEdit
-from relink.elf.second_reader import Reading, VersionNeeds, planned_needs, read_with_pyelftools
 from relink.elf.symbol_reader import read_symbols
-from relink.errors import ElfError
+from relink.make.elf_second_reader import Reading, VersionNeeds, planned_needs, read_with_pyelftools
+from relink.system.errors import ElfError
 from tests.fuzz.inputs import NUMBERS
 from tests.support.elf_builder import Export, Import, Library, build
 
@@ -291,7 +291,7 @@ KNOWN: Final = {
         _says("65535 program headers at"),
         "relink",
         "gABI: PN_XNUM leaves the number to the first section header. ld.so knows no PN_XNUM, and refuses what does not fit into "
-        "the file; pyelftools is not shown the section headers (relink.elf.second_reader).",
+        "the file; pyelftools is not shown the section headers (relink.make.elf_second_reader).",
     ),
     "PT_DYNAMIC that is not loaded": Known(
         frozenset({REFUSED[0]}),

@@ -1,4 +1,4 @@
-"""Statements (:mod:`relink.statement`) and plans that somebody else wrote: values out of place, and damaged text.
+"""Statements (:mod:`relink.runs.statement`) and plans that somebody else wrote: values out of place, and damaged text.
 
 An input is the text of a statement, and behind `SEPARATOR` perhaps the plan of the wheel that it is about. A statement that has a
 wrong digest of the wheel is not read to its end, so `WHEEL` and `PLAN` in it stand for the digests as they come out.
@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from relink.plans.model import plain
+from relink.planning.model.model import plain
 from relink.report.lines import show
 from relink.report.text import findings_text
-from relink.statement import check_statement
+from relink.runs.statement import check_statement
 from tests.fuzz.inputs import NUMBERS, Scene, edited_text
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG

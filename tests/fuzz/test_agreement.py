@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from relink.loader.files import Files
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.graphs import Graph, fill, graphs, write

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from relink.elf.constants import DT_SYMBOLIC
-from relink.loader.files import Files
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from tests.fuzz.binding_graphs import UNIQUE, Graph, Node, Tweak, graphs, write
 from tests.fuzz.conftest import COUNTED

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from relink.elf.image import Header, Image, read_image
 from relink.elf.sections import read_sections
-from relink.errors import ElfError
-from relink.loader.files import Files
 from relink.loader.loading import trace
 from relink.loader.search import Environment, reject
+from relink.loader.seen_files import Files
 from relink.loader.target import find_target
+from relink.system.errors import ElfError
 from tests.support.amount import amount
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from relink.index.building import BuildOptions, build
-from relink.index.checking import check_site
-from relink.index.recipe import Recipe
-from relink.index.running import Event
+from relink.indexes.build.building import BuildOptions, build
+from relink.indexes.build.checking import check_site
+from relink.indexes.build.recipe import Recipe
+from relink.indexes.build.running import Event
 from tests.support.cc import shared
 from tests.support.dask_cluster import DaskCluster, dask_cluster
 from tests.support.indexes import recipe_of

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.spool import room_in
+from relink.system.spool import room_in
 from relink.wheel.deflate import splice
 from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.deflate.splice import find_spans

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from relink.loader.dryrun import LoaderMap
-from relink.queries import VerifiedWheel
+from relink.runs.questions import VerifiedWheel
 from tests.fuzz import verifying
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.hostile import scene_of

@@ -21,13 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from relink import atomic
 from relink.library import relink_tree
-from relink.options import Options
-from relink.trees import relinking
+from relink.planning.options import Options
+from relink.runs import relink_tree as relinking
+from relink.system import atomic
 from tests.fuzz.killing import PR_SET_CHILD_SUBREAPER, all_ended
 from tests.support.works import Works
-from tests.unit.trees.build import add_rarities, kept, make_vendor_tree, snapshot
+from tests.unit.runs.build_trees import add_rarities, kept, make_vendor_tree, snapshot
 
 CALLS = ("chmod", "fchmod", "fsync", "link", "mkdir", "open", "rmdir", "symlink", "unlink", "utime")
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from relink.checks import machine
-from relink.errors import RelinkError
 from relink.gpu.survey import survey
-from relink.profiles import profile_directory, read_profile
+from relink.planning.checks import machine
+from relink.providers.profiles import read_profile
 from relink.report.doctor_text import doctor_text
+from relink.system.errors import RelinkError
+from relink.system.shipped_files import shipped_directory
 from tests.fuzz.inputs import Scene, damaged, edited_text, make_bundle, make_elf
 from tests.unit.gpu.build import code_object, kpack_archive
 
@@ -279,7 +280,9 @@ def make_toml(_: Scene, rng: random.Random) -> bytes:
         return _right(rng)
     text = b""
     if rng.random() < 0.6:
-        text = edited_text(rng.choice(sorted(profile_directory().glob("packages/*.toml"))).read_bytes(), rng)
+        text = edited_text(
+            rng.choice(sorted(shipped_directory("profiles").glob("packages/*.toml"))).read_bytes(), rng
+        )
     lines = text.splitlines(keepends=True)
     most = 2000 if rng.random() < 0.01 else 6
     for _number in range(rng.randrange(1, most)):
@@ -289,7 +292,10 @@ def make_toml(_: Scene, rng: random.Random) -> bytes:
 
 def _right(rng: random.Random) -> bytes:
     """A profile that is one, with as much in it as there may be."""
-    text = rng.choice(sorted(profile_directory().glob("packages/*.toml"))).read_bytes().rstrip() + b"\n"
+    text = (
+        rng.choice(sorted(shipped_directory("profiles").glob("packages/*.toml"))).read_bytes().rstrip()
+        + b"\n"
+    )
     for number in range(rng.choice((0, 1, 10, 500))):
         text += b'\n[[hints]]\ncode = "RLK1%d"\ntext = """%s"""\n' % (
             number % 10,

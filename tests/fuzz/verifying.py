@@ -24,14 +24,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from relink import asking, library
-from relink.errors import RelinkError
+from relink import library
 from relink.loader import dryrun
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
-from relink.options import Options
-from relink.queries import VerifiedWheel
-from relink.sandbox import Sandbox
+from relink.make import dry_runs as asking
+from relink.planning.options import Options
+from relink.runs.questions import VerifiedWheel
+from relink.system.errors import RelinkError
+from relink.system.sandbox import Sandbox
 from tests.fuzz.hostile import scene_of
 from tests.fuzz.inputs import Scene, make_elf, make_structured_elf
 from tests.fuzz.watch import remember, watched

@@ -11,10 +11,10 @@ from typing import Any
 
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import LoadedObject
-from relink.loader.files import Files, OpenedFile
 from relink.loader.object_graph import file_of
+from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.tables import Tables
-from relink.resolve.dlopen import DlopenKnowledge
+from relink.planning.resolve.dlopen import DlopenKnowledge
 
 __all__ = ["remember", "watched"]
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from relink.loader.files import Files
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 from tests.support.real_loader import (

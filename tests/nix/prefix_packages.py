@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from relink.elf.image import read_image
-from relink.files import map_file
 from relink.providers.prefix import soname_stem
-from relink.rocm.facts import component_of, dlopens_of
+from relink.system.safe_open import map_file
+from relink.vendors.rocm.facts import component_of, dlopens_of
 
 LOADER = "ld-linux-x86-64.so.2"
 LIBC = (LOADER, "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1")

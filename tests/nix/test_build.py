@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from relink.cli import app
 from relink.elf.image import read_image
 from relink.elf.patchelf import find_patchelf
-from relink.errors import ProviderError, UsageError
-from relink.files import map_file
 from relink.loader.target import find_target
+from relink.system.errors import ProviderError, UsageError
+from relink.system.safe_open import map_file
 from tests.nix.conftest import C_CXX, C_GCC, PYTHON, Nix
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel

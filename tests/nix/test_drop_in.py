@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from relink.elf.image import read_image
-from relink.files import map_file
+from relink.system.safe_open import map_file
 from tests.nix.conftest import C_CLR, PYTHON, ROOT, Nix
 from tests.nix.test_build import check_loads, stores, write
 from tests.support.cc import shared

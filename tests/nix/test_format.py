@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from relink.nix.emit import package_nix
-from relink.nix.model import Package
+from relink.report.nix.emit import package_nix
+from relink.report.nix.model import Package
 from tests.nix.conftest import ROOT
-from tests.unit.nix.packages import PACKAGES, PLAIN
+from tests.unit.report.nix.packages import PACKAGES, PLAIN
 
 OURS = sorted(
     path.relative_to(ROOT).as_posix()

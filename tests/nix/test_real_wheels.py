@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relink.elf.image import read_image
-from relink.files import map_file
+from relink.system.safe_open import map_file
 from tests.nix.conftest import Nix
 from tests.nix.prefix_packages import LOADER, prefix_packages
 from tests.nix.test_build import write

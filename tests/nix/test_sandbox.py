@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from relink.sandbox import find_sandbox
+from relink.system.sandbox import find_sandbox
 from tests.nix.conftest import Nix
 
 ROOT = Path(__file__).parents[2]
 ASK = """
 import json, os
-from relink.sandbox import find_sandbox, sandbox_findings
+from relink.system.sandbox import find_sandbox, sandbox_findings
 found = find_sandbox()
 levels = [item.level for item in sandbox_findings(found)]
 with open(os.environ["out"], "w") as file:

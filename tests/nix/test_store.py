@@ -12,9 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from relink.cli import app
-from relink.errors import ProviderError
 from relink.loader.target import find_target
-from relink.provenance import STORE_MEMBER
+from relink.make.added_members import STORE_MEMBER
 from relink.providers.nix_store import (
     closure_of,
     compiler_runtime_of,
@@ -24,8 +23,9 @@ from relink.providers.nix_store import (
     store_directory,
     store_path,
 )
-from relink.queries import inspect
-from relink.rocm.installation import release_of
+from relink.runs.questions import inspect
+from relink.system.errors import ProviderError
+from relink.vendors.rocm.installation import release_of
 from tests.nix.conftest import Nix
 from tests.nix.test_build import stores
 from tests.support.cc import shared

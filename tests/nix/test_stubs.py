@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from relink.elf.image import read_image
-from relink.files import map_file
 from relink.loader.target import find_target
+from relink.system.safe_open import map_file
 from tests.nix.conftest import PYTHON, Nix
 from tests.nix.test_build import package, stores, write
 from tests.nix.test_flake import hooked

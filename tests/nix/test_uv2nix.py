@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.files import map_file
+from relink.system.safe_open import map_file
 from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import check_built, write
 from tests.support.cc import shared
@@ -93,8 +93,8 @@ def test_a_library_of_torch_in_the_environment(in_store: Nix, tmp_path: Path) ->
 
 def test_a_wheel_that_the_lock_lacks(vendor_wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "uv.lock").write_text(LOCK.format(wheel=vendor_wheel, digest="0" * 64))
-    from relink.errors import UsageError  # noqa: PLC0415
-    from relink.nix.uv_lock import locked_urls  # noqa: PLC0415
+    from relink.report.nix.uv_lock import locked_urls  # noqa: PLC0415
+    from relink.system.errors import UsageError  # noqa: PLC0415
 
     with pytest.raises(UsageError, match=r"uv\.lock has no wheel of this hash"):
         locked_urls(tmp_path / "uv.lock", [vendor_wheel])

@@ -13,11 +13,11 @@ import pytest
 
 from relink.elf.constants import EM_X86_64
 from relink.elf.image import read_header
-from relink.errors import RelinkError
-from relink.loader.files import Files
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES, find_target
+from relink.system.errors import RelinkError
 from tests.fuzz.real_binding import LoaderCrashError, really_bind, simulated_bind
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ import pytest
 from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image
 from relink.library import diff, relink
-from relink.options import Options
+from relink.planning.options import Options
 from tests.real.test_vendor_wheels import own_loader
 from tests.support.wheels import changed
 

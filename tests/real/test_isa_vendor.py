@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from relink.findings.model import Finding
 from relink.library import relink
-from relink.options import Options
+from relink.planning.options import Options
 from relink.report.model import Report
+from relink.system.findings.model import Finding
 from tests.real.test_vendor_wheels import own_loader
 
 pytestmark = pytest.mark.real

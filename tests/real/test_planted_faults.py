@@ -24,11 +24,11 @@ from relink.library import relink
 from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.target import find_target
-from relink.options import Options
-from relink.planning import context_of
-from relink.reading import Wheel, open_wheel
-from relink.resolve.strategy import ResolveContext
-from relink.verification import verify
+from relink.make.verification import verify
+from relink.planning.options import Options
+from relink.planning.reading import Wheel, open_wheel
+from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.wheel_plan import context_of
 from tests.real.conftest import fetch_wheel
 
 PT_DYNAMIC = 2

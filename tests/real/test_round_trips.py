@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relink import Options, relink
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 from tests.real.conftest import fetch_wheel
 from tests.real.test_vendor_wheels import own_loader
 

@@ -11,9 +11,9 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.library import relink
-from relink.options import Options
-from relink.queries import verify_wheel
+from relink.planning.options import Options
 from relink.report.model import Report
+from relink.runs.questions import verify_wheel
 from tests.real.conftest import fetch_wheel
 
 pytestmark = pytest.mark.real

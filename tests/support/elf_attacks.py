@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from relink.elf.image import read_image
-from relink.files import map_file
+from relink.system.safe_open import map_file
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Export, Import, Library, build
 

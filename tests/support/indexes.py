@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from relink.index.building import BuildOptions, build
-from relink.index.engine import Job, Judgement
-from relink.index.recipe import Recipe, read_recipe
-from relink.index.running import Event, Summary
+from relink.indexes.build.building import BuildOptions, build
+from relink.indexes.build.engine import Job, Judgement
+from relink.indexes.build.recipe import Recipe, read_recipe
+from relink.indexes.build.running import Event, Summary
 from tests.support.works import Works
 
 __all__ = ["InlineEngine", "built", "recipe_of"]
@@ -88,6 +88,6 @@ def built(
     def local(*_: Any) -> Any:
         yield InlineEngine(ran)
 
-    monkeypatch.setattr("relink.index.building.LocalEngine", local)
+    monkeypatch.setattr("relink.indexes.build.building.LocalEngine", local)
     say: Callable[[Event], None] = events.append
     return Built(build(recipe, site, options or BuildOptions(), say), ran, events)

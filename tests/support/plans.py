@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from relink.plans.files import FilePlan, FileRecord
+from relink.planning.model.files import FilePlan, FileRecord
 
 __all__ = ["planned_as", "recorded"]
 

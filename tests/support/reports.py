@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from html.parser import HTMLParser
 
-from relink.findings.model import RULES, Finding
-from relink.plans.model import (
+from relink.planning.model.model import (
     InterpreterChange,
     Load,
     NeededDecision,
@@ -16,6 +15,7 @@ from relink.plans.model import (
     WheelFacts,
 )
 from relink.report.model import OutputFacts, Report
+from relink.system.findings.model import RULES, Finding
 from tests.support.plans import recorded
 
 __all__ = ["Element", "Page", "isa_block", "sample_report"]

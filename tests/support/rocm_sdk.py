@@ -28,12 +28,12 @@ from wheel.wheelfile import WheelFile
 
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.files import map_file
 from relink.loader.target import GLIBC_SONAMES, Target, find_target
+from relink.planning.reading import open_wheel
 from relink.providers.prefix import Provider, open_prefix, soname_stem
-from relink.reading import open_wheel
-from relink.rocm.installation import release_of
-from relink.rocm.names import whose
+from relink.system.safe_open import map_file
+from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.names import whose
 from tests.support.cc import shared
 from tests.unit.gpu.build import kpack_archive
 

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from relink.elf.symbol_reader import read_symbols
-from relink.files import map_file
 from relink.providers.prefix import soname_stem
-from relink.rocm.facts import rocm_facts
-from relink.rocm.names import source_name
+from relink.system.safe_open import map_file
+from relink.vendors.rocm.facts import rocm_facts
+from relink.vendors.rocm.names import source_name
 
 _HEAD = """\
 #:schema ./rocm-names.schema.json

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.options import Options
+from relink.planning.options import Options
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH

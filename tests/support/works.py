@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.loader.target import find_target
-from relink.options import Options
+from relink.planning.options import Options
 from tests.support.cc import cc, shared
 from tests.support.wheels import make_wheel
 

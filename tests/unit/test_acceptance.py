@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import pytest
 
-from relink.errors import WheelError
 from relink.library import relink
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, Replacement
 from relink.wheel.naming import relinked

@@ -15,10 +15,10 @@ from examples.demo import standin
 from relink.elf.image import Image, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.errors import RelinkError
 from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
-from relink.rocm.installation import release_of
+from relink.system.errors import RelinkError
+from relink.vendors.rocm.installation import release_of
 from tests.support.cc import shared
 
 VENDOR = """

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from relink.elf import patchelf
-from relink.errors import PatchelfError
 from relink.library import relink
 from relink.report.model import Report
+from relink.system.errors import PatchelfError
 from tests.support.forking import run as forked
 from tests.support.forking import start
 from tests.support.works import OUTPUT, Works

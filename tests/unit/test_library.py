@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import relink
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 from tests.support.works import OUTPUT, Works
 
 FUNCTIONS = (

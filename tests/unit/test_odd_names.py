@@ -12,12 +12,12 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.elf.patchelf import ElfEdit, apply_edit
-from relink.errors import ProviderError, WheelError
 from relink.library import relink
 from relink.loader.target import find_target
-from relink.options import Options
+from relink.planning.options import Options
 from relink.providers.prefix import open_prefix
-from relink.queries import verify_wheel
+from relink.runs.questions import verify_wheel
+from relink.system.errors import ProviderError, WheelError
 from tests.support.cc import shared
 from tests.support.elf_builder import Library
 from tests.support.works import OUTPUT, Works, installed

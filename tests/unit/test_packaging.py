@@ -202,7 +202,7 @@ def test_the_installed_wheel_relinks(installed: Path, works: Works, tmp_path: Pa
     report = json.loads(
         _relink(installed, tmp_path, str(wheel), "--prefix", str(works.prefix), "-o", "out", "--json")
     )
-    jsonschema.validate(report, json.loads((ROOT / "relink/report/report.schema.json").read_text()))
+    jsonschema.validate(report, json.loads((ROOT / "relink/schemas/report.schema.json").read_text()))
     (tmp_path / "report.json").write_text(json.dumps(report))
     _relink(installed, tmp_path, "report", "report.json", "-o", "page.html")
     assert "<html" in (tmp_path / "page.html").read_text()

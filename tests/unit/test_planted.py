@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import UsageError
 from relink.library import relink
-from relink.options import Options
-from relink.queries import verify_wheel
+from relink.planning.options import Options
+from relink.runs.questions import verify_wheel
+from relink.system.errors import UsageError
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
 

@@ -81,7 +81,7 @@ def test_no_private_name_of_relink_is_used() -> None:
         "from relink.wheel import Blocks\nBlocks(1, 2)._walk(0)",
         "from relink.elf import patchelf\ndef test(monkeypatch): monkeypatch.setattr(patchelf, '_TIMEOUT', 1)",
         "def test(patch): patch.setattr('relink.loader.dryrun._parse', None)",
-        "PROGRAM = 'import relink.elf.patchelf as p; relink.sandbox._best = None'",
+        "PROGRAM = 'import relink.elf.patchelf as p; relink.system.sandbox._best = None'",
         "from relink import cli\ngetattr(cli, '_app')",
     ],
 )

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from relink.findings.causes import causes
-from relink.findings.model import Finding
 from relink.loader.target import find_target
-from relink.options import Options
-from relink.queries import inspect, nix_package
-from relink.resolve.decide import decide
+from relink.planning.options import Options
+from relink.planning.resolve.decide import decide
+from relink.runs.questions import inspect, nix_package
+from relink.system.findings.causes import causes
+from relink.system.findings.model import Finding
 from tests.support.cc import cc, shared
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works
-from tests.unit.resolve.scenes import Scene
+from tests.unit.planning.resolve.scenes import Scene
 
 USES_F = "extern int f(void); int g(void){return f();}"
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from relink.findings.model import Finding
 from relink.library import relink
 from relink.loader import dryrun
-from relink.options import Options
-from relink.queries import explain, verify_wheel
+from relink.planning.options import Options
+from relink.runs.questions import explain, verify_wheel
+from relink.system.findings.model import Finding
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import DF_1_PIE, SUPPORTED, WHY_NOT, Library
 from tests.support.forking import run as forked

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import relink
-from relink.findings.model import RULES
+from relink.system.findings.model import RULES
 from tests.support.triggers import PRINTED, TRIGGERS, plain_words, same_words
 
 SOURCE = Path(relink.__file__).parent
@@ -51,7 +51,7 @@ def same_name(one: ast.expr, other: ast.expr) -> bool:
 def test_every_code_that_can_be_emitted_has_a_page_and_a_test() -> None:
     codes = dict(emitted_codes())
     assert set(codes) == set(RULES), (
-        "relink/findings/rules.toml has to explain what the source emits, and nothing else"
+        "relink/system/findings/rules.toml has to explain what the source emits, and nothing else"
     )
     assert set(codes) == set(TRIGGERS), "tests/support/triggers.py has to name a test that triggers it"
 

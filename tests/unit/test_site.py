@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from relink.findings.model import RULES
+from relink.system.findings.model import RULES
 from tests.support.built import ROOT
 
 
@@ -43,7 +43,7 @@ def test_pages_and_files_are_staged_with_links_that_hold(tmp_path: Path) -> None
             assert (page.parent / link).is_file(), (page, link)
     text = (tmp_path / "ci.md").read_text(encoding="utf-8")
     assert "(rules/RLK621.md)" in text
-    assert "(files/relink/report/report.schema.json)" in text
+    assert "(files/relink/schemas/report.schema.json)" in text
     assert "```mermaid" not in (tmp_path / "architecture.md").read_text(encoding="utf-8")
 
 

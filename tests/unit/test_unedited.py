@@ -12,10 +12,10 @@ from packaging.version import Version
 
 from relink import library
 from relink.elf.patchelf import Patchelf, find_patchelf
-from relink.errors import PatchelfError
 from relink.library import relink
-from relink.plans.saved import load, save
-from relink.reading import open_wheel
+from relink.planning.model.saved import load, save
+from relink.planning.reading import open_wheel
+from relink.system.errors import PatchelfError
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Import, Library

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.built import ROOT
 
-PACKAGES = ("elf", "loader", "plans", "resolve", "wheel")
+PACKAGES = ("elf", "loader", "planning/model", "planning/resolve", "wheel")
 _WORDS = re.compile(r"rocm|(?<!s)hip|amd|gfx|hsa", re.IGNORECASE)
 
 EXCEPTIONS = {
@@ -22,7 +22,7 @@ EXCEPTIONS = {
     ("relink/elf/image.py", "amdgpu"): "the printed name of that machine",
     ("relink/elf/edit_checks.py", ".hipFatBinSegment"): "a section's name: patchelf has broken its pointers",
     ("relink/elf/edit_checks.py", "the pointers of .hipFatBinSegment changed"): "the message of that check",
-    ("relink/plans/model.py", "rocm_version"): "a key of the report's JSON; keys are never renamed",
+    ("relink/planning/model/model.py", "rocm_version"): "a key of the report's JSON; keys are never renamed",
 }
 
 
@@ -75,8 +75,8 @@ def vendor_words(source: str) -> list[str]:
         "def f(rocm): ...",
         "f(amd=1)",
         "class Hsa: ...",
-        "from relink.rocm import a",
-        "import relink.rocm as other",
+        "from relink.vendors.rocm import a",
+        "import relink.vendors.rocm as other",
         "x = 'libamdhip64.so'",
         "x = b'HIPF'",
         "f'{x} of ROCm'",

@@ -13,7 +13,7 @@ from relink import __version__
 from relink.report.formats.github import github
 from relink.report.formats.results import Results, WheelResult
 from relink.report.formats.sarif import sarif
-from relink.text import json_text
+from relink.system.text import json_text
 
 __all__ = ["FORMATS", "SCHEMA", "Format", "Results", "WheelResult", "collected"]
 

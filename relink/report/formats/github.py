@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from relink.findings.causes import Cause, causes
-from relink.findings.model import RULES
 from relink.report.formats.results import Results
-from relink.text import escaped, join_truncated
+from relink.system.findings.causes import Cause, causes
+from relink.system.findings.model import RULES
+from relink.system.text import escaped, join_truncated
 
 __all__ = ["github"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relink.findings.model import Finding
+from relink.system.findings.model import Finding
 
 __all__ = ["Results", "WheelResult"]
 

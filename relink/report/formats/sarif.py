@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 from relink import __version__
-from relink.findings.model import RULES, Finding, Rule
 from relink.report.formats.results import Results, WheelResult
-from relink.text import escaped, json_text
+from relink.system.findings.model import RULES, Finding, Rule
+from relink.system.text import escaped, json_text
 
 __all__ = ["SCHEMA_URI", "sarif"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relink.findings.causes import Cause, causes
-from relink.findings.model import RULES, Finding, Level
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import FEW, LEVELS, few_items, name_of
-from relink.text import pluralize
+from relink.system.findings.causes import Cause, causes
+from relink.system.findings.model import RULES, Finding, Level
+from relink.system.text import pluralize
 
 __all__ = ["counted", "findings_section", "told"]
 

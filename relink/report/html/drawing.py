@@ -8,7 +8,7 @@ from relink.report.html.graph import Arrow, Graph, Node
 from relink.report.html.layered import Box, GraphLayout, Route, lay_out, passing
 from relink.report.html.markup import Html, tag
 from relink.report.html.words import node_words
-from relink.text import join_truncated
+from relink.system.text import join_truncated
 
 __all__ = ["drawing", "marks_of", "shortened", "tooltip"]
 

@@ -6,12 +6,12 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from relink.plans.model import FilePlan, NeededDecision
+from relink.planning.model.model import FilePlan, NeededDecision
+from relink.planning.resolve.layout import Layout
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
 from relink.report.html.words import change_mark, few, few_items, name_of, path_of, region, rule_phrase
-from relink.resolve.layout import Layout
-from relink.text import pluralize
+from relink.system.text import pluralize
 
 __all__ = ["files_section"]
 

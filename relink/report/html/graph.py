@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
-from relink.plans.model import FilePlan, Load, Origin
+from relink.planning.model.model import FilePlan, Load, Origin
+from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
 from relink.report.html.layered import reduced
 from relink.report.model import Report
-from relink.resolve.layout import Layout
 
 __all__ = ["Arrow", "Graph", "Node", "graph_of"]
 

@@ -7,7 +7,7 @@ from relink.report.html.drawing import drawing, shortened
 from relink.report.html.graph import Graph, Node
 from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
-from relink.text import pluralize
+from relink.system.text import pluralize
 
 __all__ = ["anchors_of", "graph_section"]
 

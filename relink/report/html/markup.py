@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from relink.text import escaped
+from relink.system.text import escaped
 
 __all__ = ["EMPTY", "Html", "breakable", "joined", "shown", "tag"]
 
@@ -26,7 +26,7 @@ EMPTY = Html("")
 
 
 def shown(text: str, longest: int = _LONGEST) -> str:
-    """Return `text` escaped (:func:`relink.text.escaped`), and its middle cut if it is too long."""
+    """Return `text` escaped (:func:`relink.system.text.escaped`), and its middle cut if it is too long."""
     if len(text) > longest:
         half = longest // 2
         text = f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"

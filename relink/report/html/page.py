@@ -17,9 +17,9 @@ from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
 from relink.report.html.prefixed import prefixed
 from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
+from relink.report.summary import verdict
 from relink.report.text import in_prefix
-from relink.report.verdict import verdict
-from relink.text import pluralize
+from relink.system.text import pluralize
 
 __all__ = ["html_page"]
 

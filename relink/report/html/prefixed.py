@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from relink.findings.model import Finding
 from relink.report.model import Report
 from relink.report.text import in_prefix
+from relink.system.findings.model import Finding
 
 __all__ = ["prefixed"]
 

@@ -6,10 +6,10 @@ import posixpath
 import re
 from collections.abc import Collection, Sequence
 
-from relink.findings.model import Level
 from relink.report.html.graph import Change, Node
 from relink.report.html.markup import Html, breakable, joined, tag
-from relink.text import pluralize
+from relink.system.findings.model import Level
+from relink.system.text import pluralize
 
 __all__ = [
     "FEW",

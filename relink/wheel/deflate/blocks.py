@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from relink.spool import release_pages
+from relink.system.spool import release_pages
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.headers import SEARCH_READ, guess_start, likely_headers

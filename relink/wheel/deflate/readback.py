@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from relink.errors import RelinkError, WheelError
+from relink.system.errors import RelinkError, WheelError
 from relink.wheel.compress import Packed
 from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Piece

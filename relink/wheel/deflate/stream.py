@@ -12,8 +12,8 @@ from typing import BinaryIO, Final, cast
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from relink.errors import WheelError
-from relink.spool import Room
+from relink.system.errors import WheelError
+from relink.system.spool import Room
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.inflate import InflateError, dense
 from relink.wheel.zipformat import STORED, Member

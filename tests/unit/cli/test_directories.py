@@ -10,7 +10,7 @@ import pytest
 
 from relink.cli.installing import install_options
 from relink.cli.options import SandboxMode
-from tests.unit.trees.build import make_vendor_tree, snapshot
+from tests.unit.runs.build_trees import make_vendor_tree, snapshot
 
 
 @pytest.fixture

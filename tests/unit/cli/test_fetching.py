@@ -1,4 +1,4 @@
-"""cli.fetching: `relink fetch` without an index; tests/unit/install/test_fetching.py has the rest."""
+"""cli.fetching: `relink fetch` without an index; tests/unit/indexes/install/test_fetching.py has the rest."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ import pytest
 import typer
 
 from relink.cli import app
-from relink.findings.model import RULES
 from relink.gpu import table
-from relink.profiles import shipped_profiles
+from relink.providers.profiles import shipped_profiles
+from relink.system.findings.model import RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 TOP: Any = typer.main.get_command(app)

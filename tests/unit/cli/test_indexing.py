@@ -51,7 +51,7 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
         *build, "--json", "--jobs", "2", "--log", "log.jsonl", "--metrics", "m.prom", "--limit", "disk=1G"
     )
     assert (code, err) == (0, "")
-    assert (json.loads(out)["written"], json.loads(out)["schema"]) == (2, "relink.index-summary/1")
+    assert (json.loads(out)["written"], json.loads(out)["schema"]) == (2, "relink.indexes.build-summary/1")
     events = [json.loads(line)["event"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert events == ["budget", "fetched", "fetched", "result", "result", "published"] or sorted(
         events

@@ -16,7 +16,7 @@ import relink
 from relink import cli
 from relink.elf.image import Image
 from relink.elf.patchelf import whole_edit
-from relink.steps import Steps
+from relink.system.processes import Steps
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.unit.gpu.build import code_object, entries_of, library, raw
@@ -24,7 +24,7 @@ from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
 from tests.unit.gpu.test_survey import fat, put
 
 SCHEMA = json.loads(
-    (Path(relink.__file__).parent / "report" / "report.schema.json").read_text(encoding="utf-8")
+    (Path(relink.__file__).parent / "schemas" / "report.schema.json").read_text(encoding="utf-8")
 )
 Run = Callable[..., tuple[int, str, str]]
 
@@ -215,7 +215,7 @@ def test_device_code_that_an_edit_damages_is_an_error(
         path.write_bytes(data)
         return after
 
-    monkeypatch.setattr("relink.edit.whole_edit", damage)
+    monkeypatch.setattr("relink.make.editing.whole_edit", damage)
     code, out, _ = run(vendor, "--prefix", rocm, "-o", tmp_path / "out", "--json", "--no-verify")
     document = report(out)
     (changed,) = found(document, "RLK411")

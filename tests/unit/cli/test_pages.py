@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.plans.model import Plan
-from relink.plans.model import to_json as plan_json
+from relink.planning.model.model import Plan
+from relink.planning.model.model import to_json as plan_json
 from relink.report.html import html_page
 from relink.report.model import to_json
 from tests.support.command import Run

@@ -16,13 +16,14 @@ from relink import cli
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import find_target
-from relink.options import Options
-from relink.planning import context_of
-from relink.profiles import Profile, profile_directory, read_profile, shipped_profiles
+from relink.planning.options import Options
+from relink.planning.reading import open_wheel
+from relink.planning.wheel_plan import context_of
 from relink.providers.distribution import Distribution
-from relink.reading import open_wheel
-from relink.rocm.advice import where_to_get
-from relink.starting_profile import starting_profile
+from relink.providers.profiles import Profile, read_profile, shipped_profiles
+from relink.runs.starting_profile import starting_profile
+from relink.system.shipped_files import shipped_directory
+from relink.vendors.rocm.advice import where_to_get
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -86,9 +87,9 @@ def test_list(run: Run) -> None:
 
 def test_show(run: Run) -> None:
     code, out, _ = run("profile", "show", "torch")
-    assert (code, out) == (0, (profile_directory() / "packages" / "torch.toml").read_text())
+    assert (code, out) == (0, (shipped_directory("profiles") / "packages" / "torch.toml").read_text())
     code, out, _ = run("profile", "show", "rocm")
-    assert (code, out) == (0, (profile_directory() / "rocm.toml").read_text())
+    assert (code, out) == (0, (shipped_directory("profiles") / "rocm.toml").read_text())
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_names_from_the_wheel_can_neither_leave_a_comment_nor_a_string() -> None
 @builds
 @pytest.mark.parametrize("name", sorted(shipped_profiles()))
 def test_what_is_shipped_shows_through_check(run: Run, name: str) -> None:
-    path = profile_directory() / "packages" / f"{name}.toml"
+    path = shipped_directory("profiles") / "packages" / f"{name}.toml"
     assert run("profile", "check", path)[0] == 0
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from rich.console import Console
 
 from relink import cli
 from relink.cli.bar import stage_bar
-from relink.errors import UsageError
-from relink.findings.model import RULES
+from relink.system.errors import UsageError
+from relink.system.findings.model import RULES
+from relink.system.shipped_files import load_schema
 from tests.support import forking
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
@@ -30,7 +30,7 @@ from tests.support.works import OUTPUT, Works
 COMMANDS = tuple(
     command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
 )
-SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
+SCHEMA = load_schema("report")
 ABOUT_SEVERAL = {**SCHEMA["$defs"]["reports"], "$schema": SCHEMA["$schema"]}
 ABOUT_SEVERAL["properties"] |= {"reports": {"type": "array", "items": SCHEMA}}
 
@@ -195,7 +195,7 @@ def test_words_that_make_no_command(run: Run, words: list[str]) -> None:
 
 
 def test_no_rocm_at_all(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.rocm.places.find_places", lambda *_: ())
+    monkeypatch.setattr("relink.vendors.rocm.places.find_places", lambda *_: ())
     code, _, err = run(works.small(tmp_path))
     assert code == 2
     assert "no ROCm: name one by --prefix DIR" in err
@@ -574,7 +574,7 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relink.edit.whole_edit", interrupt)
+    monkeypatch.setattr("relink.make.editing.whole_edit", interrupt)
     code, out, err = run(works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
     assert (code, out) == (130, "")
     assert err == "relink: interrupted; no unfinished file was left behind\n"
@@ -585,7 +585,7 @@ def test_a_fault_of_our_own(run: Run, works: Works, tmp_path: Path, monkeypatch:
     def fault(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("relink.planning.decide", fault)
+    monkeypatch.setattr("relink.planning.wheel_plan.decide", fault)
     words = [works.small(tmp_path), "--prefix", works.prefix]
     code, out, err = run(*words)
     assert (code, out) == (2, "")
@@ -600,7 +600,7 @@ def test_errors_of_ours_are_sentences(run: Run, monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: object) -> None:
         raise UsageError("two things", ["the [bold]one[/bold]", "the \x1b[31mother"])
 
-    monkeypatch.setattr("relink.queries.inspect", refuse)
+    monkeypatch.setattr("relink.runs.questions.inspect", refuse)
     code, _, err = run("inspect", "x.whl")
     assert (code, err) == (2, "relink: two things\n  - the [bold]one[/bold]\n  - the \\x1b[31mother\n")
 

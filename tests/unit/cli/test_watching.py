@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from relink.cli.watching import watched
-from relink.errors import UsageError
-from relink.index.running import Event
+from relink.indexes.build.running import Event
+from relink.system.errors import UsageError
 
 EVENTS = [
     Event(

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from relink.elf.dynamic import Memory, Strings
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 from tests.unit.elf.handmade import (
     HASH,
     STRSZ,

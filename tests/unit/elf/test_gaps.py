@@ -17,9 +17,9 @@ from relink.elf.gaps import find_gaps, pages_in, ranges_between, release_gaps, s
 from relink.elf.image import read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps
 from relink.elf.sections import Section, read_sections
-from relink.errors import ElfError, PatchelfError
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
+from relink.system.errors import ElfError, PatchelfError
 from tests.support.cc import cc, shared
 
 UNIT = 1 << 16

@@ -24,9 +24,9 @@ from relink.elf.dlopen_notes import DlopenNote
 from relink.elf.image import Image, is_elf, machine_name, read_header, read_image
 from relink.elf.sections import read_sections
 from relink.elf.symbol_reader import read_symbols
-from relink.errors import ElfError
-from relink.files import map_file
 from relink.loader.target import find_target
+from relink.system.errors import ElfError
+from relink.system.safe_open import map_file
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Export, Library, build

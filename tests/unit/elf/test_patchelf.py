@@ -19,7 +19,7 @@ from relink.elf import patchelf
 from relink.elf.image import Image, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf, result_of
 from relink.elf.symbol_reader import read_symbols
-from relink.errors import PatchelfError
+from relink.system.errors import PatchelfError
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Library, build

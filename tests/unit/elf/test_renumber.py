@@ -15,7 +15,7 @@ from relink.elf.image import Buffer, Image, read_image
 from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps
 from relink.elf.renumber import MOST_SECTIONS, SYMBOL, renumber
 from relink.elf.sections import Section, read_sections
-from relink.errors import ElfError, PatchelfError
+from relink.system.errors import ElfError, PatchelfError
 from tests.support.cc import shared
 
 UNIT = 1 << 16

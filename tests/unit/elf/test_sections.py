@@ -9,7 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from relink.elf.sections import Section, read_sections
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 from tests.support.cc import shared
 
 

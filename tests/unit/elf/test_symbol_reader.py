@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relink.elf.symbols import Export, SymbolTable, match
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
 from tests.unit.elf.handmade import (

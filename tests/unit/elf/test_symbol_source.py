@@ -11,7 +11,7 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import ElfEdit, apply_edit
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.errors import ElfError
+from relink.system.errors import ElfError
 from tests.support.cc import shared
 from tests.unit.elf.handmade import VERSYM, Handmade
 

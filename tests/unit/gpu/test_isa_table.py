@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relink.errors import RelinkError
 from relink.gpu import isa_table
+from relink.system.errors import RelinkError
 
 
 def test_the_table_holds_together() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import UsageError, WheelError
 from relink.gpu import FileCoverage, LibraryCoverage, TargetId
 from relink.gpu.survey import Kernels, newest_first, survey
+from relink.system.errors import UsageError, WheelError
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.unit.gpu.build import ccob, code_object, entries_of, kpack_archive, library, raw

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from relink.errors import UsageError
 from relink.gpu.target_id import (
     CodeTarget,
     TargetId,
@@ -15,6 +14,7 @@ from relink.gpu.target_id import (
     processor_for,
     sort_key,
 )
+from relink.system.errors import UsageError
 
 
 def codes(*texts: str, generic: int | None = None) -> list[CodeTarget]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import UsageError
 from relink.gpu.target_id import TargetId
 from relink.gpu.wanted import seen_gpus, wanted_gpus
+from relink.system.errors import UsageError
 from tests.unit.gpu.test_device import node
 
 

@@ -23,7 +23,7 @@ import pytest
 from relink import relink
 from relink.elf.patchelf import find_patchelf
 from relink.report.html.markup import tag
-from relink.text import escaped
+from relink.system.text import escaped
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.forking import run_all
 from tests.support.wheels import changed, make_wheel
@@ -222,7 +222,7 @@ def printed(request: pytest.FixtureRequest, files: dict[str, str]) -> dict[str, 
     }
 
 
-@pytest.mark.few(0, reason="every command is run; tests of relink.text have the escaping")
+@pytest.mark.few(0, reason="every command is run; tests of relink.system.text have the escaping")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_raw_is_printed(printed: dict[str, tuple[int, str]], command: str) -> None:
     """Neither a control character nor a line that a name began reaches standard output or standard error."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.loader.files import Files
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from tests.support.elf_builder import Library
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relink.elf.image import Header
-from relink.loader.files import Files, OpenedFile
+from relink.loader.seen_files import Files, OpenedFile
 from tests.support.elf_builder import Library
 
 HEADER = Header(64, little_endian=True, osabi=0, abi_version=0, kind=3, machine=62)

@@ -13,8 +13,8 @@ from relink.loader.binding import (
     bind,
 )
 from relink.loader.closure import Closure
-from relink.loader.files import Files
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from tests.fuzz.real_binding import really_bind, simulated_bind
 from tests.support.cc import shared

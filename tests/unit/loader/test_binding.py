@@ -12,7 +12,6 @@ from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export as Definition
 from relink.elf.symbols import match
-from relink.files import map_file
 from relink.loader.binding import (
     Difference,
     bind,
@@ -20,10 +19,11 @@ from relink.loader.binding import (
     interpreter_exports,
 )
 from relink.loader.closest import Closest
-from relink.loader.files import Files
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
+from relink.system.safe_open import map_file
 from tests.fuzz.binding_graphs import Node, Tweak, image
 from tests.fuzz.real_binding import really_bind
 from tests.support.cc import cc

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.errors import TargetError
 from relink.loader.cache import lookup, parse_cache
+from relink.system.errors import TargetError
 from tests.support.amount import amount
 
 Entry = tuple[str, str, int, int]  # soname, path, flags, hwcap

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from relink.errors import TargetError
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, read_answer, refusal
 from relink.loader.target import find_target
-from relink.sandbox import OFF
+from relink.system.errors import TargetError
+from relink.system.sandbox import OFF
 from tests.support.works import Works
 
 LOADED = (

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.errors import TargetError
 from relink.loader.closure import Closure
-from relink.loader.files import Files
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
+from relink.system.errors import TargetError
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
 from tests.unit.loader.planted import sonames
 
@@ -91,7 +91,7 @@ def test_members_are_loaded_from_the_overlay(tmp_path: Path, environment: Enviro
 def test_executable_stacks_are_refused_by_dlopen_since_2_41(
     tmp_path: Path, environment: Environment, glibc: str, loads: bool
 ) -> None:
-    """Of what a library dlopens; relink.checks.executable_stack tells it of what is loaded first."""
+    """Of what a library dlopens; relink.planning.checks.executable_stack tells it of what is loaded first."""
     program = str(Library("libp.so").write(tmp_path / "prog"))
     Library("libs.so", stack_flags=7).write(tmp_path / "libs.so")
     Library("libn.so", stack_flags=None).write(tmp_path / "libn.so")

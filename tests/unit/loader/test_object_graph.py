@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.loader.files import Files
 from relink.loader.loading import load, trace
 from relink.loader.object_graph import breadth_first, file_of, needed_by, objects_by_name
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)

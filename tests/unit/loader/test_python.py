@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import TargetError
 from relink.loader.python import PythonFacts, active_python, ask_python
+from relink.system.errors import TargetError
 
 
 def test_the_python_of_the_tests() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.files import map_file
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
+from relink.system.safe_open import map_file
 from tests.support.cc import cc, shared
 from tests.support.elf_attacks import (
     FAR,

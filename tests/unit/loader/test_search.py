@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relink.loader.files import Files
 from relink.loader.loading import trace
 from relink.loader.search import Environment, expand, split_path
+from relink.loader.seen_files import Files
 from relink.loader.target import Target
 from tests.support.elf_builder import Library
 from tests.unit.loader.opened import HEADER, candidate

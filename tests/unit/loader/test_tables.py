@@ -7,9 +7,9 @@ from pathlib import Path
 from relink.elf.image import read_image
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import LoadedObject
-from relink.loader.files import Files
 from relink.loader.loading import trace
 from relink.loader.search import Environment, FoundBy
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from tests.support.elf_builder import Library, build
 from tests.unit.loader.planted import FIVE, compiled

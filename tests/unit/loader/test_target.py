@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import TargetError
-from relink.loader.files import Files
 from relink.loader.loading import load
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.target import GLIBC_SONAMES, find_target
+from relink.system.errors import TargetError
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)

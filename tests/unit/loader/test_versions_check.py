@@ -11,9 +11,9 @@ from relink.loader.binding import (
     check_versions,
     unserved_records,
 )
-from relink.loader.files import Files
 from relink.loader.loading import trace
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from tests.fuzz.real_binding import really_bind
 from tests.support.elf_builder import Export, Import, Library

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import ProviderError
 from relink.loader.target import Target, find_target
 from relink.providers.nix_store import (
     NIX_STORE,
@@ -22,6 +21,7 @@ from relink.providers.nix_store import (
     store_path,
     version_in_store_path,
 )
+from relink.system.errors import ProviderError
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)

@@ -16,9 +16,9 @@ from auditwheel.policy import WheelPolicies
 from packaging.version import Version
 
 from relink.elf.constants import EM_AMDGPU, EM_X86_64
-from relink.errors import RelinkError
 from relink.providers import platform
 from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
+from relink.system.errors import RelinkError
 
 AARCH64, I386, RISCV = 183, 3, 243
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import Header
-from relink.errors import ProviderError
 from relink.loader.target import Target
 from relink.providers import prefix
 from relink.providers.prefix import (
@@ -18,7 +17,8 @@ from relink.providers.prefix import (
     soname_stem,
     tree_provider,
 )
-from relink.rocm.installation import release_of
+from relink.system.errors import ProviderError
+from relink.vendors.rocm.installation import release_of
 from tests.support.elf_builder import EM_386, EM_AARCH64, ET_EXEC, Library, build
 
 HIP = "libamdhip64.so.7"

@@ -8,7 +8,7 @@ import pytest
 
 from relink.loader.target import Target, find_target
 from relink.providers.site_packages import find_site_packages, open_site_packages, without_package
-from relink.rocm.installation import release_of
+from relink.vendors.rocm.installation import release_of
 from tests.support.cc import shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from relink.checks.machine import Diagnosis, PrefixHealth
-from relink.findings.model import finding
 from relink.gpu import Capability, TargetId
 from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess
+from relink.planning.checks.machine import Diagnosis, PrefixHealth
 from relink.report.doctor_text import doctor_text
+from relink.system.findings.model import finding
 
 GFX1030, GFX1031 = TargetId("gfx1030"), TargetId("gfx1031")
 

@@ -6,9 +6,9 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.findings.model import finding
 from relink.report.inspection import ElfFacts, Inspection, elf_facts, to_json, to_text
 from relink.report.lines import Line
+from relink.system.findings.model import finding
 from tests.support.elf_builder import Export, Import, Library, build
 
 

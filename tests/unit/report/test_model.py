@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from relink.errors import UsageError
-from relink.findings.model import finding
 from relink.report.model import from_json, to_json
+from relink.system.errors import UsageError
+from relink.system.findings.model import finding
 from tests.support.reports import sample_report
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import UsageError
 from relink.library import plan, relink
-from relink.plans.model import to_json as plan_json
+from relink.planning.model.model import to_json as plan_json
 from relink.report.model import Report, to_json
 from relink.report.saved import read_saved
+from relink.system.errors import UsageError
 from tests.support.works import Works
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from relink.plans.embedded import BASE_PREFIX
-from relink.plans.model import InterpreterChange, Plan, ProviderFacts, RpathChange, TargetFacts, WheelFacts
+from relink.planning.model.embedded import BASE_PREFIX
+from relink.planning.model.model import (
+    InterpreterChange,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 from relink.report.sbom import bill_of_materials
 from tests.support.plans import recorded
 

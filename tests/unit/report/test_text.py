@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 from typing import Any
 
 import jsonschema
@@ -16,9 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relink.findings.model import RULES, Finding, finding
 from relink.loader.dryrun import LoaderMap
-from relink.plans.model import (
+from relink.planning.model.model import (
     FilePlan,
     InterpreterChange,
     NeededDecision,
@@ -33,9 +31,11 @@ from relink.report.inspection import ElfFacts, Inspection
 from relink.report.lines import Grid, Line, Part, branch, show
 from relink.report.model import OutputFacts, Report, report_of, to_json
 from relink.report.sbom import bill_of_materials
+from relink.system.findings.model import RULES, Finding, finding
+from relink.system.shipped_files import load_schema
 from tests.support.plans import planned_as, recorded
 
-SCHEMA = json.loads((resources.files("relink.report") / "report.schema.json").read_text())
+SCHEMA = load_schema("report")
 WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))
 TARGET = TargetFacts("/lib64/ld.so", "2.36", ("/lib",), "/usr/bin/python3")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from relink.profiles import Profile
+from relink.planning.resolve.layout import Layout
+from relink.providers.profiles import Profile
 from relink.report.lines import Part, show
 from relink.report.tree import DependencyTree, dependency_trees
-from relink.resolve.layout import Layout
-from tests.unit.resolve.scenes import Scene
+from tests.unit.planning.resolve.scenes import Scene
 
 USES = "extern int {0}(void); int g_{0}(void){{return {0}();}}"
 NEW = "-Wl,--enable-new-dtags,-rpath,{0}"

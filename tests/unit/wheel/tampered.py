@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from tests.unit.wheel.build import Entry, RawZip, good_entries, write_raw

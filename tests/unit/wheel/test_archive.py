@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from tests.unit.wheel.build import (
     DIST_INFO,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel.compress import largest_packed_size, pack
 from relink.wheel.zipformat import DEFLATED, STORED
 

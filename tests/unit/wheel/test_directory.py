@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, deflate, good_entries, write_raw

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel import zipformat as z
 from relink.wheel.directory_scan import DirectoryScan
 from relink.wheel.end_records import EndRecord, read_end_records

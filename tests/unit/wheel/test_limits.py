@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relink.errors import UsageError
+from relink.system.errors import UsageError
 from relink.wheel.limits import NO_LIMITS, WheelLimits, parse_limits
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel.member_content import Content, content_size, pieces
 
 DATA = bytes(range(256)) * (10 << 10)  # some pieces of a MiB, and a rest

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from packaging.metadata import parse_email
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.metadata import (
     check_metadata,
     read_metadata,

@@ -7,8 +7,8 @@ from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from relink.errors import UsageError, WheelError
-from relink.rocm.facts import VERSION_LABEL
+from relink.system.errors import UsageError, WheelError
+from relink.vendors.rocm.facts import VERSION_LABEL
 from relink.wheel.naming import parse_wheel_name, relinked, renamed_directory
 
 VENDOR = "onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl"

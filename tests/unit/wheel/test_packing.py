@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel import packing
 from relink.wheel.changes import Replacement
 from relink.wheel.compress import pack

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import (
     RecordEntry,

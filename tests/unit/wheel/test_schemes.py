@@ -13,7 +13,7 @@ import pytest
 from installer.destinations import SchemeDictionaryDestination
 from installer.sources import WheelFile
 
-from relink.errors import WheelError
+from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.schemes import past_the_schemes, scheme_defects
 from tests.support.command import Run

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relink.errors import RelinkError, UsageError, WheelError
+from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement
 from relink.wheel.naming import relinked
@@ -365,7 +365,7 @@ def test_disk_full(tmp_path: Path) -> None:
     script = """
 import resource, signal, sys
 from pathlib import Path
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes
 from relink.wheel.writer import write_wheel

@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema
 
-from relink.findings.model import Finding
 from relink.report.formats import Results, WheelResult
+from relink.system.findings.model import Finding
 
 SCHEMA = json.loads(Path(__file__).with_name("sarif-2.1.0.schema.json").read_text(encoding="utf-8"))
 HOSTILE = (

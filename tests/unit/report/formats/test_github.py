@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relink.findings.model import RULES, Finding
 from relink.report.formats import FORMATS, Results
+from relink.system.findings.model import RULES, Finding
 from tests.unit.report.formats.formatted import HOSTILE, commands, results
 
 # GitHub

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from relink.findings.model import RULES, Finding
 from relink.report.formats import FORMATS, Results
+from relink.system.findings.model import RULES, Finding
 from tests.unit.report.formats.formatted import HOSTILE, log, results
 
 # SARIF

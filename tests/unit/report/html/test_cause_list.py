@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relink.findings.model import Finding, finding
 from relink.report.html import html_page
 from relink.report.html.cause_list import counted, findings_section, told
+from relink.system.findings.model import Finding, finding
 from tests.support.reports import Element, Page, sample_report
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import UsageError
 from relink.gpu.coverage import FileCoverage
 from relink.gpu.intersection import matrix
 from relink.gpu.target_id import CodeTarget, TargetId
 from relink.library import relink
-from relink.plans.model import Load, plain
-from relink.plans.typed import typed
+from relink.planning.model.model import Load, plain
+from relink.planning.model.typed import typed
 from relink.report.model import Report
+from relink.system.errors import UsageError
 from tests.support.works import Works
 
 ROOT = "$WHEEL/demo/a.so"

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.errors import UsageError
-from relink.findings.model import Finding
-from relink.plans.model import RpathChange
+from relink.planning.model.model import RpathChange
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, joined, shown, tag
 from relink.report.model import Report, from_json, to_json
-from relink.report.verdict import verdict
+from relink.report.summary import verdict
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding
 from tests.support.amount import amount
 from tests.support.plans import planned_as
 from tests.support.reports import Element, Page, isa_block, sample_report

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relink.findings.model import Finding
-from relink.plans.model import Load, ProviderFacts, RpathChange
+from relink.planning.model.model import Load, ProviderFacts, RpathChange
 from relink.report.html import html_page
 from relink.report.html.prefixed import prefixed
 from relink.report.model import Report
+from relink.system.findings.model import Finding
 from tests.support.plans import planned_as
 from tests.support.reports import Page, sample_report
 

@@ -13,8 +13,8 @@ import pytest
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from relink.errors import WheelError
-from relink.spool import room_in
+from relink.system.errors import WheelError
+from relink.system.spool import room_in
 from relink.wheel.deflate.inflate import read_up_to
 from relink.wheel.deflate.stream import content, inflate_into
 from tests.support.amount import amount

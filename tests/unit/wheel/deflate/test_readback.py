@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.errors import RelinkError
+from relink.system.errors import RelinkError
 from relink.wheel.compress import Packed
 from relink.wheel.deflate import splice
 from relink.wheel.deflate.readback import ReadBack

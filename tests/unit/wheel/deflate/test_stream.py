@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relink.spool import room_in
+from relink.system.spool import room_in
 from relink.wheel.deflate import stream
 from relink.wheel.deflate.inflate import crc_before
 from relink.wheel.deflate.stream import inflate_into

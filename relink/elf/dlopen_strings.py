@@ -1,0 +1,48 @@
+"""Library names in a file's read-only data: what it may dlopen. No proof that it does, so callers say how they know."""
+
+from __future__ import annotations
+
+import mmap
+import re
+
+from relink.elf.image import Buffer, Image
+from relink.elf.sections import read_sections
+from relink.system.errors import ElfError
+
+__all__ = ["library_names"]
+
+_MAX_SEARCHED = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB
+SEARCHED_AT_ONCE = 1 << 20  # bytes of a mapped file that are in memory at one time
+_LONGEST = 127  # of a string, its NUL included
+# Without the NUL that stands before it: what is searched for is found fast where its first byte is rare.
+_LIB = re.compile(rb"lib")
+_NAME = re.compile(rb"(lib[\w+.-]{1,100}?\.so(?:\.[0-9]+)*)\0")
+
+
+def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
+    """Return the sonames that stand as whole strings in ``.rodata``, in the order of the file, the file's own left out.
+
+    Names that are put together at run time are not found; a file without section headers gives none.
+    """
+    try:
+        sections = [
+            section for section in read_sections(buffer, image.path) if section.name.startswith(".rodata")
+        ]
+    except ElfError:
+        return ()
+    found: dict[str, None] = {}
+    for section in sections:
+        low, end = section.offset, min(section.offset + min(section.file_size, _MAX_SEARCHED), len(buffer))
+        for start in range(low, end, SEARCHED_AT_ONCE):
+            stop = min(start + SEARCHED_AT_ONCE, end)
+            for hit in _LIB.finditer(buffer, start, min(stop + 2, end)):
+                at = hit.start()
+                if at == low or not buffer[at - 1]:
+                    name = _NAME.match(buffer, at, min(at + _LONGEST, end))
+                    if name:
+                        found[name[1].decode("ascii")] = None
+            if isinstance(buffer, mmap.mmap):  # what has been looked at need not stay in memory
+                page = start // mmap.PAGESIZE * mmap.PAGESIZE
+                buffer.madvise(mmap.MADV_DONTNEED, page, stop - page)
+    own = {image.soname, *image.needed}
+    return tuple(name for name in found if name not in own)

@@ -1,0 +1,107 @@
+"""What a run is about to fetch and to write, told before it begins, and the limits that it may not exceed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relink.indexes.build.simple_api import ListedWheel
+from relink.indexes.build.tasks import PlannedTask
+from relink.indexes.install.cache import cached_sha256s
+from relink.system.errors import UsageError
+
+__all__ = ["BudgetLimits", "BuildBudget", "budget_of", "check_budget", "parse_budget"]
+
+_BUDGET = re.compile(r"(disk|download)=(\d{1,9})([MGT])")
+_UNITS = {"M": 20, "G": 30, "T": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """Bytes that a run may fetch, and bytes that the site may grow by; None for any number."""
+
+    download: int | None = None
+    disk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildBudget:
+    """What a run is about to do.
+
+    :ivar download: bytes to fetch as far as sources say; `unknown` wheels have no size there.
+    :ivar disk: bytes that the site may grow by at most: each result as large as its input.
+    """
+
+    wheels: int
+    tasks: int
+    done: int
+    fetches: int
+    download: int
+    unknown: int
+    disk: int
+
+
+def parse_budget(texts: Iterable[str]) -> BudgetLimits:
+    """Read limits from ``disk=50G`` and ``download=20G``.
+
+    :raises UsageError: there is no such limit, or no number; names all of them.
+    """
+    found: dict[str, int] = {}
+    wrong = []
+    for text in texts:
+        match = _BUDGET.fullmatch(text)
+        if match is None:
+            wrong.append(f"{text}: write it like disk=50G or download=500M")
+        else:
+            found[match[1]] = int(match[2]) << _UNITS[match[3]]
+    if wrong:
+        raise UsageError("--limit: not a limit", wrong)
+    return BudgetLimits(**found)
+
+
+def budget_of(
+    wheels: int,
+    planned: int,
+    todo: Sequence[tuple[ListedWheel, Sequence[PlannedTask]]],
+    facts: Mapping[str, Mapping[str, Any]],
+) -> BuildBudget:
+    """Return what a run is about to do.
+
+    :param planned: tasks there are in all.
+    :param todo: the wheels of which something is to be done, with their tasks.
+    :param facts: what is known of wheels, by SHA-256.
+    """
+    pending = sum(len(tasks) for _, tasks in todo)
+    cached = cached_sha256s()
+    fetches = [wheel for wheel, _ in todo if not wheel.url.startswith("file:") and wheel.sha256 not in cached]
+    disk = 0
+    for wheel, tasks in todo:
+        size = facts.get(wheel.sha256 or "", {}).get("size") or wheel.size or 0
+        disk += size * len(tasks)
+    return BuildBudget(
+        wheels,
+        planned,
+        planned - pending,
+        len(fetches),
+        sum(wheel.size or 0 for wheel in fetches),
+        sum(wheel.size is None for wheel in fetches),
+        disk,
+    )
+
+
+def check_budget(budget: BuildBudget, limits: BudgetLimits) -> None:
+    """Refuse a run that would exceed a limit.
+
+    :raises UsageError: it would.
+    """
+    for name, needed, limit in (
+        ("download", budget.download, limits.download),
+        ("disk", budget.disk, limits.disk),
+    ):
+        if limit is not None and needed > limit:
+            raise UsageError(
+                f"this run would need {needed >> 20} MiB of {name}, and --limit {name} allows {limit >> 20} MiB; "
+                "nothing was begun. Raise the limit, or take fewer releases (latest = 1)"
+            )

@@ -1,0 +1,106 @@
+"""What pip is configured for: indexes, certificates and a proxy, asked of pip itself.
+
+Source: pip's documentation, "Configuration". `pip config list` prints what its files and the environment say; of its sections
+``:env:`` wins over ``download``, and that over ``global``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relink.indexes.install.installers import InstallerError, find_pip
+from relink.system.errors import UsageError
+from relink.system.sandbox import child_environment
+from relink.system.system_errors import raise_trouble
+
+__all__ = ["PipSettings", "pip_settings"]
+
+_SECTIONS = ("global", "download", ":env:")  # the last one wins
+_LINE = re.compile(r"(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>.*)")
+_DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
+_TIMEOUT = 60  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PipSettings:
+    """What pip would ask, and how.
+
+    :ivar indexes: addresses of simple indexes, in pip's order, without a slash at the end.
+    :ivar cert: a file of certificates to trust; None for the system's.
+    :ivar client_cert: a file with a certificate and its key for servers that ask for one.
+    :ivar proxy: an address; None for what the environment says.
+    """
+
+    indexes: tuple[str, ...] = ()
+    cert: str | None = None
+    client_cert: str | None = None
+    proxy: str | None = None
+
+
+def pip_settings() -> PipSettings:
+    """Ask pip what it is configured for.
+
+    :raises UsageError: there is no pip.
+    :raises InstallerError: it fails.
+    """
+    pip = find_pip()
+    values = _values(_said([*pip, "config", "list"]))
+    indexes: list[str] = []
+    if values.get("no-index", "").strip().lower() not in ("1", "true", "yes", "on"):
+        indexes.append(values.get("index-url") or _default_index(pip))
+        indexes += values.get("extra-index-url", "").split()
+    return PipSettings(
+        tuple(dict.fromkeys(index.rstrip("/") for index in indexes)),
+        values.get("cert"),
+        values.get("client-cert"),
+        values.get("proxy"),
+    )
+
+
+def _values(text: str) -> dict[str, str]:
+    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line.strip())
+        if match is None or match["section"] not in found:
+            continue
+        try:
+            value = ast.literal_eval(match["value"])
+        except (ValueError, SyntaxError):
+            continue
+        found[match["section"]][match["key"]] = str(value)
+    return {key: value for section in _SECTIONS for key, value in found[section].items()}
+
+
+def _default_index(pip: Sequence[str]) -> str:
+    """The index that pip asks where none is configured: its help says it."""
+    match = _DEFAULT.search(_said([*pip, "download", "--help"]))
+    if match is None:
+        raise UsageError(
+            "pip does not say which index it asks; set its index-url, or name the index in the recipe"
+        )
+    return match[1]
+
+
+def _said(command: Sequence[str]) -> str:
+    try:
+        run = subprocess.run(
+            command,
+            env=child_environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, command[0])
+        raise InstallerError(f"pip cannot be asked for its configuration ({error})") from error
+    if run.returncode != 0:
+        raise InstallerError("pip cannot be asked for its configuration", run.stderr.splitlines()[-3:])
+    return run.stdout

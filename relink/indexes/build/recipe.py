@@ -1,0 +1,203 @@
+"""The recipe of an index (``index.toml``): sources, Pythons, targets, and what becomes of refused wheels.
+
+Unlike settings, a recipe is named on the command line by whoever runs it, so it may name loaders and Pythons.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from relink.gpu.wanted import wanted_gpus
+from relink.indexes.install.cache import SIZE
+from relink.planning.options import Options
+from relink.providers.profiles.document import DOCUMENT_LIMIT, check_document, parse_document, read_named_text
+from relink.providers.profiles.schema import Problem, problems
+from relink.system.errors import UsageError
+from relink.system.shipped_files import load_schema
+
+__all__ = ["IndexTarget", "Recipe", "WheelSource", "read_recipe"]
+
+SourceKind: TypeAlias = Literal["index", "directory", "lock"]
+
+_KINDS: tuple[SourceKind, ...] = ("index", "directory", "lock")
+_TARGET_NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
+_UNITS = {"M": 20, "G": 30, "T": 40}
+_TARGETS = 64
+_RESERVED = frozenset({"all", "files", "projects", "simple"})  # directories of a site
+
+
+@dataclass(frozen=True, slots=True)
+class WheelSource:
+    """Where wheels come from.
+
+    :ivar place: ``pip`` or an address of an index, a directory, or a lock file.
+    :ivar requirements: of an index all that is taken; of the others a choice, everything where there is none.
+    :ivar latest: so many releases of each requirement, the newest; None for all.
+    """
+
+    kind: SourceKind
+    place: str
+    requirements: tuple[Requirement, ...] = ()
+    latest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTarget:
+    """What wheels are relinked for.
+
+    :ivar name: of letters and digits; it stands in versions and addresses.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    interpreter: str | None = None
+    python: str | None = None
+    sysroot: str | None = None
+    gpus: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    substitute: tuple[str, ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    stub: tuple[str, ...] = ()
+    profile: str | None = None
+
+    def options(self, output: Path = Path()) -> Options:
+        """Return the options of relinking one wheel for this target."""
+        return Options(
+            prefixes=self.prefixes,
+            interpreter=self.interpreter,
+            python=self.python,
+            sysroot=self.sysroot,
+            gpus=self.gpus,
+            allow_isa_gap=True,  # the matrix says which GPUs are not covered
+            allow_missing=self.allow_missing,
+            substitute=self.substitute,
+            assume_symbols=self.assume_symbols,
+            preload=self.preload,
+            stub=self.stub,
+            profile=self.profile,
+            output_directory=output,
+            jobs=1,  # the tasks are what is done side by side
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an index is made of.
+
+    :ivar pythons: (major, minor) of each CPython.
+    :ivar refused: ``report`` or ``fail``.
+    :ivar originals: ``mirror``, ``link`` or ``omit``.
+    :ivar cache_size: bytes.
+    """
+
+    path: Path
+    pythons: tuple[tuple[int, int], ...]
+    sources: tuple[WheelSource, ...]
+    targets: tuple[IndexTarget, ...]
+    refused: str = "report"
+    originals: str = "mirror"
+    cache_size: int = SIZE
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe.
+
+    :raises UsageError: it cannot be read, or is none; names FILE:LINE of each problem.
+    """
+    text = read_named_text(path, DOCUMENT_LIMIT, "recipe")
+    data = parse_document(text, path, "recipe")
+    wrong = list(problems(data, load_schema("recipe")))
+    check_document(wrong or _more_problems(data), text, path, "recipe")
+    size = str(data.get("cache-size", ""))
+    return Recipe(
+        path=path,
+        pythons=tuple(_python(python) for python in data["pythons"]),
+        sources=tuple(_source(source, path.parent) for source in data["sources"]),
+        targets=tuple(_target(name, target, path.parent) for name, target in data["targets"].items()),
+        refused=data.get("refused", "report"),
+        originals=data.get("originals", "mirror"),
+        cache_size=int(size[:-1]) << _UNITS[size[-1]] if size else SIZE,
+    )
+
+
+def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """What a JSON schema cannot say."""
+    for number, source in enumerate(data["sources"]):
+        at = ("sources", number)
+        kinds = [kind for kind in _KINDS if kind in source]
+        if len(kinds) != 1:
+            yield Problem(at, "one of index, directory and lock was expected, and only one")
+        elif kinds == ["index"] and "requirements" not in source:
+            yield Problem(
+                at, "the key requirements is missing: an index has more than anybody wants to relink"
+            )
+        for place, text in enumerate(source.get("requirements", ())):
+            if why := _wrong_requirement(text):
+                yield Problem((*at, "requirements", place), why)
+    if len(data["targets"]) > _TARGETS:
+        yield Problem(("targets",), f"more than {_TARGETS} targets")
+    for name, target in data["targets"].items():
+        if not _TARGET_NAME.fullmatch(name) or name in _RESERVED:
+            yield Problem(
+                ("targets", name),
+                "a target's name has small letters and digits, begins with a letter, and is none of "
+                f"{', '.join(sorted(_RESERVED))}: it stands in versions",
+            )
+        for place, gpu in enumerate(target.get("gpus", ())):
+            if why := _wrong_gpu(gpu):
+                yield Problem(("targets", name, "gpus", place), why)
+
+
+def _wrong_gpu(text: str) -> str | None:
+    if text.strip().lower() == "auto":
+        return "auto is the GPU of one machine; name GPUs"
+    try:
+        wanted_gpus([text])
+    except UsageError as error:
+        return error.message
+    return None
+
+
+def _wrong_requirement(text: str) -> str | None:
+    try:
+        parsed = Requirement(text)
+    except (InvalidRequirement, RecursionError):
+        return "no requirement; write it like name>=1.0; python_version >= '3.11'"
+    return "a requirement with a URL is not taken; put the wheel into a directory" if parsed.url else None
+
+
+def _python(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _source(data: Mapping[str, Any], base: Path) -> WheelSource:
+    kind = next(kind for kind in _KINDS if kind in data)
+    place = data[kind] if kind == "index" else os.path.join(base, data[kind])
+    requirements = tuple(Requirement(text) for text in data.get("requirements", ()))
+    return WheelSource(kind, place, requirements, data.get("latest"))
+
+
+def _target(name: str, data: Mapping[str, Any], base: Path) -> IndexTarget:
+    facts: dict[str, Any] = {
+        key.replace("-", "_"): tuple(value) if isinstance(value, list) else value
+        for key, value in data.items()
+    }
+    facts["prefixes"] = tuple(os.path.abspath(os.path.join(base, prefix)) for prefix in data["prefixes"])
+    for key in ("interpreter", "sysroot"):
+        if key in facts:
+            facts[key] = os.path.abspath(os.path.join(base, facts[key]))
+    if "/" in facts.get("python", ""):
+        facts["python"] = os.path.abspath(os.path.join(base, facts["python"]))
+    profile = facts.get("profile", "")
+    if "/" in profile or profile.endswith(".toml"):
+        facts["profile"] = os.path.abspath(os.path.join(base, profile))
+    return IndexTarget(name, **facts)

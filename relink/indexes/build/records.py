@@ -1,0 +1,94 @@
+"""What is kept of one result, as JSON data: for the site, the matrix and its history."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from relink.gpu.coverage import STATES
+from relink.indexes.build.recipe import IndexTarget
+from relink.report.model import Report
+from relink.report.summary import verdict
+from relink.system.errors import RelinkError
+from relink.system.findings.causes import causes
+from relink.wheel.naming import WheelName
+
+__all__ = ["TEXT", "record_of", "record_of_error"]
+
+_SUBJECTS = 6  # of one cause that are kept
+TEXT = 1200
+"""Characters of one sentence that is kept."""
+
+
+def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str, Any]:
+    """Return what the site and the matrix say of a result.
+
+    :param name: of the input.
+    """
+    # Its directory is that of the task, and gone when anybody reads this.
+    output = report.output and replace(report.output, path=os.path.basename(report.output.path))
+    found = verdict(replace(report, output=output))
+    isa = report.isa or {}
+    return {
+        "verdict": {"level": found.level, "text": found.text[:TEXT]},
+        "causes": [
+            {
+                "code": cause.code,
+                "level": cause.level,
+                "subjects": list(cause.subjects[:_SUBJECTS]),
+                "more": max(0, len(cause.subjects) - _SUBJECTS),
+                "message": cause.message[:TEXT],
+                "remedy": cause.remedy[:TEXT],
+            }
+            for cause in causes(report.findings)
+            if cause.level != "info"
+        ],
+        "gpus": {
+            gpu["target"]: {"covered": gpu["covered"], "level": _worst(gpu["levels"])}
+            for gpu in isa.get("gpus", ())
+        },
+        "rocm": [[provider.path, provider.rocm_version] for provider in report.providers],
+        "command": _command(name, target),
+        "verified": report.verified,
+    }
+
+
+def _worst(levels: Mapping[str, str]) -> str:
+    states = (level.partition(" ")[0] for level in levels.values())
+    return min(states, key=lambda state: STATES.index(state) if state in STATES else 0, default="full")
+
+
+def _command(name: WheelName, target: IndexTarget) -> str:
+    """The command that does the same for one wheel, for a person to see all of what it says."""
+    words = ["relink", f"{name.distribution}=={name.version}"]
+    for option, values in (
+        ("--prefix", target.prefixes),
+        ("--interpreter", [target.interpreter]),
+        ("--python", [target.python]),
+        ("--sysroot", [target.sysroot]),
+        ("--gpu", target.gpus),
+        ("--allow-missing", target.allow_missing),
+        ("--substitute", target.substitute),
+        ("--assume-symbols", target.assume_symbols),
+        ("--preload", target.preload),
+        ("--stub", target.stub),
+        ("--profile", [target.profile]),
+    ):
+        words += [word for value in values if value for word in (option, value)]
+    return shlex.join(words)
+
+
+def record_of_error(error: RelinkError) -> dict[str, Any]:
+    """Return the same for a wheel that cannot be read."""
+    cause = {"code": "", "level": "error", "subjects": [], "more": 0, "remedy": ""}
+    return {
+        "verdict": {"level": "error", "text": error.message[:TEXT]},
+        "causes": [cause | {"message": str(error)[:TEXT]}],
+        "gpus": {},
+        "rocm": [],
+        "command": "",
+        "verified": None,
+    }

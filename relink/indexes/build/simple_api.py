@@ -1,0 +1,228 @@
+"""Pages of a simple index: the wheels that one lists, from HTML or JSON.
+
+Sources: "Simple repository API" of the PyPA specifications (PEP 503, PEP 592, PEP 629, PEP 658 and PEP 714, PEP 691, PEP 700).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import NormalizedName
+
+from relink.indexes.build.web import FetchError, Page
+from relink.system.bounded_json import parse_json
+from relink.system.errors import WheelError
+from relink.wheel.naming import WheelName, parse_wheel_name
+
+__all__ = ["PAGE_LIMIT", "ListedWheel", "read_page"]
+
+PAGE_LIMIT = 32 << 20
+"""Bytes of one project's page. The largest known has some 10 MB."""
+_FILES = 200_000
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
+_ANCHOR = re.compile(r"(?=<a\s)", re.IGNORECASE)
+_PIECE = 8192  # characters of one anchor that are looked at
+_FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})(?:&|$)")
+_TEXT = 2000  # characters of what a page says about a file
+
+
+@dataclass(frozen=True, slots=True)
+class ListedWheel:
+    """A wheel that a source has.
+
+    :ivar url: where it is; of a directory a path's ``file`` address.
+    :ivar sha256: in hex; None where the source does not say it.
+    :ivar size: bytes; None where the source does not say it.
+    :ivar requires_python: a specifier; None where there is none, or one that cannot be read.
+    :ivar yanked: the reason, perhaps empty; None where it is not yanked (PEP 592).
+    """
+
+    name: WheelName
+    url: str
+    sha256: str | None = None
+    size: int | None = None
+    requires_python: str | None = None
+    yanked: str | None = None
+
+    @property
+    def filename(self) -> str:
+        """The wheel's file name."""
+        return self.name.filename
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a page says of one file, nothing of it checked."""
+
+    filename: Any
+    url: Any
+    sha256: Any = None
+    size: Any = None
+    requires_python: Any = None
+    yanked: Any = None
+
+
+def read_page(page: Page, project: NormalizedName) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
+    """Return the wheels of a project's page, and a sentence for each file that is passed over for what its entry says.
+
+    Source distributions and other files that are no wheels are left out without a word.
+
+    :raises FetchError: it is no page of a simple index.
+    """
+    rows = _json_rows(page) if page.kind.endswith("json") else _html_rows(page)
+    wheels: dict[str, ListedWheel] = {}
+    refused: list[str] = []
+    for number, row in enumerate(rows):
+        if number >= _FILES:
+            raise FetchError(f"{page.url}: the page lists more than {_FILES} files")
+        if not isinstance(row.filename, str) or not row.filename.endswith(".whl"):
+            continue
+        try:
+            wheel = _checked(row, page.url, project)
+        except WheelError as error:
+            refused.append(f"{page.url}: {row.filename[:_TEXT]!r} is passed over: {error.message}")
+            continue
+        if wheels.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
+            refused.append(f"{page.url}: {wheel.filename!r} is listed with two hashes; the first is taken")
+    return tuple(wheels.values()), tuple(refused)
+
+
+def _checked(row: _Row, base: str, project: NormalizedName) -> ListedWheel:
+    """Take what an entry says where it is what it should be.
+
+    :raises WheelError: its name, address or hash is not.
+    """
+    name = parse_wheel_name(row.filename)
+    if name.canonical != project:
+        raise WheelError(f"it is no wheel of {project}")
+    if not isinstance(row.url, str):
+        raise WheelError("it has no address")
+    try:
+        url = urljoin(base, row.url)
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise WheelError(f"its address cannot be read ({error})") from error
+    local = parts.scheme == "file" and urlsplit(base).scheme == "file" and not parts.netloc
+    if not local and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise WheelError(f"its address is none of http or https: {url[:_TEXT]!r}")
+    if (
+        unquote(parts.path).rpartition("/")[2] != row.filename
+    ):  # PEP 503: the text is the last part of the path
+        raise WheelError("its address has another file name")
+    sha256 = row.sha256
+    if sha256 is not None and not (isinstance(sha256, str) and _DIGEST.fullmatch(sha256)):
+        raise WheelError("its sha256 is none")
+    return ListedWheel(
+        name,
+        url.partition("#")[0],
+        sha256.lower() if sha256 else None,
+        row.size if type(row.size) is int and 0 <= row.size < 1 << 50 else None,
+        _specifier(row.requires_python),
+        row.yanked[:_TEXT] if isinstance(row.yanked, str) else "" if row.yanked is True else None,
+    )
+
+
+def _specifier(value: Any) -> str | None:
+    if not isinstance(value, str) or not value.strip() or len(value) > _TEXT:
+        return None
+    try:
+        return str(SpecifierSet(value))
+    except InvalidSpecifier:
+        return None
+
+
+def _json_rows(page: Page) -> Iterator[_Row]:
+    try:
+        data = parse_json(page.body.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise FetchError(f"{page.url}: the page is not JSON ({error})") from error
+    meta = data.get("meta") if isinstance(data, dict) else None
+    files = data.get("files") if isinstance(data, dict) else None
+    if not isinstance(meta, dict) or not isinstance(files, list):
+        raise FetchError(f"{page.url}: not a page of a simple index (PEP 691)")
+    version = str(meta.get("api-version", "1.0"))
+    if version.partition(".")[0] != "1":
+        raise FetchError(
+            f"{page.url}: a page of version {version[:20]!r} of the simple index; version 1 is known"
+        )
+    for file in files:
+        if isinstance(file, dict):
+            hashes = file.get("hashes")
+            yield _Row(
+                file.get("filename"),
+                file.get("url"),
+                hashes.get("sha256") if isinstance(hashes, Mapping) else None,
+                file.get("size"),
+                file.get("requires-python"),
+                file.get("yanked"),
+            )
+
+
+def _html_rows(page: Page) -> Iterator[_Row]:
+    anchors = _Anchors()
+    # Piece by piece: html.parser takes a time that grows with the square of what it cannot make sense of.
+    for number, piece in enumerate(_ANCHOR.split(page.body.decode("utf-8", "replace"))):
+        if number > _FILES:
+            raise FetchError(f"{page.url}: the page lists more than {_FILES} files")
+        anchors.reset()
+        with contextlib.suppress(AssertionError):  # what html.parser raises for some markup that is none
+            anchors.feed(piece[:_PIECE])
+            anchors.close()
+    base = _joined(page.url, anchors.base) if anchors.base else page.url
+    for attributes, text in anchors.found:
+        url = attributes.get("href") or ""
+        match = _FRAGMENT.search(url.partition("#")[2])
+        yanked = attributes.get("data-yanked", "") or "" if "data-yanked" in attributes else None
+        yield _Row(
+            text.strip(),
+            _joined(base, url),
+            match[1] if match else None,
+            None,
+            attributes.get("data-requires-python"),
+            yanked,
+        )
+
+
+def _joined(base: str, url: str) -> str:
+    """An address as a browser reads it; one that cannot be read as it is."""
+    try:
+        return urljoin(base, url)
+    except ValueError:
+        return url
+
+
+class _Anchors(HTMLParser):
+    """Collects the anchors of a page with their text, and the address that relative ones begin at."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[dict[str, str | None], str]] = []
+        self.base: str | None = None
+        self._open: dict[str, str | None] | None = None
+        self._text: list[str] = []
+        super().__init__(convert_charrefs=True)
+
+    def reset(self) -> None:
+        super().reset()
+        self._open = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "base" and self.base is None:
+            self.base = dict(attrs).get("href")
+        elif tag == "a":
+            self._open, self._text = dict(attrs), []
+
+    def handle_data(self, data: str) -> None:
+        if self._open is not None:
+            self._text.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a" and self._open is not None:
+            self.found.append((self._open, "".join(self._text)))
+            self._open = None

@@ -1,0 +1,85 @@
+"""The files of a site: each wheel in a directory that is called by its SHA-256, with what lies beside it.
+
+Beside a wheel lie its metadata (PEP 658), and of a relinked one the bill of materials and the in-toto statement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from relink.indexes.install.cache import LARGEST, cache_directory
+from relink.make.added_members import SBOM_MEMBER, json_bytes
+from relink.system.copying import copy_file
+from relink.system.safe_open import file_sha256
+from relink.wheel.archive import WheelArchive
+from relink.wheel.metadata import read_metadata
+
+__all__ = ["METADATA", "METADATA_LIMIT", "SBOM_FILE", "STATEMENT_FILE", "place_wheel"]
+
+METADATA, STATEMENT_FILE, SBOM_FILE = ".metadata", ".intoto.json", ".cdx.json"
+METADATA_LIMIT = 16 << 20
+"""Bytes of METADATA; the largest of real wheels has some hundred KiB."""
+
+
+def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Put a wheel, and what lies beside it, into the directory of its content: all of it appears at once.
+
+    :param place: a working directory of the same file system.
+    """
+    sha256 = file_sha256(wheel, LARGEST)
+    made = place / "made"
+    made.mkdir()
+    with WheelArchive(wheel) as archive:
+        metadata = archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)
+        sbom = f"{archive.dist_info}/{SBOM_MEMBER}"
+        content = archive.read(sbom) if sbom in archive.members else None
+    (made / f"{wheel.name}{METADATA}").write_bytes(metadata)
+    if content is not None:
+        (made / f"{wheel.name}{SBOM_FILE}").write_bytes(content)
+    if statement is not None:
+        (made / f"{wheel.name}{STATEMENT_FILE}").write_bytes(json_bytes(dict(statement)))
+    if wheel.is_relative_to(place):
+        wheel.replace(made / wheel.name)
+    else:
+        _copy(wheel, made / wheel.name)
+    final = files / sha256[:2] / sha256
+    if not (final / wheel.name).exists():
+        final.parent.mkdir(exist_ok=True)
+        for path in made.iterdir():
+            _sync(path)
+        made.chmod(0o755)
+        try:
+            made.replace(final)
+        except OSError:  # another worker has just done the same
+            if not (final / wheel.name).exists():
+                raise
+    return {
+        "filename": wheel.name,
+        "sha256": sha256,
+        "size": (final / wheel.name).stat().st_size,
+        "metadata": hashlib.sha256(metadata).hexdigest(),
+        "requires_python": read_metadata(metadata).requires_python,
+        "beside": sorted(path.name[len(wheel.name) :] for path in final.iterdir() if path.name != wheel.name),
+    }
+
+
+def _copy(source: Path, destination: Path) -> None:
+    """Copy a wheel; one of the cache, which nobody changes, becomes one file of two names where that can be."""
+    if source.is_relative_to(cache_directory()):
+        with contextlib.suppress(OSError):
+            os.link(source, destination)
+            return
+    copy_file(source, destination)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

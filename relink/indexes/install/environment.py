@@ -1,0 +1,108 @@
+"""An environment that wheels are installed into: its Python, its directories, and whether others keep it.
+
+Source of the rules: "Externally Managed Environments" of the PyPA specifications (PEP 668).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.loader.python import active_python
+from relink.system.bounded_json import parse_json
+from relink.system.errors import TargetError, UsageError
+from relink.system.sandbox import child_environment
+from relink.system.system_errors import raise_trouble
+
+__all__ = ["TargetEnvironment", "find_environment"]
+
+_TIMEOUT = 60  # seconds
+_TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
+"""What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
+_QUESTION = """
+import json, sys, sysconfig
+print(json.dumps({
+    "prefix": sys.prefix,
+    "base": getattr(sys, "base_prefix", sys.prefix),
+    "purelib": sysconfig.get_path("purelib"),
+    "platlib": sysconfig.get_path("platlib"),
+    "stdlib": sysconfig.get_path("stdlib"),
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEnvironment:
+    """An environment of Python.
+
+    :ivar python: its Python as it is called there; symbolic links are not resolved, since the environment hangs on the name.
+    :ivar prefix: its directory.
+    :ivar site: where distributions lie, each directory once.
+    """
+
+    python: str
+    prefix: Path
+    site: tuple[Path, ...]
+
+    def holds(self, path: Path) -> bool:
+        """Whether the directory of a file lies inside of the environment, wherever symbolic links lead."""
+        real = os.path.realpath(path.parent)
+        return Path(real).is_relative_to(os.path.realpath(self.prefix)) and path.is_relative_to(self.prefix)
+
+    @property
+    def has_conda(self) -> bool:
+        """Whether conda keeps packages in it."""
+        return (self.prefix / "conda-meta").is_dir()
+
+
+def find_environment(python: str | None, environment: Mapping[str, str]) -> TargetEnvironment:
+    """Return the environment of `python`, or the active one ($VIRTUAL_ENV).
+
+    :raises UsageError: none is named, or another program keeps it (PEP 668).
+    :raises TargetError: its Python cannot be asked.
+    """
+    named = python or active_python(environment)
+    if named is None:
+        raise UsageError(
+            "no environment was named: activate a virtual environment, or pass --python PATH; relink's own is never changed"
+        )
+    said = _ask(named)
+    prefix, stdlib = Path(said["prefix"]), Path(said["stdlib"])
+    if said["prefix"] == said["base"] and (stdlib / "EXTERNALLY-MANAGED").exists():
+        raise UsageError(
+            f"{named} is managed by the system's package manager (PEP 668), and relink installs nothing there; make a virtual "
+            f"environment: {named} -m venv DIR, then pass --python DIR/bin/python"
+        )
+    for mark, tool in _TOOLS.items():
+        if (prefix / mark).exists():
+            raise UsageError(
+                f"{named} is of an environment that {tool} has made for a tool of its own, and relink installs nothing "
+                "there; pass the Python of an environment of yours by --python"
+            )
+    site = dict.fromkeys((Path(said["purelib"]), Path(said["platlib"])))
+    return TargetEnvironment(os.path.abspath(named) if "/" in named else named, prefix, tuple(site))
+
+
+def _ask(python: str) -> dict[str, str]:
+    try:
+        run = subprocess.run(
+            [python, "-I", "-c", _QUESTION],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+        said = parse_json(run.stdout) if run.returncode == 0 else None
+    except OSError as error:
+        raise_trouble(error, python)
+        raise TargetError(f"{python}: cannot be run ({error.strerror}); name a Python by --python") from error
+    except (subprocess.TimeoutExpired, ValueError):
+        said = None
+    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+        raise TargetError(f"{python}: is not a working Python; name another by --python")
+    return said

@@ -1,0 +1,129 @@
+"""Wheels from a package index, by pip: for the target's Python, wheels only, no dependencies; kept in the cache.
+
+Only wheels are taken: to build one of a source distribution would run its code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.tags import Tag
+
+from relink.elf.image import machine_name
+from relink.indexes.install.cache import CachedWheel, cached_wheels, intact, keep, working_place
+from relink.indexes.install.installers import InstallerError, find_pip, run_installer
+from relink.indexes.install.requirements import WantedWheel
+from relink.loader.python import PythonFacts
+from relink.loader.target import Target
+from relink.planning.checks.tags import supported_tags
+from relink.system.errors import UsageError
+
+__all__ = ["FetchedWheel", "Platform", "fetch", "platform_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What a wheel is chosen for.
+
+    :ivar python: the Python that will load it.
+    :ivar glibc: the version of the C library of the target's loader.
+    :ivar machine: the word for it in platform tags.
+    """
+
+    python: PythonFacts
+    glibc: str
+    machine: str
+
+    @property
+    def shown(self) -> str:
+        """``Python 3.12 on x86_64 with glibc 2.36``."""
+        return f"{self.python.shown} on {self.machine} with glibc {self.glibc}"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedWheel:
+    """A wheel in the cache that fits a requirement.
+
+    :ivar offline: it was there before, and no index was asked.
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    offline: bool
+
+
+def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
+    """Return what wheels are chosen for: the target's Python, or `own` where only a loader was named.
+
+    :raises UsageError: there is neither.
+    """
+    python = target.python_facts or own
+    if python is None:
+        raise UsageError(
+            "no Python of this machine was named, so no wheel can be chosen; pass --python, too, or pass a wheel's path"
+        )
+    return Platform(python, target.glibc, machine_name(target.header.machine))
+
+
+def fetch(wanted: WantedWheel, platform: Platform, *, offline: bool = False) -> FetchedWheel:
+    """Return the newest wheel that fits, from the index that pip is configured for or, `offline`, from the cache.
+
+    :raises UsageError: the cache has none, or there is no pip.
+    :raises InstallerError: pip fails; it may have found none, too.
+    """
+    found = _from_cache(wanted, platform) if offline else _from_index(wanted, platform)
+    return FetchedWheel(found.path, found.sha256, found.path.stat().st_size, offline)
+
+
+def _from_cache(wanted: WantedWheel, platform: Platform) -> CachedWheel:
+    ranks = {tag: -rank for rank, tag in enumerate(_tags(platform))}
+    fitting = [
+        wheel
+        for wheel in cached_wheels(wanted.canonical)
+        if wanted.specifier.contains(wheel.name.version, prereleases=True) and wheel.name.tags & ranks.keys()
+    ]
+    fitting.sort(
+        key=lambda wheel: (wheel.name.version, max(ranks.get(tag, -len(ranks)) for tag in wheel.name.tags))
+    )
+    for wheel in reversed(fitting):
+        if intact(wheel):
+            return wheel
+    raise UsageError(
+        f"{wanted.text}: the cache has no wheel of it for {platform.shown}; run the same without --offline, "
+        "or pass a wheel's path"
+    )
+
+
+def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
+    python, tags = platform.python, _tags(platform)
+    own = tags[0]
+    platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
+    with working_place() as place:
+        command = [
+            *find_pip([python.file]),
+            "download",
+            "--no-input",
+            "--no-deps",
+            "--only-binary=:all:",
+            f"--dest={place}",
+            f"--implementation={own.interpreter[:2]}",
+            f"--python-version={'.'.join(map(str, python.version))}",
+            f"--abi={own.abi}",
+            *(f"--platform={name}" for name in platforms),
+            wanted.text,
+        ]
+        failed = (
+            f"{wanted.text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
+            "Python that will load it by --python, or see what pip says"
+        )
+        run_installer(command, place, failed)
+        wheels = list(place.glob("*.whl"))
+        if len(wheels) != 1:
+            raise InstallerError(failed)
+        return keep(wheels[0])
+
+
+def _tags(platform: Platform) -> tuple[Tag, ...]:
+    return supported_tags(platform.python, platform.glibc, platform.machine)

@@ -1,0 +1,96 @@
+"""pip and uv as programs: which of them there is, and running them.
+
+pip downloads, since uv cannot. Both read their own configuration (index, proxies, credentials), of which relink knows nothing.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from relink.system.errors import RelinkError, UsageError
+from relink.system.sandbox import child_environment
+from relink.system.system_errors import raise_trouble
+
+__all__ = ["InstallerError", "find_pip", "find_uv", "has_pip", "run_installer"]
+
+_SHOWN = 8  # lines of what a program says before it fails
+_TIMEOUT = 60  # seconds for a question
+
+
+class InstallerError(RelinkError):
+    """pip or uv has failed; the issues are its last lines."""
+
+
+def has_pip(python: str) -> bool:
+    """Whether a Python has pip."""
+    try:
+        run = subprocess.run(
+            [python, "-I", "-m", "pip", "--version"],
+            env=child_environment(),
+            cwd="/",
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return run.returncode == 0
+
+
+def find_pip(pythons: Iterable[str] = ()) -> list[str]:
+    """Return a command that is pip: of the Python that runs relink, of one of `pythons`, or of ``python3`` on PATH.
+
+    Environments that pipx and uv make for a tool have none.
+
+    :raises UsageError: none of them has it.
+    """
+    on_path = shutil.which("python3")
+    for python in dict.fromkeys((sys.executable, *pythons, *((on_path,) if on_path else ()))):
+        if has_pip(python):
+            return [python, "-I", "-m", "pip"]
+    raise UsageError(
+        "no pip was found: not in the Python that runs relink, not in the target's, not in python3 on PATH; install pip, "
+        "or download the wheel and pass its path"
+    )
+
+
+def find_uv() -> str | None:
+    """Return the path of uv: beside the Python that runs relink, or on PATH."""
+    return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+
+def run_installer(
+    command: Sequence[str], directory: Path, failed: str, *, largest: int | None = None
+) -> None:
+    """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error.
+
+    :param failed: the beginning of the sentence if it fails.
+    :param largest: bytes that a file which it writes may have.
+    :raises InstallerError: it does; has its last lines.
+    """
+    shown = sys.stderr.isatty()
+    try:
+        with subprocess.Popen(
+            command,
+            env=child_environment(),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr if shown else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as run:
+            if largest is not None:
+                resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (largest, largest))
+            said, complained = run.communicate()
+    except OSError as error:
+        raise_trouble(error, command[0])
+        raise InstallerError(f"{failed}: {command[0]} cannot be run ({error.strerror})") from error
+    if run.returncode != 0:
+        lines = [line.strip() for line in f"{said or ''}\n{complained}".splitlines() if line.strip()]
+        raise InstallerError(failed, lines[-_SHOWN:])

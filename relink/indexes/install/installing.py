@@ -1,0 +1,203 @@
+"""`relink install`: a wheel is relinked for an environment, installed there by pip or uv, and imported.
+
+Takes the path of a wheel and an :class:`~relink.indexes.install.environment.TargetEnvironment`; gives an :class:`InstallResult`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
+from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.importing import ImportResult, import_modules, modules_of
+from relink.indexes.install.installed import find_installed, refuse_foreign
+from relink.indexes.install.installers import find_uv, has_pip, run_installer
+from relink.library import relink
+from relink.planning.options import Options
+from relink.report.model import Report
+from relink.report.model import to_json as report_json
+from relink.system.errors import UsageError
+from relink.system.safe_open import file_sha256
+from relink.system.system_errors import raise_trouble
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName, parse_wheel_name
+
+__all__ = [
+    "InstallResult",
+    "hold_for_undo",
+    "install_dependencies",
+    "install_exactly",
+    "install_wheel",
+    "relinked_into",
+    "to_json",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class InstallResult:
+    """What became of one wheel.
+
+    :ivar report: of relinking it; None where the original was put back.
+    :ivar installed: the name of the wheel that is installed now; None where nothing was changed.
+    :ivar imports: empty where the import test was not wanted, or there is nothing to import.
+    """
+
+    report: Report | None
+    installed: WheelName | None
+    imports: tuple[ImportResult, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was installed and could be imported."""
+        return self.installed is not None and not any(result.problem for result in self.imports)
+
+    @property
+    def constraint(self) -> str | None:
+        """The line of a constraints file that keeps an upgrade from replacing the relinked wheel."""
+        if self.installed is None or self.installed.version.local is None:
+            return None
+        return f"{self.installed.canonical}=={self.installed.version}"
+
+
+def to_json(done: InstallResult) -> dict[str, Any]:
+    """Return what became of one wheel as JSON data."""
+    return {
+        "ok": done.ok,
+        "name": done.installed and done.installed.canonical,
+        "version": done.installed and str(done.installed.version),
+        "constraint": done.constraint,
+        "imports": [{"module": result.module, "problem": result.problem} for result in done.imports],
+        "report": done.report and report_json(done.report),
+    }
+
+
+def install_wheel(
+    wheel: Path,
+    environment: TargetEnvironment,
+    options: Options,
+    *,
+    extras: str = "",
+    offline: bool = False,
+    import_test: bool = True,
+) -> InstallResult:
+    """Relink a wheel for an environment and install it there, with its dependencies; no error may be among the findings.
+
+    :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
+        unless it is the current directory.
+    :raises UsageError: conda has installed the package, or it is an editable installation.
+    :raises InstallerError: pip or uv fails.
+    """
+    name = parse_wheel_name(wheel.name)
+    if present := find_installed(environment, name.distribution):
+        refuse_foreign(environment, present)
+    with working_place() as place:
+        report, result = relinked_into(place, wheel, environment, options)
+        if result is None:
+            return InstallResult(report, None)
+        original = in_cache(wheel).path
+        install_exactly(environment, result)
+        hold_for_undo(original, environment, name.distribution)
+        done = parse_wheel_name(result.name)
+        install_dependencies(
+            environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
+        )
+        return InstallResult(report, done, tested(result, environment) if import_test else ())
+
+
+def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> None:
+    """Keep the vendor's wheel, which is in the cache, for as long as what it became is installed.
+
+    :raises UsageError: that cannot be noted.
+    """
+    now, kept = find_installed(environment, name), in_cache(original)
+    if now is None or now.plan is None or now.plan.wheel.sha256 != kept.sha256:
+        return  # nothing had to change, or it was relinked before: there is nothing to undo with it
+    try:
+        hold(kept, now.dist_info)
+    except OSError as error:
+        raise_trouble(error)
+        raise UsageError(
+            f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo ({error.strerror})"
+        ) from error
+
+
+def tested(wheel: Path, environment: TargetEnvironment) -> tuple[ImportResult, ...]:
+    """Import what a wheel has brought into an environment."""
+    with WheelArchive(wheel) as archive:
+        modules = modules_of(archive)
+    return import_modules(environment.python, modules)
+
+
+def relinked_into(
+    place: Path, wheel: Path, environment: TargetEnvironment, options: Options
+) -> tuple[Report, Path | None]:
+    """Relink a wheel for an environment.
+
+    :return: the report, and the relinked wheel, which may be `wheel` itself; None for it where a finding is an error.
+    """
+    is_kept = options.output_directory != Path()
+    directory = options.output_directory if is_kept else place
+    report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
+    if not report.ok:
+        return report, None
+    if report.output is None:  # it is relinked for this environment already
+        return report, wheel
+    result = Path(report.output.path)
+    if not is_kept:  # nobody can look for it where it was
+        report = replace(report, output=replace(report.output, path=result.name))
+    return report, result
+
+
+def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
+    """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
+
+    It is chosen by version and hash, not by its path: pip would record the path (direct_url.json), which is a temporary one.
+
+    :raises InstallerError: pip or uv fails.
+    :raises UsageError: there is neither.
+    """
+    name = parse_wheel_name(wheel.name)
+    line = f"{name.distribution}=={name.version} --hash=sha256:{file_sha256(wheel, LARGEST)}\n"
+    with working_place() as place:
+        requirements = place / "requirements.txt"
+        requirements.write_text(line, encoding="utf-8")
+        chosen = [
+            "--no-deps",
+            "--no-index",
+            "--only-binary=:all:",
+            f"--find-links={wheel.parent.absolute()}",
+            "--require-hashes",
+            f"--requirement={requirements}",
+        ]
+        command = _installer(environment)
+        again = "--reinstall" if command[1] == "pip" else "--force-reinstall"
+        run_installer([*command, again, *chosen], place, f"{wheel.name} was not installed")
+
+
+def install_dependencies(
+    environment: TargetEnvironment, requirement: str, place: Path, *, offline: bool
+) -> None:
+    """Install what an installed distribution depends on; the distribution itself stays as it is.
+
+    :raises InstallerError: pip or uv fails.
+    """
+    command = _installer(environment)
+    more = ["--no-index"] if offline else []
+    failed = f"{requirement} is installed, but not all that it depends on"
+    run_installer([*command, *more, requirement], place, failed)
+
+
+def _installer(environment: TargetEnvironment) -> list[str]:
+    """Return a command that installs into an environment: its own pip, or uv, or the pip beside relink."""
+    if has_pip(environment.python):
+        return [environment.python, "-I", "-m", "pip", "install", "--no-input"]
+    if uv := find_uv():
+        return [uv, "pip", "install", f"--python={environment.python}"]
+    if has_pip(sys.executable):
+        return [sys.executable, "-I", "-m", "pip", f"--python={environment.python}", "install", "--no-input"]
+    raise UsageError(
+        f"{environment.prefix} has no pip, and there is no uv; install one of them: {environment.python} -m ensurepip"
+    )

@@ -1,0 +1,182 @@
+"""`relink repair`: what is installed already is relinked from the very wheel that it was installed from, and ``--undo``.
+
+That a wheel is the very one is shown by its SHA-256 where that is known, else by the content of every file that it has brought.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from relink.indexes.install.cache import LARGEST, find_by_sha256, in_cache, working_place
+from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.fetching import fetch, platform_of
+from relink.indexes.install.installed import Installed, find_installed, refuse_foreign
+from relink.indexes.install.installing import (
+    InstallResult,
+    hold_for_undo,
+    install_exactly,
+    relinked_into,
+    tested,
+)
+from relink.indexes.install.kept import keep_aside, put_back
+from relink.indexes.install.requirements import parse_requirement
+from relink.loader.target import find_target
+from relink.planning.options import Options
+from relink.system.errors import UsageError
+from relink.system.safe_open import file_sha256
+from relink.system.system_errors import raise_trouble
+from relink.system.text import join_truncated
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import parse_wheel_name
+
+__all__ = ["repair", "undo"]
+
+
+def repair(
+    name: str,
+    environment: TargetEnvironment,
+    options: Options,
+    *,
+    wheel: Path | None = None,
+    offline: bool = False,
+    import_test: bool = True,
+) -> InstallResult:
+    """Relink an installed distribution and install the result in its place, without dependencies.
+
+    :param wheel: the vendor's wheel that it was installed from; fetched where none is given.
+    :raises UsageError: it is not installed, another program keeps it, or the wheel is another one.
+    :raises InstallerError: pip or uv fails.
+    """
+    installed = _installed(name, environment)
+    sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
+    version = installed.plan.wheel.version if installed.plan else installed.version
+    original = _original(installed, version, sha256, environment, wheel, offline=offline)
+    content = frozenset() if installed.plan else _content(original, installed)
+    with working_place() as place:
+        report, result = relinked_into(place, original, environment, options)
+        if result is None:
+            return InstallResult(report, None)
+        if not installed.plan:
+            try:
+                keep_aside(environment, installed, content, file_sha256(original, LARGEST))
+            except OSError as error:
+                raise_trouble(error)
+                raise UsageError(
+                    f"{error.filename}: what --undo needs cannot be kept ({error.strerror}), so nothing was changed"
+                ) from error
+        install_exactly(environment, result)
+        hold_for_undo(original, environment, installed.name)
+        return InstallResult(
+            report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
+        )
+
+
+def undo(
+    name: str,
+    environment: TargetEnvironment,
+    *,
+    wheel: Path | None = None,
+    offline: bool = False,
+) -> InstallResult:
+    """Install the vendor's wheel again that an installed relinked one was made of; it is not imported.
+
+    :raises UsageError: what is installed was not relinked, another program keeps it, or the wheel is another one.
+    :raises InstallerError: pip or uv fails.
+    """
+    installed = _installed(name, environment)
+    if installed.plan is None:
+        raise UsageError(
+            f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
+        )
+    facts = installed.plan.wheel
+    original = _original(installed, facts.version, facts.sha256, environment, wheel, offline=offline)
+    install_exactly(environment, original)
+    now = _installed(name, environment)
+    try:
+        put_back(environment, installed, now, facts.sha256)
+    except OSError as error:
+        raise_trouble(error)
+        raise UsageError(
+            f"{installed.name} {facts.version} is installed again, but {error.filename} cannot be put back ({error.strerror})"
+        ) from error
+    return InstallResult(None, parse_wheel_name(original.name))
+
+
+def _installed(name: str, environment: TargetEnvironment) -> Installed:
+    wanted = parse_requirement(name)
+    if str(wanted.specifier) or wanted.extras:
+        raise UsageError(f"{name!r}: pass the name alone; the version is the one that is installed")
+    found = find_installed(environment, wanted.name)
+    if found is None:
+        raise UsageError(
+            f"{wanted.name} is not installed in {environment.prefix}; `relink install` fetches, relinks and installs it"
+        )
+    refuse_foreign(environment, found)
+    return found
+
+
+def _original(
+    installed: Installed,
+    version: str,
+    sha256: str | None,
+    environment: TargetEnvironment,
+    given: Path | None,
+    *,
+    offline: bool,
+) -> Path:
+    """Return the vendor's wheel, in the cache: as given, as kept there before, or fetched.
+
+    :param sha256: what it must have, where that is known.
+    """
+    if given is not None:
+        found = in_cache(given)
+    elif sha256 is not None and (known := find_by_sha256(sha256)) is not None:
+        found = known
+    else:
+        wanted = parse_requirement(f"{installed.name}=={version}", exact=True)
+        fetched = fetch(wanted, platform_of(find_target(python=environment.python)), offline=offline)
+        path, digest = fetched.path, fetched.sha256
+        return _checked(path, digest, sha256, installed)
+    return _checked(found.path, found.sha256, sha256, installed)
+
+
+def _checked(path: Path, digest: str, wanted: str | None, installed: Installed) -> Path:
+    if wanted is not None and digest != wanted:
+        raise UsageError(
+            f"{path.name} (sha256 {digest}) is not the wheel that {installed.name} was installed from (sha256 {wanted}); pass "
+            "that one by --wheel"
+        )
+    return path
+
+
+def _content(wheel: Path, installed: Installed) -> frozenset[Path]:
+    """Compare what a wheel has for site-packages with what lies there; return the files.
+
+    :raises UsageError: a file is another one, or missing.
+    """
+    site = installed.dist_info.parent
+    same: list[str] = []
+    other: list[str] = []
+    with WheelArchive(wheel) as archive:
+        for name, member in archive.members.items():
+            skipped = name == f"{archive.dist_info}/RECORD" or name.startswith(f"{archive.data_dir}/")
+            if member.is_directory or skipped:
+                continue
+            digest = hashlib.sha256()
+            for chunk in archive.chunks(name):
+                digest.update(chunk)
+            (same if _sha256(site / name) == digest.hexdigest() else other).append(name)
+    if other:
+        raise UsageError(
+            f"{wheel.name} is not the wheel that {installed.name} was installed from, or its files were changed since: "
+            f"{join_truncated(other)} differ; pass the very wheel by --wheel, or install the package again"
+        )
+    return frozenset(site / name for name in same)
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return file_sha256(path, LARGEST)
+    except OSError:
+        return None

@@ -1,0 +1,199 @@
+"""Which members patchelf may read, and the real loader may load in a dry run: those that the static scan does not refuse.
+
+The scan is :mod:`relink.loader.scan`: of one member for patchelf, of a member's closure for the loader.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relink.elf.image import Buffer, Image
+from relink.loader.accept import reject_header
+from relink.loader.closure import Closure, LoadedObject
+from relink.loader.scan import Refusal, scan
+from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.unserved_edges import matches_library
+from relink.system.errors import TargetError
+from relink.system.findings.model import Finding, finding
+from relink.system.safe_open import NOT_REGULAR, map_file
+
+__all__ = ["Screened", "screen", "screen_member"]
+
+_CALLS_NO_RESOLVER = (2, 15)  # glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode"
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """The result: the members whose dry run is safe, in their order, and findings about refused files."""
+
+    members: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(slots=True)
+class _Files:
+    """The files that were scanned.
+
+    :ivar refusals: by identity why a file is refused; empty where it is not.
+    :ivar shown: by identity its path for findings, and its soname.
+    """
+
+    context: ResolveContext
+    refusals: dict[tuple[object, ...], tuple[Refusal, ...]] = field(default_factory=dict)
+    shown: dict[tuple[object, ...], tuple[str, str]] = field(default_factory=dict)
+
+    def scan(self, identity: tuple[object, ...], path: str, soname: str | None) -> tuple[Refusal, ...]:
+        """Scan a file once.
+
+        :param path: as the target sees it.
+        """
+        known = self.refusals.get(identity)
+        if known is None:
+            try:
+                with map_file(self.context.files.host(path)) as buffer:
+                    known = scan(buffer)
+            except OSError as error:
+                known = (Refusal("the file", f"cannot be read ({error.strerror})"),)
+            self.refuse(identity, path, soname, known)
+        return known
+
+    def refuse(
+        self,
+        identity: tuple[object, ...],
+        path: str,
+        soname: str | None,
+        refusals: tuple[Refusal, ...],
+    ) -> None:
+        """Record why a file is refused; nothing where it is not."""
+        self.refusals[identity] = refusals
+        self.shown[identity] = _names(self.context.layout, path, soname)
+
+    def is_trusted(self, identity: tuple[object, ...], patterns: Sequence[str]) -> bool:
+        return _is_trusted(self.shown[identity], patterns)
+
+
+def _names(layout: Layout, path: str, soname: str | None) -> tuple[str, str]:
+    """Return a file's path for findings, and its soname."""
+    return layout.shown(path).removeprefix(layout.own), soname or posixpath.basename(path)
+
+
+def _is_trusted(names: tuple[str, str], patterns: Sequence[str]) -> bool:
+    path, soname = names
+    return any(matches_library(pattern, soname, path) for pattern in patterns)
+
+
+def screen_member(
+    content: Buffer, member: str, image: Image, layout: Layout, trust: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Scan a member before patchelf reads it; yields RLK605 where it must not, RLK606 where it gets the file on trust.
+
+    :param content: the bytes that patchelf would get; gaps in it read as zeros.
+    :param trust: as for :func:`screen`.
+    """
+    refusals = scan(content)
+    if refusals:
+        names = _names(layout, layout.path_of(member), image.soname)
+        reasons = "; ".join(map(str, refusals))
+        if _is_trusted(names, trust):
+            yield finding("RLK606", names[0], reasons)
+        else:
+            yield finding(
+                "RLK605", names[0], f"{reasons}. Nothing is written, as patchelf would have to edit it"
+            )
+
+
+def screen(
+    context: ResolveContext, closures: Mapping[str, Closure | None], trust: Sequence[str] = ()
+) -> Screened:
+    """Scan all members and everything else in the closures; remove refused members from the loader's view.
+
+    All members are scanned, also those that no other one needs, since all are where the loader searches; refused ones are
+    deleted from there. There is no dry run of a member with a refused file in its closure.
+
+    :param context: the members are on the disk as `layout` says.
+    :param closures: by member what its dry run maps; None where the program cannot be loaded, which verification reports.
+    :param trust: globs of files that are accepted although they are refused: by soname, soname without version, or path.
+    :raises TargetError: the target's loader calls IFUNC resolvers in a dry run.
+    """
+    if context.target.version < _CALLS_NO_RESOLVER:
+        raise TargetError(
+            f"{context.target.interpreter}: glibc {context.target.glibc} runs code of libraries in a dry run; 2.15 is needed"
+        )
+    files = _Files(context)
+    places = {image.path: context.layout.path_of(name) for name, image in context.images.items()}
+    for image in context.images.values():
+        files.scan(("member", image.path), places[image.path], image.soname)
+    safe: list[str] = []
+    members_with: dict[tuple[object, ...], list[str]] = {}
+    for member, closure in closures.items():
+        refused = [] if closure is None else [*_refused(context, files, closure)]
+        trusted = [identity for identity in refused if files.is_trusted(identity, trust)]
+        if len(trusted) == len(refused):
+            safe.append(member)
+        for identity in refused:
+            if identity not in trusted:
+                members_with.setdefault(identity, []).append(member)
+    findings = []
+    matched = set()
+    for identity, refusals in files.refusals.items():
+        if not refusals:
+            continue
+        path, soname = files.shown[identity]
+        matched |= {pattern for pattern in trust if matches_library(pattern, soname, path)}
+        reasons = "; ".join(map(str, refusals))
+        if files.is_trusted(identity, trust):
+            findings.append(finding("RLK606", path, reasons))
+            continue
+        if identity[0] == "member":
+            with suppress(FileNotFoundError):
+                Path(context.files.host(places[str(identity[1])])).unlink()
+        others = [member for member in members_with.get(identity, ()) if member != path]
+        if others:
+            reasons += f". Not asked about either, since they need it: {', '.join(others)}"
+        findings.append(finding("RLK605", path, reasons))
+    unused = (pattern for pattern in trust if pattern not in matched)
+    findings += [
+        finding("RLK109", pattern, "--trust: no file of that name was refused") for pattern in unused
+    ]
+    return Screened(tuple(safe), tuple(findings))
+
+
+def _refused(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
+    """Yield the files that must not be mapped, of all that the loader would map."""
+    for item in closure.objects:
+        if item.identity[0] != "loader":
+            identity = _identity(context, item)
+            if files.scan(identity, item.path, item.image.soname):
+                yield identity
+    if closure.fatal is not None:
+        yield from _unread(context, files, closure)
+
+
+def _identity(context: ResolveContext, item: LoadedObject) -> tuple[object, ...]:
+    """Return the identity of an object's file, also of the program, which has none of its own in a link map."""
+    if item.identity[0] != "program":
+        return item.identity
+    return context.files.open(item.path).identity or ("program", item.path)
+
+
+def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
+    """Yield the files that relink cannot read but the loader may accept: what they need is unknown."""
+    for tried in closure.edges[-1].tried if closure.edges else ():
+        found = context.files.open(tried.path)
+        if found.image is not None or found.identity is None:
+            continue
+        if found.problem == NOT_REGULAR and not context.files.is_directory(tried.path):
+            reason = f"is {NOT_REGULAR}: the loader opens it, and may wait without end"
+            files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
+            yield found.identity
+        if found.head is None:
+            continue
+        if reject_header(found.head, context.target.header) is None:
+            reason = f"cannot be read ({found.problem}), and the loader may take it all the same"
+            files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
+            yield found.identity

@@ -1,0 +1,1 @@
+"""From a wheel as read, a target and providers to a plan."""

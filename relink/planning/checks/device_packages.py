@@ -1,0 +1,72 @@
+"""GPU code that is installed by a package of its own (RLK427): kpack archives and kernel files beside a library.
+
+ROCm as pip installs it has a package ``rocm-sdk-device-gfx1100`` for each GPU, which puts them into the directory of
+``rocm-sdk-libraries`` (TheRock, docs/packaging/python_packaging.md), and AMD's PyTorch has ``amd-torch-device-gfx1100``
+(build_tools/packaging/python/rocm_whl_next_ownership.yaml there). Who splits another wheel chooses the names of the packages
+(rocm-systems, shared/kpack, wheel_splitter.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from relink.gpu import Coverage, CoverageLevel, FileCoverage, LibraryCoverage, TargetId
+from relink.gpu.kpack import PLACEHOLDER
+from relink.gpu.wanted import Wanted
+from relink.system.findings.model import Finding, Level, finding
+from relink.system.text import join_with_and
+
+__all__ = ["lies_in_a_package", "missing_package"]
+
+# What was built for one family has its code inside, and the family in the name of the directory.
+_NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
+_SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")
+_MOST = 3
+
+
+def lies_in_a_package(item: Coverage, target: TargetId) -> bool:
+    """Whether a library that has no code for `target` would have it from a package for that GPU."""
+    file = _file(item)
+    archives = file is not None and bool(file.archives) and file.level(target).state == "none"
+    return archives or _NEUTRAL.match(item.path) is not None
+
+
+def missing_package(
+    gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]], level: Level
+) -> Finding | None:
+    """Return the finding about the libraries of `missing` whose code for a GPU was not installed; None where there is none."""
+    items = [item for item, _ in missing if lies_in_a_package(item, gpu.target)]
+    if not items:
+        return None
+    processor = gpu.target.processor
+    names = sorted({os.path.basename(item.path) for item in items})
+    files = {
+        os.path.basename(path).replace(PLACEHOLDER, processor)
+        for item in items
+        if (file := _file(item)) is not None
+        for path in file.archives
+    }
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    shown = join_with_and(names[:_MOST]) if not more else ", ".join(names[:_MOST]) + more
+    looked = f": no {join_with_and(sorted(files)[:_MOST])} is there" if files else ""
+    message = f"the code of {shown} for {gpu} comes in a package of its own, which is not installed{looked}"
+    sites = {match["site"] for item in items if (match := _NEUTRAL.match(item.path))}
+    split = {match["package"] for item in items if (match := _SPLIT.match(item.path))}
+    step = None
+    if sites:
+        step = f"pip install rocm-sdk-device-{processor}"
+        remedy = f"{step}, in the environment of {min(sites)}."
+    elif split:
+        step = "pip install " + " ".join(f"amd-{name}-device-{processor}" for name in sorted(split))
+        remedy = f"{step}, in the version of the wheel."
+    else:
+        remedy = f"Install the package that has the code of {shown} for {processor}: its vendor names one for each GPU."
+    return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
+
+
+def _file(item: Coverage) -> FileCoverage | None:
+    if isinstance(item, LibraryCoverage):
+        return item.file
+    return item if isinstance(item, FileCoverage) else None

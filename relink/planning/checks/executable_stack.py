@@ -1,0 +1,157 @@
+"""Members that dlopen refuses since they, or what they need, ask for an executable stack: RLK116, by one rule for every target.
+
+glibc 2.41 and newer make no stack executable that is not so yet (NEWS of 2.41; elf/dl-load.c). A program that starts with such a
+library still gets one, so no dry run of the real loader shows the refusal: there a member is preloaded, or is the program itself.
+Takes a wheel, and what each member maps, as planned or as the real loader says.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from relink.elf.image import Image
+from relink.elf.symbols import SymbolTable
+from relink.loader.loading import EXECUTABLE_STACK, asks_executable_stack
+from relink.planning.resolve.strategy import ResolveContext
+from relink.providers.profiles import Profile
+from relink.system.findings.model import Finding, finding
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["stack_findings"]
+
+MODULES = 20_000  # Python files that are looked at; PyTorch has 2,000
+MODULE_BYTES = 64 << 20  # bytes of them, all together
+_SEARCHED = 8  # members whose names are searched for; of more it is not known what loads them
+_OVERLAP = 512  # bytes; a name in a directory has 255 at most
+_PYTHON = (".py", ".pth")
+_NAME = re.compile(r"[\w+-]+", re.ASCII)
+
+
+def stack_findings(
+    archive: WheelArchive,
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    closures: Mapping[str, Iterable[str]],
+) -> Iterator[Finding]:
+    """Yield RLK116: an error for what an import loads, or what an import brings loads; else a warning.
+
+    A Python module is loaded, and what the profile says that the package loads, and what another library or a Python file of the
+    wheel names: that covers NEEDED, dlopen and ctypes, and every entry point, since that is an import. A program may need it.
+
+    :param tables: the symbols of the members.
+    :param closures: by member the paths of what loading it maps, as they are shown.
+    """
+    python = context.target.python
+    if not context.target.refuses_stacks or (python and _asks(context.files.open(python).image)):
+        return
+    shown = {context.layout.shown(context.layout.path_of(name)): name for name in context.images}
+    asking: dict[str, str | None] = {}
+    for member, paths in closures.items():
+        if context.images[member].is_executable:
+            continue
+        if asks_executable_stack(context.images[member]):
+            asking[member] = None
+            continue
+        # A member among them has a finding of its own.
+        outside = (path for path in paths if posixpath.normpath(path) not in shown)
+        asked = [path for path in outside if _asks(context.files.open(path).image)]
+        if asked:
+            asking[member] = asked[0]
+    reasons = {
+        member: _why_loaded(context.profile, member, context.images[member], tables) for member in asking
+    }
+    open_members = [member for member, why in reasons.items() if why is None]
+    if len(open_members) > _SEARCHED:
+        many = f"more than {_SEARCHED} members ask for it, so what loads them was not searched for"
+        reasons |= dict.fromkeys(open_members, many)
+    elif open_members:
+        reasons |= _named_by(archive, context.images, open_members)
+    for member, library in asking.items():
+        what = "it" if library is None else f"{library}, which it needs"
+        text = f"dlopen does not load {what}: {EXECUTABLE_STACK}; "
+        if why := reasons[member]:
+            yield finding("RLK116", member, text + why, _REMEDY)
+        else:
+            text += "it is no Python module, and no other library and no Python file of the wheel names it"
+            yield finding("RLK116", member, text, _REMEDY_UNUSED, level="warning")
+
+
+_REMEDY = (
+    "glibc 2.41 and newer dlopen no library that asks for an executable stack: its maker has to build it without (ld -z "
+    "noexecstack). Where nothing loads it after all, --ignore with its path leaves this finding out."
+)
+_REMEDY_UNUSED = "Nothing, if programs alone load it: one that is started with it gets such a stack."
+
+
+def _asks(image: Image | None) -> bool:
+    return image is not None and asks_executable_stack(image)
+
+
+def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str, SymbolTable]) -> str | None:
+    """Return why a member is loaded, from itself and from the profile; None where neither says so."""
+    if any(name.startswith("PyInit_") for name in tables[member].exports):
+        return "it is a Python module"
+    names = (image.soname or "", posixpath.basename(member))
+    opened = (glob for entry in profile.dlopen for glob in entry.sonames)
+    if (
+        member in profile.preload
+        or profile.is_variant(member)
+        or profile.why_optional(member)
+        or any(fnmatch.fnmatchcase(member, glob) for glob in profile.brings)
+        or any(fnmatch.fnmatchcase(name, glob) for glob in opened for name in names)
+    ):
+        return f"profile {profile.name} says that the package loads it"
+    return None
+
+
+def _named_by(archive: WheelArchive, images: Mapping[str, Image], members: Iterable[str]) -> dict[str, str]:
+    """Return the members that others name, each with what names it: a library, or a Python file.
+
+    A name is looked for without its versions and, in Python files, without ``.so``. A program that needs a member starts with it.
+    """
+    modules = {file for file in archive.members if file.endswith(_PYTHON)}
+    if len(modules) > MODULES or sum(archive.members[file].size for file in modules) > MODULE_BYTES:
+        return dict.fromkeys(members, "the wheel has more Python code than is searched for its name")
+    stems = {member: _stems(member, images[member]) for member in members}
+    in_python = {member: _pattern(stems[member], b"") for member in members}
+    in_library = {member: _pattern(stems[member], rb"\.so") for member in members}
+    named: dict[str, str] = {}
+    for file in archive.members:
+        wanted = dict(in_python if file in modules else {})
+        if (image := images.get(file)) is not None:
+            own, started = _stems(file, image), image.needed if image.is_executable else ()
+            wanted = {
+                member: patterns
+                for member, patterns in in_library.items()
+                if not (stems[member] & own or images[member].soname in started)
+            }
+        left = {member: patterns for member, patterns in wanted.items() if member not in named}
+        named |= dict.fromkeys(_searched(archive, file, left), f"{file} names it")
+    return named
+
+
+def _stems(member: str, image: Image) -> frozenset[bytes]:
+    names = (posixpath.basename(member), image.soname or "")
+    return frozenset(found[0].encode() for name in names if (found := _NAME.match(name)))
+
+
+def _pattern(stems: Iterable[bytes], ending: bytes) -> list[re.Pattern[bytes]]:
+    """Return patterns for whole words; each begins with its literal, which is searched for fast."""
+    words = [re.escape(stem) + ending for stem in stems]
+    return [re.compile(word + rb"(?<![\w-]" + word + rb")(?![\w-])") for word in words]
+
+
+def _searched(
+    archive: WheelArchive, file: str, wanted: Mapping[str, Sequence[re.Pattern[bytes]]]
+) -> Iterator[str]:
+    """Yield the members of which a pattern is in a file, once for each piece of it; nothing is read for none."""
+    before = b""
+    for chunk in archive.chunks(file) if wanted else ():
+        data = before + chunk
+        yield from (
+            member for member, patterns in wanted.items() if any(one.search(data) for one in patterns)
+        )
+        before = data[-_OVERLAP:]

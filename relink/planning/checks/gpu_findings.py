@@ -1,0 +1,344 @@
+"""The findings on GPU code (RLK401 to RLK413, RLK427): which GPUs lack code, what the runtime cannot load, what to do.
+
+Takes the facts that :mod:`relink.planning.checks.gpu` has collected; reads no file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from relink.gpu import (
+    Coverage,
+    CoverageLevel,
+    FileCoverage,
+    LibraryCoverage,
+    Requirement,
+    TargetId,
+    intersect,
+    remedies,
+    table,
+)
+from relink.gpu.wanted import Wanted
+from relink.planning.checks.device_packages import lies_in_a_package, missing_package
+from relink.system.findings.model import Finding, Level, finding
+from relink.system.text import join_with_and
+
+__all__ = [
+    "GpuFacts",
+    "Row",
+    "changed_code",
+    "code_problems",
+    "display_name",
+    "gpu_findings",
+    "gpu_json",
+]
+
+_MAX_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that the runtime must be able to do.
+
+    :ivar files: the files that ask for it.
+    :ivar gpu: the GPU that it is asked for, where it concerns one only.
+    """
+
+    requirement: Requirement
+    files: tuple[str, ...]
+    gpu: Wanted | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report's ``isa.requirements[]``."""
+        return {**self.requirement.to_json(), "files": list(self.files)}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What is known of one wheel and the libraries that it reaches.
+
+    :ivar beside: libraries of the prefix that nothing reaches, but that programs may load by themselves.
+    :ivar rows: what the runtime must be able to do, compared with what it can do.
+    :ivar uses_hip: the wheel has GPU code or reaches the HIP runtime.
+    :ivar runtime_generic: the HIP runtime loads code for generic targets; None: unknown.
+    :ivar extended: whose patch makes the HIP runtime take related processors' code, or None.
+    :ivar allow_gap: missing code is a warning, not an error (``--allow-isa-gap``).
+    :ivar releases: (name and version, processors) of other releases of the wheel.
+    """
+
+    files: tuple[FileCoverage, ...]
+    libraries: tuple[LibraryCoverage, ...] = ()
+    beside: tuple[LibraryCoverage, ...] = ()
+    rows: tuple[Row, ...] = ()
+    uses_hip: bool = True
+    runtime_generic: bool | None = None
+    releases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    allow_gap: bool = False
+    extended: str | None = None
+
+    @property
+    def restricting(self) -> tuple[Coverage, ...]:
+        """The files and libraries without which a GPU does not run the wheel: each must have code for it."""
+        every: tuple[Coverage, ...] = (*self.files, *self.libraries)
+        return tuple(item for item in every if item.restricts)
+
+    def lacking(self, target: TargetId, *states: str) -> list[tuple[Coverage, CoverageLevel]]:
+        """Return what restricts and has `target` only as far as one of `states`."""
+        levels = [(item, item.level(target)) for item in self.restricting]
+        return [(item, level) for item, level in levels if level.state in states]
+
+    def stand_in(self, target: TargetId) -> str | None:
+        """Return the processor whose code a patched HIP runtime runs on `target` where its own is missing, or None.
+
+        Compressed bundles are unpacked by comgr, which is not patched.
+        """
+        other = table().stand_in(target.processor) if self.extended else None
+        if other is None:
+            return None
+        for item, _ in self.lacking(target, "none", "partial"):
+            file = item.file if isinstance(item, LibraryCoverage) else item
+            packed = isinstance(file, FileCoverage) and "ccob" in file.container
+            if packed or not item.level(TargetId(other)).usable:
+                return None
+        return other
+
+    def runs(self, target: TargetId) -> bool:
+        """Whether nothing is missing for `target`."""
+        return not self.lacking(target, "none", "partial", "unknown", "conditional")
+
+
+@dataclass(slots=True)
+class _Severity:
+    """The level of a finding about missing code.
+
+    :ivar another_gpu_runs: a GPU of this machine has all code, so the others are no reason to refuse the wheel.
+    """
+
+    facts: GpuFacts
+    gpus: Sequence[Wanted]
+    another_gpu_runs: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        local = [gpu for gpu in self.gpus if gpu.local]
+        self.another_gpu_runs = any(self.facts.runs(gpu.target) for gpu in local)
+
+    def of(self, gpu: Wanted) -> Level:
+        if not gpu.asked:
+            return "info" if self.another_gpu_runs else "warning"
+        return "warning" if self.facts.allow_gap or (gpu.local and self.another_gpu_runs) else "error"
+
+
+def display_name(item: Coverage) -> str:
+    """Return ``librocblas.so.5 (rocBLAS)``, or the file's name where it is no library that relink knows."""
+    base = os.path.basename(item.path)
+    role = item.role if isinstance(item, LibraryCoverage) else None
+    return f"{base} ({role.name})" if role is not None else base
+
+
+def _join_truncated(names: Sequence[str]) -> str:
+    if len(names) > _MAX_SHOWN:
+        return f"{', '.join(names[:_MAX_SHOWN])} and {len(names) - _MAX_SHOWN} more"
+    return join_with_and(names)
+
+
+def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
+    """Return the findings: on what all cover together, on each GPU, on the runtime."""
+    yield from _together(facts)
+    severity = _Severity(facts, gpus)
+    for gpu in gpus:
+        for found in _one_gpu(facts, gpu, severity):
+            unasked = found.level != "info" and not gpu.asked
+            yield replace(found, level=severity.of(gpu)) if unasked else found
+    yield from _runtime(facts, gpus, severity)
+
+
+def _together(facts: GpuFacts) -> Iterator[Finding]:
+    """Report the architectures that all files have in common, and which file lacks which of the others."""
+    if not facts.restricting:
+        if facts.uses_hip:
+            names = [display_name(item) for item in facts.libraries]
+            message = "neither the wheel nor a library that it is seen to reach has prebuilt GPU code that restricts it"
+            message += f" ({_join_truncated(names)})" if names else ""
+            yield finding(
+                "RLK407", "GPU code", f"{message}: kernels are compiled on first use, or lie elsewhere"
+            )
+        return
+    common = intersect(facts.restricting)
+    message = f"runs on {join_with_and(common.targets) or 'no architecture'}"
+    if common.conditional:
+        message += f"; under a condition on {join_with_and(common.conditional)}"
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for removal in common.removed:
+        by = tuple(os.path.basename(path) for path, _ in removal.by)
+        groups.setdefault(by, []).append(removal.processor)
+    for by, processors in groups.items():
+        verb = "has" if len(by) == 1 else "have"
+        message += f"; {_join_truncated(list(by))} {verb} no full code for {join_with_and(processors)}"
+    yield finding("RLK407", "GPU code", message)
+
+
+def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Finding]:
+    target = gpu.target
+    subject = str(target)
+    if gpu.physical:
+        yield finding("RLK413", subject, f"this GPU is {gpu.physical}; HSA_OVERRIDE_GFX_VERSION is set")
+    missing = facts.lacking(target, "none")
+    other = facts.stand_in(target)
+    if not other and (package := missing_package(gpu, missing, severity.of(gpu))):
+        yield package
+        missing = [(item, level) for item, level in missing if not lies_in_a_package(item, target)]
+    if missing and other:
+        message = (
+            f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"
+        )
+        yield finding("RLK401", subject, message, _patched(other), "warning" if gpu.asked else "info")
+    elif missing:
+        yield finding(
+            "RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), severity.of(gpu)
+        )
+    for item, level in facts.lacking(target, "partial"):
+        message = f"{display_name(item)} has code for {gpu} in {level.count} of its {level.total} bundles"
+        yield finding("RLK402", subject, message, _way_out(facts, gpu))
+    for item, level in facts.lacking(target, "conditional"):
+        yield finding("RLK403", subject, f"{display_name(item)}: {level.note or level}", _way_out(facts, gpu))
+    for item, level in facts.lacking(target, "unknown"):
+        yield finding("RLK404", subject, f"{display_name(item)}: {level.note or 'cannot be read'}")
+    for item, level in facts.lacking(target, "slow"):
+        yield finding("RLK408", subject, f"{display_name(item)}: {level.note or 'untuned kernels only'}")
+    reached = {id(item) for item in facts.libraries}
+    for item in (*facts.libraries, *facts.beside):
+        if not item.restricts and item.role is not None and item.role.optional:
+            yield from _optional(item, gpu, reached=id(item) in reached)
+
+
+def _patched(other: str) -> str:
+    return (
+        f"AMD does not support it: try the wheel's own tests on this GPU. A runtime without the patch needs code of its own, "
+        f"or HSA_OVERRIDE_GFX_VERSION for {other}."
+    )
+
+
+def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
+    """Say which architectures the wheel has code for, and which files have none for this GPU."""
+    files = [item for item in facts.files if item.restricts]
+    has = intersect(files).targets if files else ()
+    if has:
+        message = f"the wheel has code for {join_with_and(has)}"
+    elif files:
+        message = "no architecture has code in all files of the wheel"
+    else:
+        message = "the wheel itself has no prebuilt GPU code"
+    own = [(item, level) for item, level in missing if isinstance(item, FileCoverage)]
+    theirs = [(item, level) for item, level in missing if not isinstance(item, FileCoverage)]
+    if own:
+        names = [f"{display_name(item)} (none of {level.total} bundles)" for item, level in own]
+        message += f", none for {gpu}: it is missing from {_join_truncated(names)}"
+    else:
+        message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
+    if theirs:
+        names = [display_name(item) for item, _ in theirs]
+        verb = "has" if len(names) == 1 else "have"
+        joint = "; and " if own else "; "
+        message += (
+            f"{joint}of the ROCm libraries it reaches {_join_truncated(names)} {verb} none for {gpu.target}"
+        )
+    return message
+
+
+def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
+    """The remedies in the order in which they should be tried, in one sentence."""
+    releases = [name for name, gpus in facts.releases if gpu.target.processor in gpus]
+    found = remedies(gpu.target, facts.restricting, releases=releases, runtime_generic=facts.runtime_generic)
+    ways = [remedy.text for remedy in found if remedy.kind != "rebuild"]
+    rebuilds = [remedy.text for remedy in found if remedy.kind == "rebuild"]
+    if rebuilds:
+        ways.append(_rebuild(rebuilds))
+    text = "; or ".join(ways) or "Use another GPU"
+    more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."
+    return text[:1].upper() + text[1:] + more
+
+
+def _rebuild(texts: Sequence[str]) -> str:
+    """Join ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one."""
+    names: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, how = text.removeprefix("rebuild ").partition(" with ")
+        names.setdefault(how, []).append(name)
+    return " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
+
+
+def _optional(item: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[Finding]:
+    """Report a library whose callers can do without it: a warning, since the wheel still runs."""
+    level = item.level(gpu.target)
+    if level.usable:
+        return
+    lack = "no kernels" if level.state == "none" else f"not all kernels ({level})"
+    has = [name for name in item.processors() if item.level(TargetId(name)).usable]
+    message = f"this prefix's {item.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
+    if reached:
+        message += "; its callers take a slower way or fail, as they choose"
+    else:
+        message += (
+            "; no library that the plan reaches names it, so this concerns programs that load it themselves"
+        )
+    wanted = "GPU_TARGETS=" + ";".join([*has, gpu.target.processor])
+    remedy = f"Use a ROCm whose {item.name} has it, or rebuild {item.name} with {wanted}."
+    yield finding("RLK409", str(gpu.target), message, remedy)
+
+
+def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> Iterator[Finding]:
+    for row in facts.rows:
+        need = row.requirement
+        subject = str(row.gpu.target) if row.gpu else need.what
+        by = _join_truncated([os.path.basename(path) for path in row.files]) or "this GPU"
+        wants = "it" if need.needed == "yes" else need.needed
+        message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
+        if need.verdict == "no":
+            chosen: Level = "warning" if facts.allow_gap else "error"
+            if row.gpu is not None:
+                chosen = severity.of(row.gpu)
+            elif not any(gpu.asked for gpu in gpus) and need.needed == "yes" and "kpack" not in need.what:
+                chosen = "warning"  # native code may be there for the GPU that it will meet
+            yield finding("RLK405", subject, message, level=chosen)
+        elif need.verdict == "unknown":
+            yield finding(
+                "RLK406", subject, message, level="warning" if any(gpu.asked for gpu in gpus) else "info"
+            )
+
+
+def code_problems(items: Iterable[Coverage]) -> Iterator[Finding]:
+    """Report what is wrong with device code: one finding for each file, with its first problem."""
+    for item in items:
+        file = item.file if isinstance(item, LibraryCoverage) else item
+        if isinstance(file, FileCoverage) and file.problems:
+            more = f" (and {len(file.problems) - 1} more)" if len(file.problems) > 1 else ""
+            yield finding("RLK410", file.path, f"{file.problems[0]}{more}")
+
+
+def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
+    """The finding for an edited file whose device code is not what it was."""
+    if changes:
+        yield finding(
+            "RLK411",
+            member,
+            f"its GPU code is not what it was before the edit: {_join_truncated(list(changes))}",
+        )
+
+
+def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
+    """Return the report's ``isa.gpus[]``: how far each file and library covers the GPU, and the ways out of a gap."""
+    every: tuple[Coverage, ...] = (*facts.files, *facts.libraries, *facts.beside)
+    releases = [name for name, gpus in facts.releases if gpu.target.processor in gpus]
+    ways = remedies(gpu.target, facts.restricting, releases=releases, runtime_generic=facts.runtime_generic)
+    return {
+        "target": str(gpu.target),
+        "name": gpu.name,
+        "products": list(gpu.products),
+        "local": gpu.local,
+        "covered": facts.runs(gpu.target),
+        "levels": {item.path: str(item.level(gpu.target)) for item in every},
+        "remedies": [way.to_json() for way in ways],
+    }

@@ -1,0 +1,84 @@
+"""Findings about what the real loader mapped for the members of a wheel as it is: what it does not find, and what stands in.
+
+The plan inside of a wheel is a claim of whoever made the wheel. It adds findings here, and lowers and removes none: what may be
+missing is what the user says (``--allow-missing``).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from relink.loader.dryrun import LoaderMap
+from relink.planning.model.model import Plan
+from relink.planning.resolve.proof import system_path
+from relink.planning.resolve.served_parts import has_vendors, variant_findings
+from relink.planning.resolve.siblings import assumed_finding, sibling_of
+from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.unserved_edges import matches_library
+from relink.system.findings.model import Finding, finding
+from relink.vendors.rocm.advice import missing_remedy
+
+__all__ = ["idle_findings", "unfound_findings"]
+
+
+def unfound_findings(maps: Mapping[str, LoaderMap], context: ResolveContext) -> Iterator[Finding]:
+    """Yield what the loader does not find: an error, unless the user allows it or another part of the package does without it.
+
+    As for a plan, a variant or a member that the package does without is left only where another gets the vendor's libraries.
+    """
+    early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}
+    brought = {name for found in maps.values() for name in found.missing if _is_brought(context, name)}
+    lacking = {
+        member: [name for name in dict.fromkeys(found.missing) if name not in brought and name not in early]
+        for member, found in maps.items()
+    }
+    complete = {
+        member: found.objects for member, found in maps.items() if not (lacking[member] or found.died)
+    }
+    served = any(has_vendors(context, objects) for objects in complete.values())
+    by_soname: dict[str, list[str]] = {}
+    for member, found in maps.items():
+        text = f"the loader does not find {', '.join(lacking[member])}"
+        if lacking[member] and context.profile.is_variant(member):
+            yield finding("RLK103", member, text, profile=context.profile.name)
+        elif lacking[member] and served and (why := context.profile.why_optional(member)):
+            yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
+        else:
+            for name in dict.fromkeys(found.missing):
+                by_soname.setdefault(name, []).append(member)
+    for name, members in by_soname.items():
+        sibling = sibling_of(context.siblings, name)
+        if sibling is not None and sibling.directory is None:
+            yield assumed_finding(sibling, [name], members)
+            continue
+        text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
+        if name in early:
+            text += f" by itself, and the package loads {early[name]} before"
+            yield finding("RLK115", name, text, profile=context.profile.name)
+        elif name in brought:
+            yield finding("RLK102", name, text)
+        else:
+            yield finding("RLK101", name, text, missing_remedy(name, context.distribution, context.providers))
+    yield from variant_findings(context, filter(context.profile.is_variant, maps), complete)
+
+
+def _is_brought(context: ResolveContext, name: str) -> bool:
+    """Whether the user says that a missing library will be there, or a package that is imported before has it."""
+    sibling = sibling_of(context.siblings, name)
+    if sibling is not None and sibling.directory is None:
+        return True
+    return any(matches_library(pattern, name) for pattern in context.allow_missing)
+
+
+def idle_findings(maps: Mapping[str, LoaderMap], context: ResolveContext, plan: Plan) -> Iterator[Finding]:
+    """Yield RLK127: stubs whose library is there now. The loader takes it instead, or would if they were gone."""
+    members = [member for member in maps if not context.images[member].is_executable]
+    for stub in plan.stubs:
+        own = context.layout.shown(context.layout.path_of(stub.path))
+        objects = (entry for one in maps.values() for entry in one.objects)
+        found = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
+        if real := sorted(found - {own}):
+            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
+        elif members and (path := system_path(context, members[0], stub.soname)):
+            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")

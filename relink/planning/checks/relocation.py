@@ -1,0 +1,157 @@
+"""Whether a result works wherever the packages that it relies on are installed beside it, and which they are.
+
+Takes file plans and providers. Gives :class:`Relocation`, and RLK530 to RLK533 and RLK535 about ROCm in site-packages.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from relink.elf.image import machine_name
+from relink.planning.model.files import FilePlan
+from relink.planning.model.reliance import Reliance
+from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
+from relink.providers.prefix import TREE, Provider
+from relink.providers.site_packages import SITE_PACKAGES, SitePackages, family_of
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
+
+__all__ = [
+    "Relocation",
+    "platform_of",
+    "relocation",
+    "relocation_findings",
+    "site_findings",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """What a result relies on outside of the wheel.
+
+    :ivar relies_on: the packages beside it: those of a provider, found by ``$ORIGIN``, and others that have libraries of it.
+    :ivar absolute: what names a directory of this machine: a library, search path entry or program, and the path.
+    """
+
+    relies_on: tuple[Reliance, ...]
+    absolute: Mapping[str, str]
+
+    @property
+    def relocatable(self) -> bool:
+        """Whether it relies on packages beside it, and on no directory of this machine."""
+        return any(not item.files for item in self.relies_on) and not self.absolute
+
+
+def relocation(
+    files: Iterable[FilePlan],
+    providers: Sequence[Provider],
+    linked: Mapping[str, str],
+    interpreter: str,
+    siblings: Iterable[Reliance] = (),
+) -> Relocation:
+    """Say what the files of a plan rely on.
+
+    :param linked: the path in site-packages → where it really is, of the packages that are installed beside the wheel.
+    :param interpreter: the loader that every Linux of this machine has at the same path.
+    :param siblings: the packages that are no providers and have libraries of it.
+    """
+    used: dict[tuple[str, str], dict[str, None]] = {}
+    absolute: dict[str, str] = {}
+    for file in files:
+        if not file.served:
+            continue
+        own = [
+            (entry.soname_after or entry.soname, entry.resolved or "")
+            for entry in file.needed
+            if entry.origin == "provider"
+        ]
+        for soname, path in [*own, *file.closure]:
+            real = posixpath.normpath(path)
+            provider = next((item for item in providers if item.holds(real)), None)
+            if provider is None or provider.kind == TREE:
+                continue
+            beside = provider.kind == SITE_PACKAGES and _entry(real, linked)
+            package = next((item for item in provider.packages if item.directory == beside), None)
+            if package is None:
+                absolute.setdefault(soname, real)
+                continue
+            directories = used.setdefault((package.name, package.version), {})
+            if (soname, path) in own:
+                directories[posixpath.dirname(real).removeprefix(f"{provider.path}/")] = None
+        if file.changed:
+            for entry in (file.edit.search_path or "").split(":"):
+                if entry.startswith("/") and not any(provider.holds(f"{entry}/x") for provider in providers):
+                    absolute.setdefault(f"search path of {file.path}", entry)
+            if file.edit.interpreter not in (None, interpreter):
+                absolute.setdefault(f"loader of {file.path}", str(file.edit.interpreter))
+    found = tuple(Reliance(*package, tuple(directories)) for package, directories in sorted(used.items()))
+    return Relocation((*found, *siblings), absolute)
+
+
+def _entry(path: str, linked: Mapping[str, str]) -> str | None:
+    return next((entry for entry, real in linked.items() if path.startswith(f"{real}/")), None)
+
+
+def platform_of(claimed: str, versions: Iterable[str], files: Iterable[FilePlan], machine: int) -> str:
+    """Return the platform tag of a result that names no directory of this machine.
+
+    It is the vendor's where every Linux of that age has what the files take from the system, else the oldest manylinux tag that
+    is true, else ``linux_<machine>``. The libraries of packages beside it count as those that ``auditwheel --exclude`` leaves
+    out.
+
+    :param claimed: the vendor's platform tags, with points between them.
+    :param versions: the symbol versions that the files require.
+    """
+    taken = (entry for file in files if file.served for entry in file.needed if entry.origin == "platform")
+    if not all(is_platform_library(entry.soname_after or entry.soname, machine) for entry in taken):
+        return f"linux_{machine_name(machine)}"
+    found = manylinux_tag(versions, machine)
+    return claimed if all(satisfies_tag(tag, found, machine) for tag in claimed.split(".")) else found
+
+
+def site_findings(
+    site: SitePackages, provider: Provider, files: Iterable[FilePlan], gpus: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield what is to be said about the packages of ROCm in a site-packages: versions, families and devices."""
+    versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
+    if strangers := site.strangers:
+        core = next(item for item in site.packages if item not in strangers and item.directory)
+        same = [
+            item for item in strangers if "+rocm" not in item.version
+        ]  # the others have versions of their own
+        step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
+        yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)
+    taken = next((item for item in provider.packages if item in site.libraries), None)
+    if taken is not None and len(site.libraries) > 1:
+        names = join_truncated([item.name for item in site.libraries])
+        yield finding("RLK532", site.path, f"{names} are installed; {taken.name} is taken")
+    sonames = [soname for file in files if file.served for soname, _ in file.closure]
+    uses = taken is not None and any(
+        provider.libraries[soname][0].startswith(f"{site.path}/{taken.directory}/")
+        for soname in sonames
+        if soname in provider.libraries
+    )
+    # With a GPU named, the coverage of its code says more exactly what is missing.
+    if taken is not None and uses and not gpus and family_of(taken) is None and not site.devices:
+        text = f"{taken.name} {taken.version} has no code for a GPU by itself, and no rocm-sdk-device-… is installed"
+        remedy = f"Install the package for the GPU, such as rocm-sdk-device-gfx1100=={taken.version}."
+        yield finding("RLK533", site.path, text, remedy)
+
+
+def relocation_findings(found: Relocation, subject: str) -> Iterator[Finding]:
+    """Yield what a result relies on, and what of it keeps the result on this machine."""
+    if found.relies_on:
+        parts = [
+            f"{item.name} {item.version}" + (f" ({', '.join(places)})" if places else "")
+            for item, places in ((item, item.directories or item.files) for item in found.relies_on)
+        ]
+        brought = any(not item.files for item in found.relies_on)
+        remedy = (
+            None if brought else "Nothing; `relink verify --in VENV` tells whether an environment has it."
+        )
+        yield finding("RLK530", subject, f"relies on {', '.join(parts)}, installed beside it", remedy)
+    if found.absolute and any(not item.files for item in found.relies_on):
+        parts = [f"{name} ({path})" for name, path in found.absolute.items()]
+        yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")

@@ -1,0 +1,160 @@
+"""Whether the target's Python would install a wheel: the tags of both, compared.
+
+Takes a wheel's name and a target; gives findings, and the tags that a Python installs. Source of the rules: "Platform
+compatibility tags" of the PyPA specifications (PEP 425, PEP 600 for manylinux), as `packaging` has them for the Python that runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+from packaging.tags import Tag, compatible_tags, cpython_tags, generic_tags
+
+from relink.elf.image import machine_name
+from relink.loader.python import PythonFacts, ask_python
+from relink.loader.target import Target
+from relink.system.errors import TargetError
+from relink.system.findings.model import Finding, finding
+from relink.wheel.naming import WheelName
+
+__all__ = ["installs", "is_for", "supported_tags", "tag_findings"]
+
+# PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
+_OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+_FIRST = {"x86_64": 5, "i686": 5}  # the minor version with which manylinux begins; 17 on other machines
+_NEWER = 20  # minor versions of Python 3 that are asked for at most, for a wheel with abi3
+_ASKED = 8  # Pythons of this machine that are run at most
+
+
+def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, ...]:
+    """Return the tags that a Python installs, best first.
+
+    :param glibc: the version of the C library that it runs with, ``"2.36"``.
+    :param machine: the word for the machine in platform tags, ``x86_64``.
+    """
+    platforms = list(_platforms(glibc, machine))
+    digits = "".join(map(str, python.version))
+    if python.implementation == "cpython":
+        flags = ("t" if python.free_threaded else "") + ("m" if python.version < (3, 8) else "")
+        abis = [f"cp{digits}{flags}d", f"cp{digits}{flags}"] if python.debug else [f"cp{digits}{flags}"]
+        own = cpython_tags(python.version, abis, platforms)
+        interpreter = f"cp{digits}"
+    else:
+        short = {"pypy": "pp"}.get(python.implementation, python.implementation)
+        abi = "_".join(python.soabi.split("-")[:2]) or "none"
+        own = generic_tags(f"{short}{digits}", [abi], platforms)
+        interpreter = f"{short}{python.version[0]}"
+    return tuple(dict.fromkeys((*own, *compatible_tags(python.version, interpreter, platforms))))
+
+
+def _platforms(glibc: str, machine: str) -> Iterator[str]:
+    numbers = re.match(r"(\d+)\.(\d+)", glibc)
+    minor = int(numbers[2]) if numbers and numbers[1] == "2" else 0
+    for number in range(minor, _FIRST.get(machine, 17) - 1, -1):
+        yield f"manylinux_2_{number}_{machine}"
+        if number in _OLDER_NAMES:
+            yield f"{_OLDER_NAMES[number]}_{machine}"
+    yield f"linux_{machine}"
+
+
+def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
+    """Whether a Python takes the interpreter and ABI of a wheel; the manylinux tag is another matter, see RLK504."""
+    known = _interpreters(python, machine)
+    return any((tag.interpreter, tag.abi) in known for tag in replace(name, platform="any").tags)
+
+
+@functools.lru_cache(64)  # a page of an index lists many wheels
+def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str]]:
+    return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
+
+
+def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool) -> tuple[Finding, ...]:
+    """Return what keeps the target's Python from installing a wheel.
+
+    :param named: the user named the Python; otherwise it is the one that happens to run relink.
+    """
+    machine = machine_name(target.header.machine)
+    if not any(is_for(platform, machine) for platform in name.platform.split(".")):
+        message = f"is for {name.platform}; the target is Linux with glibc on {machine}"
+        return (finding("RLK521", filename, message),)
+    python = target.python_facts
+    written = f"{name.python}-{name.abi}"
+    if python is None:
+        if any((tag.interpreter, tag.abi) == ("py3", "none") for tag in name.tags):
+            return ()
+        message = f"its tags {written} were not compared, because no Python of this machine was named"
+        return (finding("RLK522", filename, message),)
+    if installs(python, name, machine):
+        return ()
+    message = f"is tagged {written}, which {python.shown} does not install"
+    fitting = _fitting_python(name, machine)
+    get = f"Get the wheel for {python.shown} ({_own_tag(python)})"
+    remedy = (
+        f"{get}, or pass --python {fitting}." if fitting else f"{get}, or name another Python by --python."
+    )
+    if named:
+        step = f"--python {shlex.quote(fitting)}" if fitting else None
+        return (finding("RLK520", filename, message, remedy, step=step),)
+    brief = message
+    message += ": relink runs under it, and no other Python was named"
+    use = (
+        f"Pass --python {fitting}, if that is to load the result."
+        if fitting
+        else ("Name the Python that will load the result by --python.")
+    )
+    return (finding("RLK520", filename, message, use, level="warning", brief=brief),)
+
+
+def is_for(platform: str, machine: str) -> bool:
+    """Whether a platform tag is one of Linux with glibc on a machine, or ``any``."""
+    return (
+        platform == "any"
+        or re.fullmatch(rf"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_{re.escape(machine)}", platform)
+        is not None
+    )
+
+
+def _own_tag(python: PythonFacts) -> str:
+    return str(supported_tags(python, "", "any")[0]).rpartition("-")[0]
+
+
+def _fitting_python(name: WheelName, machine: str) -> str | None:
+    """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
+    for path in itertools.islice(_named_like(name), _ASKED):
+        facts = _facts_of(path)
+        if facts is not None and installs(facts, name, machine):
+            return path
+    return None
+
+
+@functools.cache  # one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer
+def _facts_of(path: str) -> PythonFacts | None:
+    try:
+        return ask_python(path)
+    except TargetError:  # a name on PATH that stands for no Python, as pyenv has them
+        return None
+
+
+def _named_like(name: WheelName) -> Iterator[str]:
+    """Programs on PATH that are called as a Python of the wheel's version is."""
+    seen = set()
+    for tag in name.tags:
+        match = re.fullmatch(r"(cp|pp|py)3(\d+)", tag.interpreter)
+        if match is None:
+            continue
+        first = int(match[2])
+        last = first + _NEWER if tag.abi in ("abi3", "none") else first
+        ending = "t" if tag.abi.endswith("t") else ""
+        for minor in range(first, last + 1):
+            program = f"{'pypy' if match[1] == 'pp' else 'python'}3.{minor}{ending}"
+            path = shutil.which(program)
+            if path is not None and os.path.realpath(path) not in seen:
+                seen.add(os.path.realpath(path))
+                yield path

@@ -1,0 +1,333 @@
+"""The contents of one wheel's members between reading and writing, and the one owner of the threads that work ahead on them.
+
+Takes the path of a wheel; gives each member's content to the reader once, and to the writer once more. A large
+member stays in memory without its gaps (:mod:`relink.elf.gaps`): some megabytes of several hundred. The largest stays whole.
+
+Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so threads do them while the main
+thread reads, plans and edits. No caller has to know: each method returns when its result is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Final, Self, TypeAlias
+
+from relink.elf.gaps import Gap, pages_in, ranges_between, release_gaps
+from relink.elf.image import is_elf
+from relink.system.errors import WheelError
+from relink.system.progress import OnProgress
+from relink.system.spool import Spool, release_pages
+from relink.wheel.archive import WheelArchive
+from relink.wheel.byte_types import RangeReader
+from relink.wheel.deflate.splice import Span, find_spans
+from relink.wheel.limits import WheelLimits
+from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
+from relink.wheel.zipformat import DEFLATED
+
+__all__ = [
+    "Contents",
+    "LoadedMember",
+    "joined_gaps",
+]
+
+Chunk: TypeAlias = bytes | memoryview
+
+READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
+REUSE: Final = 1 << 20  # bytes: deflating a smaller member anew takes no time
+_JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
+SHARE: Final = 8  # all other members together may take an eighth of the memory of the largest one
+_CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
+# Bytes: few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
+_SLICE: Final = 8 << 20
+MOVED: Final = 8 << 20  # bytes: smaller members stay in memory, as each file takes a descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMember:
+    """What is kept of a large member.
+
+    :ivar view: its bytes; unless `whole`, zeros in `gaps` except in `kept_ranges`.
+    :ivar gaps: ranges of the file that no edit touches.
+    :ivar kept_ranges: whole pages in the gaps that readers of device code have read.
+    :ivar whole: the gaps are in memory, too.
+    """
+
+    view: memoryview
+    gaps: tuple[Gap, ...]
+    kept_ranges: tuple[range, ...]
+    whole: bool
+
+
+class Contents:
+    """An open wheel and what is kept of its members; a context manager, after which nothing is open or running.
+
+    A large member of which all others are small parts is read ahead, from the moment of opening.
+
+    :param path: the wheel.
+    :param limits: sizes and counts that it may not exceed.
+    :param archive: in the place of the wheel: a directory whose files are read like members.
+    :param spool: where members are that are too large for memory.
+    :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
+    :raises WheelError: it is not a wheel that can be trusted.
+    """
+
+    archive: WheelArchive
+    loaded: dict[str, LoadedMember]
+    spool: Spool
+
+    def __init__(
+        self,
+        path: Path,
+        limits: WheelLimits | None = None,
+        *,
+        archive: WheelArchive | None = None,
+        reuse: bool = False,
+        spool: Spool | None = None,
+    ) -> None:
+        self.archive = archive or WheelArchive(path, limits=limits)
+        self.loaded = {}
+        self._reuse = reuse
+        self.spool = spool or Spool()
+        self._kept = 0  # bytes of members that are in memory without their gaps
+        self._closing = threading.Event()
+        self._worker = ThreadPoolExecutor(1, "relink-contents")
+        self._searcher = ThreadPoolExecutor(1, "relink-search")  # the other one inflates the largest member
+        self._reading: dict[str, Future[memoryview]] = {}
+        self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
+        self._digests: dict[str, Future[bytes | None]] = {}
+        self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
+        try:
+            self._read_ahead()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop what works ahead and close the wheel."""
+        self._closing.set()
+        for pool in (self._worker, self._searcher):
+            pool.shutdown(cancel_futures=True)
+        self.archive.close()
+        self.loaded.clear()  # releases their memory now, not when the garbage collector finds a cycle
+
+    @property
+    def closing(self) -> bool:
+        """Whether :meth:`close` has been called."""
+        return self._closing.is_set()
+
+    @cached_property
+    def record(self) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
+        """The vendor's RECORD: its entries, and the defects of its lines."""
+        return read_record(self.archive)
+
+    @cached_property
+    def listed(self) -> Mapping[str, RecordEntry]:
+        """The entries of the vendor's RECORD by path."""
+        return {entry.path: entry for entry in self.record[0]}
+
+    @cached_property
+    def _largest(self) -> int:
+        return max(member.size for member in self.archive.members.values())
+
+    def _read_ahead(self) -> None:
+        """Begin to inflate the largest member, if it takes most of the time and is an ELF file; then to hash the archive."""
+        first, *others = sorted(self.archive.members.values(), key=lambda member: member.size, reverse=True)
+        enough = max(READ_AHEAD, SHARE * others[0].size if others else 0)
+        if first.size >= enough and is_elf(self.archive.prefix(first.name, 4)):
+            self._reading[first.name] = self._worker.submit(self._read, first.name, self._check_open)
+            self._worker.submit(self.archive.sha256, self._check_open)
+
+    def _check_open(self, _more: int) -> None:
+        if self._closing.is_set():
+            raise WheelError(f"{self.archive.path} has been closed")
+
+    def _read(self, name: str, on_progress: OnProgress) -> memoryview:
+        return self.archive.read_into(name, on_progress, spool=self.spool)
+
+    def read(self, name: str, on_progress: OnProgress) -> memoryview:
+        """Return a member's content in a buffer of its own (:meth:`relink.wheel.archive.WheelArchive.read_into`).
+
+        :raises WheelError: the content is not what the archive's directory says.
+        :raises RelinkError: there is not that much memory.
+        """
+        begun = self._reading.pop(name, None)
+        if begun is None:
+            return self._read(name, on_progress)
+        content = begun.result()
+        on_progress(len(content))
+        return content
+
+    def keep(
+        self,
+        name: str,
+        content: memoryview,
+        gaps: tuple[Gap, ...],
+        noted: Iterable[range],
+        *,
+        edited: range = range(0),
+        whole: bool = False,
+    ) -> None:
+        """Keep a member, and release the memory of its gaps unless it is to be kept `whole`.
+
+        :param content: from :meth:`read`.
+        :param noted: ranges inside of gaps that must remain readable.
+        :param edited: bytes between gaps that an edit is sure to change.
+        """
+        kept_ranges = pages_in(gaps, noted)
+        spooled = content.readonly
+        self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole or spooled)
+        search = self._find_spans(name, content, joined_gaps(gaps, edited)) if self._reuse else None
+        if self._reuse and (whole or spooled):
+            self._digests[name] = self._searcher.submit(self._digest, name, content)
+        if spooled:
+            release_pages(content)
+            if search is not None:
+                search.add_done_callback(lambda _: release_pages(content))
+            return
+        memory = content.obj
+        if whole or not isinstance(memory, mmap.mmap):
+            return
+        self._kept += len(content) - sum(map(len, gaps))
+        if self._kept > self.spool.kept and len(content) >= MOVED:
+            if search is not None:
+                wait([search])
+            parts = [*ranges_between(gaps, len(content)), *kept_ranges]
+            self.loaded[name] = LoadedMember(self.spool.keep(content, parts), gaps, kept_ranges, False)
+            self._kept -= len(content) - sum(map(len, gaps))
+            content.release()
+            return
+        release = partial(release_gaps, memory, gaps, kept_ranges)
+        if search is None:
+            release()
+            return
+        search.add_done_callback(lambda _: release())
+        # Few members wait for their memory to be released: together they take a part of what the largest takes.
+        self._unreleased = [(size, one) for size, one in self._unreleased if not one.done()]
+        self._unreleased.append((len(content), search))
+        if sum(size for size, _ in self._unreleased) > min(self._largest // SHARE, self.spool.kept):
+            wait(one for _, one in self._unreleased)
+
+    def _find_spans(
+        self, name: str, content: memoryview, unchanged: Sequence[range]
+    ) -> Future[tuple[Span, ...]] | None:
+        """Begin to search the spans of a member whose deflated bytes may be reused; None for one that is not worth it."""
+        member = self.archive.member(name)
+        if member.method != DEFLATED or member.size < REUSE:
+            return None
+        self._finding_spans[name] = self._searcher.submit(
+            find_spans,
+            self._raw_reader(name),
+            member.compressed_size,
+            content,
+            None if content.readonly else member.crc,  # to compute it, all of the content is read
+            unchanged,
+        )
+        return self._finding_spans[name]
+
+    def _raw_reader(self, name: str) -> RangeReader:
+        read = self.archive.raw_reader(name)
+
+        def checked(offset: int, length: int) -> bytes:
+            self._check_open(0)
+            return read(offset, length)
+
+        return checked
+
+    def spans(self, name: str) -> tuple[Span, ...]:
+        """Return the spans of a kept member's deflated bytes that the output can take over where its content stays the same.
+
+        :raises WheelError: the deflated bytes are damaged.
+        """
+        search = self._finding_spans.get(name)
+        return search.result() if search else ()
+
+    def original(self, name: str, *, check: bool) -> Iterator[Chunk]:
+        """Return a member's content as it is in the archive, once; memory that has been yielded is released.
+
+        :param check: compare it with the vendor's RECORD, at the end if not before.
+        :raises WheelError: it is damaged, or is not what RECORD lists.
+        """
+        loaded = self.loaded.get(name)
+        size = self.archive.member(name).size
+        entry = self.listed.get(name) if check else None
+        chunks: Iterator[Chunk]
+        if loaded and loaded.whole:
+            chunks = _slices(loaded.view)
+            if name in self._digests:
+                # Before anything is yielded: that releases the memory.
+                digest = self._digests[name].result()
+                if entry and digest is not None:
+                    check_digest(self.archive, entry, digest)
+                return chunks
+        elif size <= min(self._largest // SHARE, self.spool.kept):
+            chunks = _slices(self.archive.read_into(name))
+        else:
+            chunks = self._ahead(self.archive.chunks(name))
+        return self._compared(chunks, entry) if entry else chunks
+
+    def _digest(self, name: str, content: memoryview) -> bytes | None:
+        """Return the digest of a member's content, of the kind that RECORD lists; None if it lists none."""
+        entry = self.listed.get(name)
+        if entry is None or entry.algorithm is None:
+            return None
+        digest = hashlib.new(entry.algorithm, usedforsecurity=False)
+        for start in range(0, len(content), _SLICE):
+            self._check_open(0)
+            digest.update(content[start : start + _SLICE])
+            release_pages(content)
+        return digest.digest()
+
+    def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks, of which some are inflated before the caller asks for them."""
+        waiting = [self._worker.submit(next, chunks, b"") for _ in range(_CHUNKS_AHEAD)]
+        while data := waiting.pop(0).result():
+            waiting.append(self._worker.submit(next, chunks, b""))
+            yield data
+
+    def _compared(self, chunks: Iterator[Chunk], entry: RecordEntry) -> Iterator[Chunk]:
+        """Yield the chunks, and compare their digest with RECORD after the last one."""
+        if entry.digest is None or entry.algorithm is None:
+            yield from chunks
+            return
+        digest = hashlib.new(entry.algorithm, usedforsecurity=False)
+        for chunk in chunks:
+            digest.update(chunk)
+            yield chunk
+        check_digest(self.archive, entry, digest.digest())
+
+
+def _slices(view: memoryview) -> Iterator[memoryview]:
+    """Yield a view piece by piece; the memory of a piece is released once the next piece is asked for."""
+    memory = view.obj
+    for start in range(0, len(view), _SLICE):
+        yield view[start : start + _SLICE]
+        if start and isinstance(memory, mmap.mmap):  # the last piece may still be in use
+            memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
+
+
+def joined_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
+    """Join gaps that lie close together: where an edit does not touch the bytes between them, less is deflated again.
+
+    :param edited: bytes between gaps that an edit is sure to change.
+    """
+    found: list[range] = []
+    for gap in gaps:
+        apart = found and found[-1].stop <= edited.start < gap.start
+        if found and not apart and gap.start - found[-1].stop <= _JOINED:
+            found[-1] = range(found[-1].start, gap.stop)
+        else:
+            found.append(gap)
+    return found

@@ -1,0 +1,111 @@
+"""What a plan rests on: the wheel and the libraries that it was made from, with digests that show whether they have changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from relink.elf.digest import linking_digest
+from relink.loader.seen_files import resolve_inside
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.model.model import Basis, LibraryFacts, Plan
+from relink.system.errors import ElfError, UsageError
+from relink.system.safe_open import file_sha256, map_file
+from relink.system.system_errors import raise_trouble
+
+__all__ = ["LIBRARY_LIMIT", "basis_of", "changes_since", "with_contents", "with_digests"]
+
+LIBRARY_LIMIT: Final = 16 << 30
+"""Bytes of a library that is hashed; the largest known one has 1.1 GB."""
+_MEMBERS: Final = ("$WHEEL/", "$PREFIX/")
+
+
+def basis_of(plan: Plan, wheel: str) -> Basis:
+    """Return what `plan` rests on.
+
+    :param wheel: the wheel's path.
+    """
+    sysroot = plan.target.sysroot
+    paths = dict.fromkeys(
+        path for file in plan.files for _, path in file.closure if not path.startswith(_MEMBERS)
+    )
+    return Basis(
+        os.path.abspath(wheel),
+        tuple(LibraryFacts(path, _digest(resolve_inside(sysroot, path))) for path in paths),
+    )
+
+
+def with_contents(plan: Plan) -> Plan:
+    """Return the plan with the digest of each library's whole content; reads all of them."""
+    if plan.basis is None:
+        return plan
+    sysroot = plan.target.sysroot
+    libraries = tuple(
+        replace(library, sha256=library.sha256 or _sha256(resolve_inside(sysroot, library.path)))
+        for library in plan.basis.libraries
+    )
+    return replace(plan, basis=replace(plan.basis, libraries=libraries))
+
+
+def with_digests(plan: Plan) -> Plan:
+    """Return the plan with a digest for each provider, by which another run sees that it is the same.
+
+    It is the SHA-256 of a sorted line for each library that the closures have of the provider: the library's
+    :func:`~relink.elf.digest.linking_digest` and the soname. The C library's parts are the target's, and left out.
+
+    :raises UsageError: a library cannot be read.
+    """
+    sonames = {path: soname for file in plan.files for soname, path in file.closure}
+    roots = [provider.path.rstrip("/") + "/" for provider in plan.providers]
+    lines = {
+        path: f"{_digest(resolve_inside(plan.target.sysroot, path))} {soname}\n"
+        for path, soname in sonames.items()
+        if soname not in GLIBC_SONAMES and path.startswith(tuple(roots))
+    }
+
+    def digest(root: str) -> str:
+        own = sorted(line for path, line in lines.items() if path.startswith(root))
+        return hashlib.sha256("".join(own).encode("utf-8", "surrogateescape")).hexdigest()
+
+    providers = zip(plan.providers, roots, strict=True)
+    return replace(plan, providers=tuple(replace(item, digest=digest(root)) for item, root in providers))
+
+
+def changes_since(plan: Plan) -> list[str]:
+    """Return what has changed among the libraries that `plan` rests on, a sentence each."""
+    return [] if plan.basis is None else list(_changes(plan.basis, plan.target.sysroot))
+
+
+def _changes(basis: Basis, sysroot: str) -> Iterator[str]:
+    for library in basis.libraries:
+        path = resolve_inside(sysroot, library.path)
+        try:
+            same = (
+                _digest(path) == library.digest if library.sha256 is None else _sha256(path) == library.sha256
+            )
+        except UsageError as error:
+            yield error.message
+            continue
+        if not same:
+            yield f"{library.path} is not the file that the plan was made with"
+
+
+def _digest(path: str) -> str:
+    try:
+        with map_file(path) as buffer:
+            return linking_digest(buffer)
+    except (OSError, ElfError) as error:
+        if isinstance(error, OSError):
+            raise_trouble(error, path)
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def _sha256(path: str) -> str:
+    try:
+        return file_sha256(path, LIBRARY_LIMIT)
+    except OSError as error:
+        raise_trouble(error, path)
+        raise UsageError(f"{path} cannot be read: {error}") from error

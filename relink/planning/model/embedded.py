@@ -1,0 +1,106 @@
+"""The plan inside of the output wheel: without the facts that hold on the machine of its maker only.
+
+What stays is about the result: the target's loader and its directories, the providers, search paths, and the libraries that were
+found. A report (``relink WHEEL --json``) keeps everything.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from relink.planning.model.model import FilePlan, Plan
+
+__all__ = ["ANY_PYTHON", "BASE_PREFIX", "embedded"]
+
+ANY_PYTHON: Final = "$PYTHON"
+"""Stands for the path of the Python that the plan was made for."""
+BASE_PREFIX: Final = "$BASE_PREFIX"
+"""Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
+SITE: Final = "$SITE"
+"""Stands for the site-packages that had the packages which the result finds beside it."""
+_OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
+"""Findings about the Python that the plan was made for."""
+_ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
+_SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})  # these say nothing of the maker
+
+
+def embedded(plan: Plan) -> Plan:
+    """Return the plan for the wheel: no path of a Python, no directory that stands for the root, and not how a prefix was found.
+
+    Edits stay as they are to the byte.
+    """
+    target, python = plan.target, plan.target.python
+    plan = replace(
+        plan,
+        target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"),
+        providers=tuple(replace(provider, found_by=None) for provider in plan.providers),
+        findings=tuple(found for found in plan.findings if found.code not in _OF_THE_PYTHON),
+        basis=None,
+    )
+    base = posixpath.dirname(posixpath.dirname(python)) if python else ""
+    sites = list(plan.sites)
+    if base in _SHARED and not sites:
+        return plan
+    # A provider may lie in there, or around it: its paths are the point of the plan.
+    kept = _any_of(provider.path for provider in plan.providers if provider.path not in sites)
+    hidden = _any_of([] if base in _SHARED else [base])
+    pattern = re.compile(rf"(?P<site>{_any_of(sites)}){_ENDS}|(?:{kept}){_ENDS}|(?P<base>{hidden})(?=/)")
+
+    def shown(text: str) -> str:
+        return pattern.sub(
+            lambda match: SITE if match["site"] else BASE_PREFIX if match["base"] else match[0], text
+        )
+
+    return replace(
+        plan,
+        providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
+        files=tuple(_file(file, shown) for file in plan.files),
+        sites=tuple(shown(site) for site in plan.sites),
+        findings=tuple(
+            replace(
+                found,
+                subject=shown(found.subject),
+                subjects=tuple(shown(subject) for subject in found.subjects),
+                cause=found.cause and shown(found.cause),
+                brief=found.brief and shown(found.brief),
+                step=found.step and shown(found.step),
+                message=shown(found.message),
+                remedy=found.remedy and shown(found.remedy),
+            )
+            for found in plan.findings
+        ),
+        loads=tuple(
+            replace(
+                load,
+                requester=shown(load.requester),
+                resolved=load.resolved and shown(load.resolved),
+                found_by=load.found_by and shown(load.found_by),
+            )
+            for load in plan.loads
+        ),
+    )
+
+
+def _any_of(paths: Iterable[str]) -> str:
+    return "|".join(map(re.escape, paths)) or "(?!)"
+
+
+def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
+    resolutions = tuple(
+        replace(
+            found,
+            resolved=found.resolved and shown(found.resolved),
+            found_by=found.found_by and shown(found.found_by),
+            evidence=tuple(shown(text) for text in found.evidence),
+        )
+        for found in file.resolutions
+    )
+    return replace(
+        file,
+        resolutions=resolutions,
+        closure=tuple((soname, shown(path)) for soname, path in file.closure),
+    )

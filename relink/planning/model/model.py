@@ -1,0 +1,256 @@
+"""The plan: what every NEEDED resolves to, what will be edited and why. Plain data, to JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from relink.planning.model.additions import Stub
+from relink.planning.model.files import (
+    Action,
+    FilePlan,
+    FileRecord,
+    InterpreterChange,
+    NeededDecision,
+    Origin,
+    RpathChange,
+    Strategy,
+)
+from relink.planning.model.reliance import Reliance
+from relink.planning.model.typed import typed
+from relink.system.bounded_json import parse_json
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding, has_errors
+
+__all__ = [
+    "Action",
+    "FilePlan",
+    "InterpreterChange",
+    "Load",
+    "NeededDecision",
+    "Origin",
+    "Plan",
+    "ProviderFacts",
+    "RpathChange",
+    "Strategy",
+    "Stub",
+    "TargetFacts",
+    "WheelFacts",
+    "from_json",
+    "plain",
+    "to_json",
+]
+
+PLAN_SCHEMA = "relink.plan/1"
+_LEFT_OUT = {
+    "stubs",
+    "options",
+    "relies_on",
+    "sites",
+    "relocatable",
+    "metadata",
+}  # where there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One object asking for another, as it will be after the edit: an edge of the dependency graph.
+
+    :ivar requester: the path of the object that needs it; members are shown as ``$WHEEL/…``.
+    :ivar resolved: the path that serves it, or None where nothing does; `found_by` is the loader rule that finds it.
+    """
+
+    requester: str
+    soname: str
+    resolved: str | None
+    found_by: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class WheelFacts:
+    """The input: its path as given, sha256 (hex), and what its name says."""
+
+    path: str
+    sha256: str
+    name: str
+    version: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """The loader that the plan was made for."""
+
+    interpreter: str
+    glibc: str
+    directories: tuple[str, ...]
+    python: str | None = None
+    sysroot: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """One provider, with the ROCm release it was found to be and what says so.
+
+    :ivar found_by: where it was found, if the user did not name it.
+    :ivar digest: of the libraries that the result has of it (:func:`relink.planning.model.basis.with_digests`); in the plan of
+        an output.
+    """
+
+    kind: str
+    path: str
+    rocm_version: str | None
+    evidence: str | None = None
+    found_by: str | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFacts:
+    """A library outside of the wheel that a plan rests on.
+
+    :ivar path: as the target sees it.
+    :ivar digest: of what linking depends on (:func:`relink.elf.digest.linking_digest`).
+    :ivar sha256: of the whole content, hex; None where it was not computed.
+    """
+
+    path: str
+    digest: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a plan was made from, on the machine that made it. A plan inside of a wheel has none.
+
+    :ivar wheel: the input's absolute path.
+    """
+
+    wheel: str
+    libraries: tuple[LibraryFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All decisions about one wheel. ``apply`` carries it out and decides nothing.
+
+    :ivar output: the file name of the result; the input's own where nothing changes.
+    :ivar loads: who asks for whom in the closures of all files, each edge once.
+    :ivar basis: what it was made from; None in a plan that a wheel contains.
+    :ivar stubs: libraries that are written into the output.
+    :ivar relies_on: other packages that members find in the same site-packages; `sites`: those that had them.
+    :ivar relocatable: whether the result works wherever these are installed beside it.
+    :ivar metadata: the fields that are added to METADATA.
+    :ivar options: the options that decided it (:func:`relink.planning.options.deciding`).
+    """
+
+    wheel: WheelFacts
+    output: str
+    target: TargetFacts
+    providers: tuple[ProviderFacts, ...]
+    files: tuple[FilePlan, ...]
+    findings: tuple[Finding, ...] = ()
+    loads: tuple[Load, ...] = ()
+    basis: Basis | None = None
+    stubs: tuple[Stub, ...] = ()
+    relies_on: tuple[Reliance, ...] = ()
+    sites: tuple[str, ...] = ()
+    relocatable: bool = False
+    metadata: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error: what :func:`relink.apply` requires."""
+        return not has_errors(self.findings)
+
+    @property
+    def changed(self) -> tuple[FilePlan, ...]:
+        """The files that change."""
+        return tuple(file for file in self.files if file.changed)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.changed or self.stubs)
+
+    def save(self, path: Path | str) -> None:
+        """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.
+
+        :raises UsageError: the file cannot be written, or a library cannot be read.
+        """
+        from relink.planning.model import saved  # noqa: PLC0415  # it needs this module
+
+        saved.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Plan:
+        """Read a plan that :meth:`save` wrote.
+
+        :raises UsageError: it is no plan.
+        """
+        from relink.planning.model import saved  # noqa: PLC0415
+
+        return saved.load(Path(path))
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON data; the inverse of :func:`from_json`."""
+    data = {"schema": PLAN_SCHEMA, **plain(plan)}
+    return {key: value for key, value in data.items() if value or key not in _LEFT_OUT}
+
+
+def plain(value: Any) -> Any:
+    """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
+    if isinstance(value, FilePlan):
+        value = FileRecord.of(value)
+    if isinstance(value, Finding):
+        return _finding(value)
+    if isinstance(value, ProviderFacts):
+        unsaid = {name for name in ("found_by", "digest") if getattr(value, name) is None}
+        return {name: item for name, item in dataclasses.asdict(value).items() if name not in unsaid}
+    if isinstance(value, FileRecord) and not value.versions:
+        return {
+            field.name: plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.name != "versions"
+        }
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    """Leave out what says nothing more: the subjects where there is one, and what is None of cause, brief and step."""
+    data = {field.name: plain(getattr(found, field.name)) for field in dataclasses.fields(found)}
+    if found.subjects == (found.subject,):
+        del data["subjects"]
+    for key in ("cause", "brief", "step"):
+        if data[key] is None:
+            del data[key]
+    return data
+
+
+def from_json(data: Mapping[str, Any] | str, *, strict: bool = True) -> Plan:
+    """Read a plan that :func:`to_json` made, from data or text.
+
+    :param strict: a key that this relink does not know is an error: what is to be carried out must be known in full.
+    :raises UsageError: it is not one; names the place.
+    """
+    try:
+        read = parse_json(data) if isinstance(data, str) else dict(data)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"the plan is not JSON ({error})") from error
+    if not isinstance(read, dict) or read.pop("schema", None) != PLAN_SCHEMA:
+        raise UsageError(
+            f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
+        )
+    return cast("Plan", typed(Plan, read, "plan", strict=strict))

@@ -1,0 +1,159 @@
+"""The way out of a refusal: the options with which the same command succeeds, and those of them that are sound by proof alone.
+
+Takes a plan that has errors, and a function that makes the plan again with other options. Gives options that were tried: with
+them the plan has no error. What is proposed for a finding is what the finding itself names, and for a missing library another
+version of it, or a stub. Nothing is taken for granted: each proposal is planned, and one that is refused gives way to the next.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from relink.planning.options import Options
+from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.wheel_plan import PreparedPlan
+from relink.system.findings.causes import causes
+from relink.system.findings.model import Finding, finding
+
+__all__ = ["Replan", "find_way_out", "with_sound_options"]
+
+Replan: TypeAlias = Callable[[Options], PreparedPlan]
+"""Makes the plan of the same wheel with other options."""
+_Words: TypeAlias = tuple[str, str]
+
+_FIELDS: Final = {
+    "--preload": "preload",
+    "--substitute": "substitute",
+    "--stub": "stub",
+    "--ignore": "ignore",
+    "--interpreter": "interpreter",
+    "--python": "python",
+}
+_ONE_VALUE: Final = {"--interpreter", "--python"}
+_OF_A_TARGET: Final = {"install", "repair"}
+# These commands take the target from the environment that they change.
+_ROUNDS: Final = 6
+_SOUND: Final = "--preload"
+# Adds a NEEDED; the plan then shows whether a binding changes. Every other option says something that no file shows.
+
+
+def find_way_out(planned: PreparedPlan, options: Options, replan: Replan) -> tuple[str, ...]:
+    """Return the words of options with which the plan has no error, as they stand on a command line; nothing if none are known.
+
+    The GPUs that are not covered, a licence, a second runtime: what such a finding says is not changed by an option, so there is
+    none then.
+    """
+    proposed: dict[tuple[str, str], list[_Words]] = {}
+    attempt = planned
+    for _ in range(_ROUNDS):
+        errors = [found for found in attempt.plan.findings if found.level == "error"]
+        if not errors:
+            return tuple(word for words in _chosen(proposed) for word in words)
+        subjects = {subject for _, subject in proposed}
+        for cause in causes(errors):
+            first = cause.findings[0]
+            for subject in cause.subjects:
+                key = _key(first, subject, proposed, subjects)
+                if key not in proposed:
+                    proposed[key] = list(_proposals(attempt.context, first, subject, options))
+                else:
+                    proposed[key] = proposed[key][1:]  # it was tried, and this is still an error
+                if not proposed[key]:
+                    return ()
+        attempt = replan(_with(options, _chosen(proposed)))
+    return ()
+
+
+def _key(
+    found: Finding,
+    subject: str,
+    proposed: Mapping[tuple[str, str], Sequence[_Words]],
+    subjects: Iterable[str],
+) -> tuple[str, str]:
+    """Return what a finding is about; a refusal of what was proposed is about the same as the proposal."""
+    if found.code in ("RLK114", "RLK126") and subject in subjects:
+        return next(key for key in proposed if key[1] == subject)
+    return found.step or found.code, "" if found.step and found.step.startswith("--") else subject
+
+
+def _proposals(context: ResolveContext, found: Finding, subject: str, options: Options) -> Iterator[_Words]:
+    """Yield options for one finding, the least that they ask to be believed first."""
+    if found.step and found.step.startswith("--"):
+        try:
+            words = shlex.split(found.step)
+        except ValueError:
+            return
+        inapplicable = words[0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
+        if len(words) == 2 and words[0] in _FIELDS and not inapplicable:
+            yield words[0], words[1]
+    elif found.code == "RLK101":
+        for provider in context.providers:
+            yield from (("--substitute", f"{subject}={near}") for near in provider.nearest(subject))
+        if context.vendor.optional(subject) is not None:
+            yield "--stub", subject
+
+
+def _chosen(proposed: Mapping[tuple[str, str], Sequence[_Words]]) -> list[_Words]:
+    """The proposal that is tried next for each finding, each once."""
+    return list(dict.fromkeys(words[0] for words in proposed.values() if words))
+
+
+def _with(options: Options, chosen: Iterable[_Words]) -> Options:
+    """Return the options with others added; they count as given by the user, and nothing is fixed again."""
+    for word, value in chosen:
+        name = _FIELDS[word]
+        new = value if word in _ONE_VALUE else (*getattr(options, name), value)
+        options = replace(options, **{name: new})  # type: ignore[arg-type]
+    return options
+
+
+def with_sound_options(
+    planned: PreparedPlan, options: Options, replan: Replan
+) -> tuple[PreparedPlan, Options]:
+    """Add the options that findings name and that are sound by proof alone, each only if its plan shows nothing worse.
+
+    Such an option adds a library to NEEDED. It is kept if the finding that names it is gone, and if there is no warning and no
+    error that was not there before: so no binding has changed, and no library is there in two versions. Nothing is stubbed,
+    copied, substituted or allowed to be missing.
+
+    :return: the plan, with RLK129 where there are such options, and the options that it was made with.
+    """
+    kept: list[_Words] = []
+    tried: set[_Words] = set()
+    while True:
+        named = [
+            (found, (word, value))
+            for found in planned.plan.findings
+            for word, value in _proposals(planned.context, found, found.subject, options)
+            if word == _SOUND and (word, value) not in tried
+        ]
+        if not named:
+            break
+        found, words = named[0]
+        tried.add(words)
+        more = _with(options, [words])
+        attempt = replan(more)
+        if _is_better(planned, attempt, found):
+            planned, options = attempt, more
+            kept.append(words)
+    if not kept:
+        return planned, options
+    text = f"applied, since it changes no binding: {shlex.join([word for words in kept for word in words])}"
+    fixed = finding("RLK129", planned.plan.wheel.path, text)
+    plan = replace(planned.plan, findings=(*planned.plan.findings, fixed))
+    return replace(planned, plan=plan), options
+
+
+def _is_better(before: PreparedPlan, after: PreparedPlan, gone: Finding) -> bool:
+    """Whether a plan lacks a finding of another one, and has no warning or error that the other one has not."""
+    known = {(found.code, subject) for found in before.plan.findings for subject in found.subjects}
+    now = {
+        (found.code, subject)
+        for found in after.plan.findings
+        if found.level != "info"
+        for subject in found.subjects
+    }
+    return now <= known and (gone.code, gone.subject) not in now

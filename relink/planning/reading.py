@@ -1,0 +1,238 @@
+"""Reads a wheel: the facts, symbols and device code of its ELF members, and the findings about the wheel itself.
+
+Follows "Binary distribution format" of the PyPA specifications for RECORD, metadata and tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from relink.elf.constants import PT_DYNAMIC
+from relink.elf.gaps import Gap, find_gaps
+from relink.elf.image import Image, is_elf, machine_name, read_image
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
+from relink.gpu import DeviceCode, NotedSource, read_device_code
+from relink.loader.target import Target
+from relink.planning.contents import Contents
+from relink.providers.platform import manylinux_tag, satisfies_tag
+from relink.system.errors import ElfError
+from relink.system.findings.model import Finding, finding
+from relink.system.progress import Count, OnBytes
+from relink.system.text import join_truncated, pluralize
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import WheelLimits
+from relink.wheel.metadata import check_metadata, read_metadata
+from relink.wheel.record import RecordIssue, RecordKind, check_record, signatures
+from relink.wheel.schemes import past_the_schemes
+from relink.wheel.stale_record import as_stale, stale_lines
+
+__all__ = ["Wheel", "open_wheel", "read_members", "read_wheel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel as read: the facts of the ELF members that the target's loader can meet, and the findings about it.
+
+    :ivar codes: the device code in those members.
+    """
+
+    contents: Contents
+    images: Mapping[str, Image]
+    tables: Mapping[str, SymbolTable]
+    codes: Mapping[str, DeviceCode]
+    findings: tuple[Finding, ...]
+
+    @property
+    def archive(self) -> WheelArchive:
+        """The wheel's file."""
+        return self.contents.archive
+
+
+def open_wheel(
+    path: Path,
+    stack: ExitStack,
+    target: Target | None = None,
+    limits: WheelLimits | None = None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Wheel:
+    """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.
+
+    :param limits: sizes and counts that it may not exceed.
+    """
+    return read_wheel(stack.enter_context(Contents(path, limits)), target, on_bytes)
+
+
+def read_wheel(
+    contents: Contents,
+    target: Target | None = None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Wheel:
+    """Read the ELF members of a wheel, one at a time, and what describes the wheel.
+
+    :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
+    :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
+    :raises WheelError: it is not a wheel that can be trusted.
+    """
+    wheel = read_members(contents, target, on_bytes)
+    tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
+    return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
+
+
+def read_members(
+    contents: Contents,
+    target: Target | None = None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Wheel:
+    """Read the ELF members of a wheel or a tree, one at a time, and nothing else of it; parameters as for :func:`read_wheel`.
+
+    :raises WheelError: a member is not what the archive says.
+    """
+    archive = contents.archive
+    images: dict[str, Image] = {}
+    tables: dict[str, SymbolTable] = {}
+    codes: dict[str, DeviceCode] = {}
+    findings: list[Finding] = []
+    members = [
+        member
+        for name, member in archive.members.items()
+        if not member.is_directory and is_elf(archive.prefix(name, 4))
+    ]
+    # The largest comes last and stays as a whole, in memory or in a file: the peak is not higher than for reading it.
+    members.sort(key=lambda member: member.size)
+    count = Count(sum(member.size for member in members), on_bytes)
+    for member in members:
+        name = member.name
+        content = contents.read(name, count.add)
+        try:
+            image = read_image(content, name)
+            other = target is not None and (image.header.machine, image.header.elf_class) != (
+                target.header.machine,
+                target.header.elf_class,
+            )
+            if other or not image.dynamic or image.is_static_program:
+                machine = machine_name(image.header.machine)
+                why = "without a dynamic section" if not image.dynamic else "of a statically linked program"
+                why = f"for {machine}, not this target" if other else why
+                findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
+                continue
+            images[name] = image
+            tables[name] = read_symbols(content, with_source=True)
+            # Without its symbols its bindings cannot be computed.
+            if problems := tables[name].problems:
+                findings.append(
+                    finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
+                )
+            source = NotedSource(content)
+            codes[name] = read_device_code(source, name)
+            if gaps := _gaps(content, image):
+                contents.keep(
+                    name, content, gaps, source.noted, edited=_dynamic(image), whole=member is members[-1]
+                )
+        except ElfError as error:
+            findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
+        finally:
+            if name not in contents.loaded:
+                content.release()
+    images = {name: images[name] for name in archive.members if name in images}
+    return Wheel(
+        contents,
+        images,
+        tables,
+        codes,
+        tuple(findings),
+    )
+
+
+def _dynamic(image: Image) -> range:
+    """The dynamic array: every edit changes it."""
+    found = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
+    return range(found[0].offset, found[0].offset + found[0].file_size) if found else range(0)
+
+
+def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
+    try:
+        return find_gaps(content, image)
+    except (
+        ElfError
+    ):  # section headers that lead nowhere: the loader does not read them, and patchelf reports them
+        return ()
+
+
+def _told(issue: RecordIssue) -> str:
+    """Return an issue as a text; what is wrong with a line that cannot be read has the line's number in place of a path."""
+    return (
+        issue.message
+        if issue.kind is RecordKind.MALFORMED or issue.message.startswith("line ")
+        else f"{issue.path} {issue.message}"
+    )
+
+
+def _record_findings(contents: Contents) -> Iterator[Finding]:
+    archive = contents.archive
+    name = f"{archive.dist_info}/RECORD"
+    entries, malformed = contents.record
+    issues = [
+        *as_stale(malformed, archive.dist_info),
+        *as_stale(check_record(entries, archive.members, archive.dist_info), archive.dist_info),
+        *stale_lines(archive, entries),
+    ]
+    unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
+    if unhashed:
+        yield finding(
+            "RLK501",
+            name,
+            f"{len(unhashed)} of {len(archive.members)} files have no hash, {unhashed[0]} for one",
+        )
+    stale = [_told(issue) for issue in issues if issue.kind is RecordKind.STALE]
+    if stale:
+        lines = pluralize(len(stale), "line")
+        text = (
+            f"{lines} about *.dist-info {'is' if len(stale) == 1 else 'are'} stale: {join_truncated(stale)}"
+        )
+        remedy = "Nothing: a RECORD that relink writes lists the files as they are, and pip installs the wheel as it is."
+        yield finding("RLK502", name, text, remedy, level="warning")
+    for issue in issues:
+        if issue.kind not in (RecordKind.NO_HASH, RecordKind.STALE):
+            yield finding("RLK502", name, _told(issue), level=issue.level)
+    for issue_text in check_metadata(
+        read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
+    ):
+        yield finding("RLK509", f"{archive.dist_info}/METADATA", issue_text)
+    if past := past_the_schemes(archive.members, archive.data_dir):
+        number = f"{len(past)} members" if len(past) > 1 else "it"
+        yield finding(
+            "RLK515",
+            past[0],
+            f"the scheme data puts {number} into the site-packages of one version of Python",
+        )
+    for signature in signatures(archive.dist_info, archive.members):
+        yield finding("RLK503", signature, "left out of the output")
+
+
+def required_versions(tables: Iterable[SymbolTable]) -> frozenset[str]:
+    """Return the symbol versions that files require (``GLIBC_2.34``), of all libraries."""
+    return frozenset(
+        version.name
+        for table in tables
+        for need in table.verneeds
+        for version in need.versions
+        if not version.weak
+    )
+
+
+def _tag_findings(
+    archive: WheelArchive, images: Mapping[str, Image], tables: Mapping[str, SymbolTable]
+) -> Iterator[Finding]:
+    machine = next((image.header.machine for image in images.values()), None)
+    if machine is None:
+        return
+    found = manylinux_tag(required_versions(tables.values()), machine)
+    for claimed in archive.name.platform.split("."):
+        if not satisfies_tag(claimed, found, machine):
+            yield finding(
+                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {found}"
+            )

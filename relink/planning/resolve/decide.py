@@ -1,0 +1,270 @@
+"""From the images of a wheel to its plan: every member in turn, then everything that was found, at once."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from relink.elf.image import Image
+from relink.elf.patchelf import ElfEdit
+from relink.elf.symbols import SymbolTable
+from relink.loader.closure import Closure, Edge
+from relink.loader.loading import RootRefusedError
+from relink.loader.tables import Tables
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.model.files import FilePlan, Origin, Resolution, link_facts, necessary
+from relink.planning.model.model import Load
+from relink.planning.resolve.findings.proof_findings import proof_findings
+from relink.planning.resolve.findings.reasons import reasons
+from relink.planning.resolve.forgotten import with_forgotten_needed
+from relink.planning.resolve.preloading import with_known_preloads
+from relink.planning.resolve.proof import Prover
+from relink.planning.resolve.served_parts import has_vendors, mapped_for
+from relink.planning.resolve.siblings import sibling_of
+from relink.planning.resolve.strategy import Outcome, ResolveContext
+from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.resolve.version_gaps import version_gaps
+from relink.system.errors import WheelError
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
+
+__all__ = ["PlanDraft", "decide"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDraft:
+    """What is decided about linking the members, in the wheel's order; a plan has names, providers and GPUs as well.
+
+    :ivar outcomes: the simulation behind each file's plan, by member.
+    :ivar context: the context with the images as they will be.
+    :ivar closures: those of the members that are served, with what is dlopened in them.
+    :ivar tables: the symbols of everything in their closures.
+    :ivar loads: who asks for whom in all closures.
+    """
+
+    files: tuple[FilePlan, ...]
+    findings: tuple[Finding, ...]
+    outcomes: Mapping[str, Outcome]
+    context: ResolveContext
+    tables: Tables
+    closures: Mapping[str, Closure]
+    loads: tuple[Load, ...] = ()
+
+
+def decide(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    known: Tables | None = None,
+    *,
+    leave_optional: bool = True,
+) -> PlanDraft:
+    """Plan every image of the wheel.
+
+    Members that other members need come first, so that each is planned against the others as they will be. A variant (a
+    library of which Python picks one) that the providers cannot serve is left as it is, and so is a member that the package does
+    without, if a provider serves another one. One that the loader does not load has a finding and no plan.
+
+    :param tables: the symbols of the members.
+    :param known: those of other files that have been read.
+    :param leave_optional: leave what the package does without.
+    :raises WheelError: the members load more files than `context.most_loads`.
+    """
+    before, images = context, dict(context.images)
+    context = replace(context, images=images)  # its own, so that each member that is planned is put there
+    prover = Prover(context, tables, known)
+    outcomes: dict[str, Outcome] = {}
+    unserved: list[str] = []
+    refused: list[Finding] = []
+    paths = {context.layout.path_of(member) for member in context.images}
+    loaded = 0
+    for member in _leaves_first(context.images):
+        try:
+            outcome = with_forgotten_needed(prover, context, member, prover.find_outcome(context, member))
+            outcome = with_known_preloads(prover, context, member, outcome)
+            outcomes[member] = outcome
+            loaded += len(outcome.closure.scope)
+        except RootRefusedError as error:
+            if error.path not in paths:
+                raise
+            refused.append(_refused(context, member, error))
+            continue
+        if loaded > context.most_loads:
+            raise WheelError(
+                f"the ELF files of the wheel load more than {context.most_loads} files, added up over all of them; --limit "
+                f"loads={2 * context.most_loads} allows twice as many, and takes that much time and memory"
+            )
+        optional = leave_optional and context.profile.why_optional(member) is not None
+        fails = not outcome.loads or (optional and bool(prover.open_imports(context, member, outcome)))
+        if (optional or context.profile.is_variant(member)) and fails:
+            unserved.append(member)
+            prover.leave(member)
+        else:
+            images[member] = outcome.image
+    served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
+    left = [member for member in unserved if not context.profile.is_variant(member)]
+    mapped = {member: mapped_for(context, member, outcome.closure) for member, outcome in served.items()}
+    if left and not any(has_vendors(context, objects) for objects in mapped.values()):
+        return decide(before, tables, known, leave_optional=False)
+    files = tuple(
+        _file_plan(context, member, outcomes[member], served=member in served)
+        for member in context.images
+        if member in outcomes
+    )
+    closures = prover.closures(context, served)
+    names = _names([*closures.values(), *(outcome.closure for outcome in outcomes.values())])
+    told = replace(context, layout=replace(context.layout, names=names))
+    gaps = version_gaps(told, served.values(), prover.tables)
+    findings = (
+        *refused,
+        *reasons(told, outcomes, unserved, mapped, prover.tables, gaps),
+        *proof_findings(prover, told, served, closures, gaps),
+    )
+    loads = tuple(
+        dict.fromkeys(
+            load
+            for member in context.images
+            if member in outcomes
+            for load in _loads(context, member, outcomes[member])
+        )
+    )
+    return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads)
+
+
+def _names(closures: Iterable[Closure]) -> dict[str, str]:
+    """For every path of a file the one that it is shown by: the shortest, of these the first in the alphabet.
+
+    ``tensorflow/python/../libtensorflow_framework.so.2`` is ``tensorflow/libtensorflow_framework.so.2``.
+    """
+    paths: dict[tuple[object, ...], dict[str, None]] = {}
+    for closure in closures:
+        for item in closure.objects:
+            if item.identity[0] not in ("program", "loader"):  # of each process another file
+                paths.setdefault(item.identity, {})[item.path] = None
+    names: dict[str, str] = {}
+    for found in paths.values():
+        shortest = min(found, key=lambda path: (len(path), path))
+        names |= {path: shortest for path in found if path != shortest}
+    return names
+
+
+def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> Finding:
+    if error.path != context.layout.path_of(member):
+        shown = context.layout.shown(error.path)
+        text = f"the loader does not load {shown}, which the package loads before: {error.reason}"
+        return finding("RLK116", member, text)
+    return finding("RLK116", member, f"the loader does not load it: {error.reason}")
+
+
+def _leaves_first(images: Mapping[str, Image]) -> list[str]:
+    """Order the members so that each comes after those it needs, as far as there is no cycle."""
+    by_name: dict[str, str] = {}
+    for member, image in images.items():
+        by_name.setdefault(image.soname or posixpath.basename(member), member)
+    order: list[str] = []
+    visited: set[str] = set()
+
+    def needs(member: str) -> Iterator[str]:
+        return (by_name[soname] for soname in images[member].needed if soname in by_name)
+
+    for start in images:
+        path = [(start, needs(start))] if start not in visited else []
+        visited.add(start)
+        while path:
+            member, others = path[-1]
+            step = next((other for other in others if other not in visited), None)
+            if step is None:
+                order.append(member)
+                path.pop()
+            else:
+                visited.add(step)
+                path.append((step, needs(step)))
+    return order
+
+
+def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:
+    closure, shown = outcome.closure, context.layout.shown
+    path = context.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    edges = {edge.soname: edge for edge in closure.edges if edge.requester == root}
+    before = link_facts(outcome.original)
+    edit = necessary(outcome.edit, before) if served else ElfEdit()
+    after = dict(edit.replace)
+    return FilePlan(
+        path=member,
+        strategy=outcome.strategy if served else "nothing",
+        edit=edit,
+        before=before,
+        resolutions=tuple(
+            _resolution(context, outcome, edit, soname, edges.get(after.get(soname, soname)))
+            for soname in (*before.needed, *edit.add)
+        ),
+        closure=tuple(
+            (shown(item.image.soname or item.name), shown(item.path))
+            for item in (closure.objects[index] for index in closure.scope)
+        ),
+        served=served,
+    )
+
+
+def _resolution(
+    context: ResolveContext, outcome: Outcome, edit: ElfEdit, soname: str, edge: Edge | None
+) -> Resolution:
+    """Say what serves one NEEDED of the file's own, and why the edit keeps, replaces, drops or adds it."""
+    shown = context.layout.shown
+    path = None if edge is None or edge.target is None else outcome.closure.objects[edge.target].path
+    found_by = None if edge is None or path is None else shown(str(edge.found_by))
+    evidence: tuple[str, ...] = ()
+    if soname in dict(edit.replace) or soname in edit.remove:
+        evidence = outcome.substitutions[soname].evidence
+    elif soname in outcome.forgotten:
+        evidence = outcome.forgotten[soname]
+    elif soname in edit.add:
+        who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
+        if who:
+            evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
+        else:
+            evidence = ("preloaded, since a library in the closure dlopens it",)
+    elif found_by == "already loaded" and path in [
+        context.layout.path_of(name) for name in context.profile.preload
+    ]:
+        evidence = (f"profile {context.profile.name}: the package loads it before",)
+    return Resolution(path and shown(path), found_by, _origin(context, outcome, edge, soname), evidence)
+
+
+def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """(path of the requester, soname) of every edge but the root's own."""
+    root = outcome.closure.roots[-1]
+    for edge in outcome.closure.edges:
+        if edge.requester != root:
+            yield context.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
+
+
+def _loads(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Load]:
+    """Yield the edges among what loading `member` maps; what Python needs for itself is left out."""
+    closure, shown = outcome.closure, context.layout.shown
+    path = context.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    scope = set(closure.scope)
+    for edge in closure.edges:
+        if edge.requester in scope and edge.requester >= root:
+            yield Load(
+                shown(closure.objects[edge.requester].path),
+                edge.soname,
+                None if edge.target is None else shown(closure.objects[edge.target].path),
+                None if edge.found_by is None else shown(str(edge.found_by)),
+                _origin(context, outcome, edge, edge.soname),
+            )
+
+
+def _origin(context: ResolveContext, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
+    if edge is None or edge.target is None:
+        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
+        sibling = sibling_of(context.siblings, soname)
+        return "assumed" if allowed or (sibling is not None and sibling.directory is None) else "missing"
+    item = outcome.closure.objects[edge.target]
+    if item.identity[0] == "member":
+        return "wheel"
+    if edge.soname not in GLIBC_SONAMES and context.is_providers(item.identity, edge.soname):
+        return "provider"
+    return "platform"

@@ -1,0 +1,190 @@
+"""What libraries dlopen: known by a note, by the vendor's table, by the package's profile, or by a string in the file.
+
+The note is the dlopen metadata of PT_NOTE (systemd's ELF_NOTE_DLOPEN). Takes closures; gives sonames with their sources, and
+RLK120.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from relink.loader.closure import Closure, LoadedObject
+from relink.loader.object_graph import file_of
+from relink.loader.tables import Tables
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, is_of_later_provider, why_withheld
+from relink.providers.platform import is_platform_library
+from relink.providers.prefix import soname_stem
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
+
+__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
+
+_PROFILE = "profile "
+
+
+@dataclass(slots=True)
+class DlopenKnowledge:
+    """What each object dlopens and how that is known: ``note``, ``string``, or ``profile NAME: REASON``.
+
+    A string is a weak sign: it counts only in what imports dlopen, and where a provider has a library of that name, or a
+    profile says the same.
+    """
+
+    context: ResolveContext
+    tables: Tables
+    _available: tuple[str, ...] = field(init=False)
+    _available_beside: tuple[str, ...] = field(init=False)
+    _sources: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._available = tuple(name for provider in self.context.providers for name in provider.libraries)
+        self._available_beside = (*self._available, *self.context.members.sonames)
+
+    def of(self, item: LoadedObject) -> Mapping[str, str]:
+        """Return soname → how it is known that `item` dlopens it."""
+        file = file_of(item)  # the file's identity: that of the object is the same for every root
+        sources = self._sources.get(file)
+        if sources is None:
+            sources = self._sources[file] = self._find(item)
+        return sources
+
+    def _find(self, item: LoadedObject) -> dict[str, str]:
+        own = item.image.soname or item.name
+        if own in GLIBC_SONAMES:
+            return {}
+        found = {note.sonames[0]: "note" for note in item.image.dlopen_notes if note.sonames}
+        strings = [name for name in self.strings_of(item) if self._is_soname(name)]
+        found |= {name: "string" for name in strings if name not in found}
+        stems = {soname_stem(name) for name in found}
+        vendor = self.context.vendor
+        member = self.context.members.at.get(item.path)
+        # A package that brings a library along brings what that dlopens.
+        beside = self.context.members.sonames if member else {}
+        available = self._available_beside if member else self._available
+        for name, why in vendor.dlopens_of(own, available).items():
+            # The table knows better than a string, which may be there for another reason.
+            fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name))
+            if found.get(name) == "string" or fits:
+                found[name] = f"{_PROFILE}{vendor.table}: {why}"
+        return found | (self._of_member(member) if member else {})
+
+    def _of_member(self, member: str) -> dict[str, str]:
+        """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
+        profile = self.context.profile
+        found: dict[str, str] = {}
+        for pattern, why in profile.dlopens(member).items():
+            names = [name for name in self._available if fnmatch.fnmatchcase(name, pattern)]
+            found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
+        return found
+
+    def strings_of(self, item: LoadedObject) -> tuple[str, ...]:
+        """Return the library names in the read-only data of a provider's library; members of the wheel are not on the disk."""
+        context = self.context
+        if not context.is_held(item.path):
+            return ()
+        if is_platform_library(item.image.soname or "", context.target.header.machine):
+            return ()
+        return self.tables.dlopened(file_of(item), item.image)
+
+    def _is_soname(self, name: str) -> bool:
+        """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
+        path = self.context.provider_path(name) or self.context.withheld_path(name)
+        image = self.context.files.open(path).image if path else None
+        return image is not None and image.soname == name
+
+    def _fits(self, own: str, name: str) -> bool:
+        """Whether the caller would dlopen this version of a library: of several versions, the one of the caller's own version."""
+        if "*" in name:
+            return True  # a glob that matched nothing: reported as missing
+        if not self._is_soname(name):
+            return False
+        own_version = soname_stem(name) + own[len(soname_stem(own)) :]
+        other_caller = (
+            soname_stem(own) + name[len(soname_stem(name)) :]
+        )  # another version of the caller, which means this one
+        if name == own_version or self.context.provider_path(own_version) is not None:
+            return name == own_version
+        return self.context.provider_path(other_caller) is None
+
+
+def profile_of(how: str) -> str | None:
+    """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
+    return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
+
+
+def with_dlopens(
+    context: ResolveContext, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
+) -> Closure:
+    """Load `member` as planned and follow what its closure dlopens."""
+    closure = outcome.closure
+    images = (item.image for item in closure.objects if item.image is not outcome.image)
+    as_now = all(context.images.get(image.path, image) is image for image in images)
+    if as_now and not any(knowledge(closure.objects[index]) for index in closure.scope):
+        return closure  # what it was found to map is still so, and nothing is dlopened
+    return simulate(context, member, outcome.image, dlopens=knowledge)
+
+
+def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:
+    """Return the distribution of a provider that has all of these files."""
+    for provider in context.providers:
+        for package in provider.packages:
+            place = f"{provider.path}/{package.directory}/"
+            if package.directory and all(path.startswith(place) for path in paths):
+                return package.name
+    return None
+
+
+def dlopen_findings(
+    context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
+) -> Iterator[Finding]:
+    """Yield RLK120: one finding a soname that would not be found, with its callers, the sources, and the option that helps.
+
+    Yield RLK111 for one that would be found in a later prefix, which does not serve it.
+    """
+    missing: dict[str, dict[str, str]] = {}
+    later: dict[tuple[str, str], str] = {}
+    for closure in closures.values():
+        for edge in closure.dlopened:
+            if edge.target is None:
+                caller = closure.objects[edge.requester]
+                missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
+                    edge.soname
+                ]
+            elif is_of_later_provider(context, closure, edge):
+                found = closure.objects[edge.target].path
+                later[edge.soname, found] = context.layout.shown(closure.objects[edge.requester].path)
+    for (soname, found), who in later.items():
+        path = context.provider_path(soname)
+        why = f"although the prefix has {path}" if path else why_withheld(context)
+        remedy = (
+            f"Say --preload {soname}: the prefix's own is then loaded before." if path else REMEDY_WITHHELD
+        )
+        step: str | None = f"--preload {shlex.quote(soname)}" if path else None
+        yield finding("RLK111", soname, f"dlopened by {who}, found as {found}; {why}", remedy, step=step)
+    for soname, callers in missing.items():
+        who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
+        names = {profile_of(how) for how in callers.values()}
+        profile = None if None in names else names.pop()
+        path = context.provider_path(soname)
+        if path:
+            message = f"would not be found, although the prefix has {path}; dlopened by {who}"
+            remedy = (
+                f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
+            )
+            who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
+            brief = f"not found when {who_opens} dlopens it"
+            step = f"--preload {shlex.quote(soname)}"
+            if package := _package_of(context, [path, *callers]):
+                remedy = f"Relink {package}, too: what loads it lies beside it, and does not look there."
+                step = None
+            yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
+        else:
+            message = f"would not be found, and no prefix has it; dlopened by {who}"
+            remedy = "Install it where the library that loads it looks, if you use what it is for."
+            yield finding("RLK120", soname, message, remedy, level="info", profile=profile)

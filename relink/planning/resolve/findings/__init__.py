@@ -1,0 +1,1 @@
+"""Decisions of the resolver as findings."""

@@ -1,0 +1,152 @@
+"""Findings about missing libraries: who needs each, where it was searched, what the providers have instead, and what to do.
+
+Takes the outcomes of the served members. Gives RLK101, RLK102 and RLK114, one finding a soname.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from relink.loader.search import Tried
+from relink.planning.resolve.siblings import sibling_of
+from relink.planning.resolve.strategy import Outcome, ResolveContext
+from relink.planning.resolve.substitution import SubstitutionDecision, merged
+from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, ResolutionIssue, why_withheld
+from relink.providers.prefix import soname_stem
+from relink.system.findings.model import RULES, Finding, finding
+from relink.system.text import join_truncated, pluralize
+
+__all__ = ["missing_findings"]
+
+
+def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
+    by_soname: dict[str, list[ResolutionIssue]] = {}
+    substitutions: dict[str, list[SubstitutionDecision]] = {}
+    for outcome in served.values():
+        for issue in outcome.issues:
+            if issue.kind in ("missing", "allowed"):
+                by_soname.setdefault(issue.edge.soname, []).append(issue)
+        for soname, own in outcome.substitutions.items():
+            substitutions.setdefault(soname, []).append(own)  # each member's is its own
+    substitutes = dict(context.substitutes)
+    for soname, cases in by_soname.items():
+        requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
+        tried = list(dict.fromkeys(_place(context, one) for one in cases[0].edge.tried))
+        nearest = _nearest(context, soname)
+        near = _near_text(context, nearest)
+        decision = merged(substitutions.get(soname, ()))
+        message = f"needed by {join_truncated(requesters)}; {near}"
+        names = [posixpath.basename(path) for path in requesters]
+        brief = f"needed by {join_truncated(names, 1)}; {near}"
+        if decision is not None and decision.wanted:
+            message += f"; {_counts(decision)}"
+            # One line of a terminal: that nothing is near goes without saying where the imports are counted.
+            start = brief if nearest or decision.candidate else f"needed by {join_truncated(names, 1)}"
+            brief = f"{start}; {_counts(decision, brief=True)}"
+        message += (not_taken := _not_taken(context, soname))
+        brief += not_taken
+        message += f"; looked in {join_truncated(tried)}" if tried else ""
+        if all(case.kind == "allowed" for case in cases):
+            yield finding("RLK102", soname, message, brief=brief)
+        elif soname in substitutes:
+            reason = _refused(context, soname, substitutes[soname], decision)
+            yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
+        else:
+            remedy = _missing_remedy(context, soname, decision)
+            step = context.vendor.install(soname, context.distribution, context.providers)
+            yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
+
+
+def _not_taken(context: ResolveContext, soname: str) -> str:
+    """Return what has the library's name and is not taken: a later prefix, several members, or a package that should bring it."""
+    carrying = context.members.named.get(soname, [])
+    path = context.withheld_path(soname)
+    text = f"; {path} is not taken: {why_withheld(context)}" if path else ""
+    text += (
+        f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}" if len(carrying) > 1 else ""
+    )
+    sibling = sibling_of(context.siblings, soname)
+    if sibling is not None and sibling.directory is not None:
+        text += f"; {sibling.directory} should bring it ({sibling.why}) and does not have it"
+    return text
+
+
+def _place(context: ResolveContext, tried: Tried) -> str:
+    """Return where a library was looked for: a directory, or the cache."""
+    if tried.found_by.rule == "cache":
+        return str(tried.found_by)
+    return context.layout.shown(posixpath.dirname(tried.path) or tried.path)
+
+
+def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
+    """Return how many of the imports the candidate exports, and, unless it is to be `brief`, which it lacks."""
+    lacking = join_truncated(list(decision.lacking))
+    if decision.candidate is None:
+        if brief:
+            return pluralize(decision.wanted, "open import")
+        return f"{pluralize(decision.wanted, 'import')} may be its: {lacking}"
+    text = f"{decision.candidate} exports {decision.exported} of {decision.wanted} imports"
+    return text if brief or not decision.lacking else f"{text}, not {lacking}"
+
+
+def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
+    """Return what to do about a missing library: the flag that the evidence allows, and where to get the library."""
+    sibling = sibling_of(context.siblings, soname)
+    if sibling is not None and sibling.directory is not None:
+        return (
+            f"Install a build of {sibling.profile.name} that has it, for the same Python, and relink again."
+        )
+    if context.withheld_path(soname) is not None:
+        return REMEDY_WITHHELD
+    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    remedy = _substitution_remedy(soname, context.vendor.product, decision) or RULES["RLK101"].fix
+    return f"{remedy} {where}" if where else remedy
+
+
+def _substitution_remedy(soname: str, product: str, decision: SubstitutionDecision | None) -> str | None:
+    """Return the remedy that the evidence for a substitute leads to, or None without a candidate."""
+    if decision is None or decision.candidate is None or not decision.wanted:
+        return None
+    if decision.lacking:
+        return f"Use a {product} that has {soname}: {decision.candidate} lacks what the wheel imports."
+    return (
+        f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
+        f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."
+    )
+
+
+def _refused(context: ResolveContext, soname: str, new: str, decision: SubstitutionDecision | None) -> str:
+    """Return why ``--substitute`` is not followed."""
+    if context.provider_path(new) is None:
+        return f"no prefix has {new}"
+    if soname_stem(new) != soname_stem(soname):
+        return "the two are different libraries"
+    if decision is not None and decision.lacking:
+        return f"{new} lacks {join_truncated(list(decision.lacking))}"
+    return "no import of the wheel is known to come from it, so nothing is proved"
+
+
+def _nearest(context: ResolveContext, soname: str) -> list[tuple[str, str]]:
+    """Return soname and path of the providers' libraries that differ in the version only, each file once."""
+    found: dict[tuple[object, ...] | None, tuple[str, str]] = {}
+    for provider in context.providers:
+        for name in provider.nearest(soname):
+            path = provider.libraries[name][0]
+            opened = context.files.open(path)
+            own = opened.image.soname if opened.image else None
+            if opened.identity not in found or name == own:
+                found[opened.identity] = (name, path)
+    return list(found.values())
+
+
+def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
+    """Return which libraries of that stem the providers have."""
+    if not context.providers:
+        return "no prefix was given"
+    where = "the prefix" if len(context.providers) == 1 else "the prefixes"
+    has = "has" if len(context.providers) == 1 else "have"
+    if near:
+        return f"{where} {has} {', '.join(name for name, _ in near)}"
+    return f"{where} {has} nothing of that name"

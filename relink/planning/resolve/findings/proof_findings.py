@@ -1,0 +1,138 @@
+"""Findings of the proofs: imports that nothing exports, what is supplied from outside, and bindings that flattening changes.
+
+Takes the members as planned, with their closures. Gives RLK302, RLK303 and RLK304, then those of
+:mod:`relink.planning.resolve.findings.duplicate_findings` and :mod:`relink.planning.resolve.dlopen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from relink.elf.patchelf import result_of
+from relink.loader.binding import Bindings, Unbound, differences
+from relink.loader.closest import Closest
+from relink.loader.closure import Closure
+from relink.planning.resolve.dlopen import dlopen_findings
+from relink.planning.resolve.findings.duplicate_findings import duplicate_findings
+from relink.planning.resolve.proof import Prover, is_member, preloaded_paths
+from relink.planning.resolve.siblings import sibling_findings
+from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.suppliers import find_suppliers, is_of_python, step_of
+from relink.planning.resolve.version_gaps import VersionGaps
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated, pluralize
+
+__all__ = ["proof_findings"]
+
+_MAX_SHOWN = 4
+
+
+def proof_findings(
+    prover: Prover,
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    closures: Mapping[str, Closure],
+    gaps: VersionGaps,
+) -> Iterator[Finding]:
+    """Yield the findings of the proofs over all members that are served.
+
+    :param gaps: the versions that are missing: imports that are lost with them have the same cause.
+    """
+    unbound_imports: dict[str, dict[Unbound, Closure]] = {}
+    supplied: dict[tuple[str, str], dict[str, None]] = {}
+    for member, item in outcomes.items():
+        closure = item.closure
+        bindings = prover.bindings(context, member, closure)
+        for unbound in _unbound_of_complete_objects(item, bindings):
+            unbound_imports.setdefault(context.layout.shown(unbound.path), {}).setdefault(unbound, closure)
+        for imported in bindings.explained:
+            if imported.kind != "process" and is_member(item, closure, imported.requester):
+                key = (context.layout.shown(imported.path), context.layout.shown(imported.by))
+                supplied.setdefault(key, {})[imported.name] = None
+        yield from _changed_bindings(prover, context, member, item)
+    yield from _unbound_imports(prover, context, unbound_imports, gaps)
+    preloaded = preloaded_paths(context)
+    for (path, by), names in supplied.items():
+        text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
+        yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
+    yield from sibling_findings(
+        context.siblings,
+        {context.layout.shown(context.layout.path_of(name)): item.closure for name, item in outcomes.items()},
+    )
+    yield from duplicate_findings(prover, context, outcomes, closures)
+    yield from dlopen_findings(context, closures, prover.knowledge)
+
+
+def _unbound_imports(
+    prover: Prover,
+    context: ResolveContext,
+    unbound_imports: Mapping[str, Mapping[Unbound, Closure]],
+    gaps: VersionGaps,
+) -> Iterator[Finding]:
+    """Yield RLK302: one finding an object and cause, with the nearest names that its closure exports."""
+    closest: dict[int, Closest] = {}  # by `id` of the closure
+    alphabets: dict[int, list[str]] = {}
+    of_python = dict.fromkeys(
+        item.name for imports in unbound_imports.values() for item in imports if is_of_python(item)
+    )
+    python_cause = (
+        f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
+    )
+    by_cause: dict[tuple[str, str | None], dict[Unbound, Closure]] = {}
+    for path, every in unbound_imports.items():
+        for item, closure in every.items():
+            cause = python_cause if is_of_python(item) else gaps.cause_of(item.file, item.version, path)
+            by_cause.setdefault((path, cause), {})[item] = closure
+    lost = {item.name for (_, cause), imports in by_cause.items() if cause is None for item in imports}
+    suppliers = find_suppliers(context, prover.members, lost)
+    for (path, cause), imports in by_cause.items():
+        parts = []
+        for item, closure in list(imports.items())[:_MAX_SHOWN]:
+            name = f"{item.name}@{item.version}" if item.version else item.name
+            supplier = f" of {item.file}" if item.file else ""
+            if id(closure) not in closest:
+                closest[id(closure)] = Closest(closure, prover.tables, alphabets)
+            names = closest[id(closure)].of(item)
+            near = f" (near: {', '.join(names)})" if names else ""
+            parts.append(f"{name}{supplier}{near}")
+        more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
+        text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
+        step = step_of(suppliers, imports) if cause is None else None
+        yield finding("RLK302", path, text, suppliers.remedy(context, imports), cause=cause, step=step)
+
+
+def _changed_bindings(
+    prover: Prover, context: ResolveContext, member: str, outcome: Outcome
+) -> Iterator[Finding]:
+    """Yield RLK304: bindings that differ between the flattened image and one whose libraries all come from LD_LIBRARY_PATH."""
+    if not outcome.edit.add:
+        return
+    natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
+    via_library_path = simulate(context, member, natural_image, via_library_path=True)
+    flat = outcome.closure
+    changed = differences(
+        (via_library_path, prover.bindings(context, member, via_library_path)),
+        (flat, prover.bindings(context, member, flat)),
+    )
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for item in changed:
+        if item.before is None:
+            continue  # unbound without flattening: nothing took a binding over
+        key = (item.requester, item.before, item.after or "nothing")
+        groups.setdefault(key, []).append(item.name)
+    for (requester, before, after), names in groups.items():
+        shown = context.layout.shown
+        symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
+        message = f"{symbols} bound to {shown(after)}, not to {shown(before)}"
+        yield finding("RLK304", member, message)
+
+
+def _unbound_of_complete_objects(outcome: Outcome, bindings: Bindings) -> Iterator[Unbound]:
+    """Yield the unbound imports of objects whose NEEDED are all there: a missing library is a finding of its own."""
+    incomplete = {
+        issue.edge.requester for issue in outcome.issues if issue.kind in ("missing", "allowed", "sibling")
+    }
+    for unbound in bindings.unbound:
+        if unbound.requester not in incomplete:
+            yield unbound

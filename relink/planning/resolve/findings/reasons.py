@@ -1,0 +1,285 @@
+"""The findings about the decisions: one for each cause, with the reason and the next step.
+
+Takes the outcomes of all members. Gives RLK103 to RLK122, RLK2xx, RLK301 and RLK305, and those of
+:mod:`relink.planning.resolve.findings.missing_findings`; :mod:`relink.planning.resolve.findings.proof_findings` has those of
+the proofs.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from relink.loader.binding import Tables, unserved_records
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.findings.missing_findings import missing_findings
+from relink.planning.resolve.search_path import removed
+from relink.planning.resolve.served_parts import Mapped, variant_findings
+from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
+from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
+from relink.providers.platform import is_platform_library
+from relink.providers.prefix import soname_stem
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated, pluralize
+
+__all__ = ["reasons"]
+
+_ANOTHER_PYTHON = (
+    "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
+    "Python that is installed with this C library."
+)
+
+
+def reasons(
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    unserved: list[str],
+    mapped: Mapping[str, Mapped],
+    tables: Tables,
+    gaps: VersionGaps,
+) -> Iterator[Finding]:
+    """Yield the findings about the decisions, without those of the proofs.
+
+    :param outcomes: the decisions about all members.
+    :param unserved: variants that the providers cannot serve, which remain unchanged.
+    :param mapped: what loading each of the others maps.
+    :param gaps: the versions that are missing in the closures of the members that are served.
+    """
+    served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
+    yield from missing_findings(context, served)
+    yield from _changed_needed(context, served)
+    yield from _variants(context, outcomes, unserved, mapped)
+    yield from _loaded_before(context, served)
+    yield from _other_issues(context, served, gaps)
+    yield from _skipped_files(context, served)
+    yield from _paths_and_strategies(context, served)
+    yield from _versions(context, gaps)
+    yield from _dangling_records(context, served, tables)
+    yield from _filters(context, served)
+    yield from _from_the_system(context, served)
+    yield from _unused_patterns(context, outcomes)
+
+
+def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK112, RLK113, RLK121 and RLK122: NEEDED that were replaced, dropped, or added."""
+    for member, outcome in served.items():
+        for old, new in outcome.edit.replace:
+            decision = outcome.substitutions[old]
+            text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(decision.evidence))}"
+            yield finding("RLK112", member, text, profile=decision.profile)
+        for soname in outcome.edit.remove:
+            decision = outcome.substitutions[soname]
+            text = f"NEEDED {soname} dropped: {'; '.join(decision.evidence)}"
+            yield finding("RLK113", member, text, profile=decision.profile)
+        for soname, evidence in outcome.forgotten.items():
+            yield finding("RLK122", member, f"{soname} added to NEEDED: {'; '.join(evidence)}")
+        yield from _carried(context, member, outcome)
+        by_profile: dict[str | None, list[str]] = {}
+        for soname, profile in outcome.preloaded.items():
+            by_profile.setdefault(profile, []).append(soname)
+        for profile, sonames in by_profile.items():
+            text = f"added to NEEDED, since the closure dlopens it: {join_truncated(sonames)}"
+            yield finding("RLK121", member, text, profile=profile)
+
+
+def _carried(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Finding]:
+    """Yield RLK123: members that a search path entry was added for, since nobody else has what the file needs."""
+    path, before = context.layout.path_of(member), (outcome.original.search_path or "").split(":")
+    for edge in outcome.closure.edges:
+        target = None if edge.target is None else outcome.closure.objects[edge.target]
+        if target is None or target.identity[0] != "member" or edge.soname in context.added:
+            continue
+        how = edge.found_by
+        if how is not None and how.owner == path and how.entry not in (None, *before):
+            where = context.layout.shown(posixpath.normpath(target.path))
+            yield finding("RLK123", member, f"{edge.soname} is {where}; search path entry {how.entry} added")
+
+
+def _variants(
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    unserved: list[str],
+    mapped: Mapping[str, Mapped],
+) -> Iterator[Finding]:
+    """Yield RLK103 and RLK124 for members that are left, as the providers cannot serve them, RLK104 where no variant uses one."""
+    for member in unserved:
+        unserved_sonames = dict.fromkeys(
+            issue.edge.soname for issue in outcomes[member].issues if issue.kind != "shadowed"
+        )
+        text = f"left as it is: the prefixes do not serve {join_truncated(list(unserved_sonames))}"
+        if context.profile.is_variant(member):
+            yield finding("RLK103", member, text, profile=context.profile.name)
+        else:
+            if not unserved_sonames:
+                text = "left as it is: it imports what nothing in its closure exports"
+            why = context.profile.why_optional(member)
+            yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
+    if context.providers:
+        yield from variant_findings(context, filter(context.profile.is_variant, outcomes), mapped)
+
+
+def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK115: one finding a soname that is found only since the profile says that the package loads it before."""
+    profile = context.profile
+    early = {context.layout.path_of(name) for name in profile.preload}
+    without = replace(context, profile=replace(profile, preload=()))
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for member, outcome in served.items():
+        objects, edges = outcome.closure.objects, outcome.closure.edges
+        preloaded = {
+            edge.soname: objects[edge.target].path
+            for edge in edges
+            if edge.target is not None and objects[edge.target].path in early
+        }
+        preloaded = {} if context.layout.path_of(member) in early else preloaded
+        missing = simulate(without, member, outcome.image).missing if preloaded else ()
+        for soname in {edge.soname for edge in missing} & preloaded.keys():
+            key = (soname, context.layout.shown(preloaded[soname]))
+            found.setdefault(key, {})[context.layout.shown(context.layout.path_of(member))] = None
+    for (soname, path), members in found.items():
+        text = f"needed by {join_truncated(list(members))}, and there because the package loads {path} before"
+        yield finding("RLK115", soname, text, profile=profile.name)
+
+
+def _other_issues(
+    context: ResolveContext, served: Mapping[str, Outcome], gaps: VersionGaps
+) -> Iterator[Finding]:
+    """Yield RLK105, and RLK107, RLK108 and RLK111 for edges that another file serves than the one that should."""
+    seen: set[tuple[str, str, str | None]] = set()
+    for member, outcome in served.items():
+        if outcome.closure.fatal:
+            shown = context.layout.shown(outcome.closure.fatal)
+            yield finding("RLK105", member, f"the loader dies of {shown}")
+        for issue in outcome.issues:
+            soname = issue.edge.soname
+            key = (issue.kind, soname, issue.served_by)
+            if issue.kind in ("missing", "allowed", "sibling") or key in seen:
+                continue
+            seen.add(key)
+            by = f"needed by {context.layout.shown(issue.requester)}, served by {issue.served_by}"
+            if issue.kind == "libc":
+                message = f"{by}; the target's own C library is in {context.target.libc_directory}"
+                yield finding(
+                    "RLK107",
+                    soname,
+                    message,
+                    _ANOTHER_PYTHON if gaps.mismatch else None,
+                    cause=gaps.mismatch,
+                    brief=gaps.mismatch,
+                )
+            elif issue.kind == "shadowed":
+                yield finding(
+                    "RLK108", soname, f"{by}, although the prefix has {context.provider_path(soname)}"
+                )
+            elif issue.kind == "withheld":
+                yield finding("RLK111", soname, f"{by}; {why_withheld(context)}", REMEDY_WITHHELD)
+            else:
+                message = f"{by}, although the prefix has {context.provider_path(soname)}, and no search path changes that"
+                yield finding("RLK111", soname, message)
+
+
+def _skipped_files(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK106: files of a provider that have the name of a needed library and cannot serve it."""
+    wanted = {edge.soname for outcome in served.values() for edge in outcome.closure.edges}
+    for provider in context.providers:
+        for skipped in provider.skipped:
+            if posixpath.basename(skipped.path) in wanted:
+                yield finding("RLK106", skipped.path, f"passed over: {skipped.reason}")
+
+
+def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK201 to RLK207: what an edit changes beside NEEDED, and why."""
+    for member, outcome in served.items():
+        if outcome.strategy != "nothing":
+            yield from removed(member, outcome.entries, context.profile.name)
+        if outcome.edit.add:
+            count = pluralize(len(outcome.edit.add), "library", "libraries")
+            yield finding(
+                "RLK205", member, f"{count} added to NEEDED: {join_truncated(list(outcome.edit.add))}"
+            )
+        if outcome.strategy == "rpath":
+            message = f"a RUNPATH would not reach what the prefix's libraries need, a DT_RPATH does: {outcome.image.rpath}"
+            yield finding("RLK206", member, message)
+        if outcome.edit.interpreter is not None:
+            message = (
+                f"its loader is not the target's: {outcome.original.interpreter} → {outcome.edit.interpreter}"
+            )
+            yield finding("RLK207", member, message)
+
+
+def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
+    """Yield RLK301: one finding a pair of objects, with all the versions that the one needs and the other does not define."""
+    loader = loader_of_a_prefix(context)
+    for gap in gaps.gaps:
+        message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
+        remedy = (
+            f"The prefix was built with another C library and has its loader: aim at it with --interpreter {loader}"
+            if loader
+            else None
+        )
+        step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
+        cause = gaps.sentences[gap.file]
+        yield finding("RLK301", gap.requester, message, remedy, cause=cause, step=step)
+
+
+def _dangling_records(
+    context: ResolveContext, served: Mapping[str, Outcome], tables: Tables
+) -> Iterator[Finding]:
+    """Yield RLK305: version records of libraries that are neither NEEDED nor loaded; ld.so aborts at such a record."""
+    seen: dict[tuple[str, str], None] = {}
+    for outcome in served.values():
+        missing = {edge.soname for edge in outcome.closure.missing}
+        for record in unserved_records(outcome.closure, tables):
+            if record.file not in missing:  # a missing library has a finding of its own
+                seen[context.layout.shown(record.requester), record.file] = None
+    for requester, file in seen:
+        yield finding(
+            "RLK305", requester, f"a version record names {file}, which is neither NEEDED nor loaded"
+        )
+
+
+def _filters(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK117: libraries with DT_FILTER or DT_AUXILIARY, which the simulation leaves out."""
+    found = {
+        context.layout.shown(item.path): item.image.filters
+        for outcome in served.values()
+        for item in outcome.closure.objects
+        if item.image.filters
+    }
+    for path, names in found.items():
+        text = f"the loader maps {join_truncated(list(names))} before it (DT_FILTER or DT_AUXILIARY), which is not simulated"
+        yield finding("RLK117", path, text)
+
+
+def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK110: libraries from the cache or the default directories that not every Linux has."""
+    machine = context.target.header.machine
+    found: dict[str, str] = {}
+    for outcome in served.values():
+        for index in outcome.closure.scope:
+            item = outcome.closure.objects[index]
+            by_default = item.found_by.rule in ("cache", "default")
+            if (
+                by_default
+                and index >= outcome.closure.roots[0]
+                and not is_platform_library(item.name, machine)
+            ):
+                found.setdefault(item.name, item.path)
+    for soname, path in found.items():
+        yield finding("RLK110", soname, f"taken from the system: {path}")
+
+
+def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK109: values of options that match no library."""
+    sonames = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.edges}
+    wanted = {soname for soname, _ in context.substitutes}
+    for old in wanted - sonames - {name for outcome in outcomes.values() for name in outcome.original.needed}:
+        yield finding("RLK109", old, "--substitute: no library of that name is needed")
+    for pattern in context.allow_missing:
+        if not any(matches_library(pattern, soname) for soname in sonames):
+            near = sorted(soname for soname in sonames if soname_stem(soname).startswith(pattern[:6]))
+            hint = f"; near: {join_truncated(near)}" if near else ""
+            yield finding("RLK109", pattern, f"--allow-missing: no library of that name is needed{hint}")

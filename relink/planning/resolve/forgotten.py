@@ -1,0 +1,153 @@
+"""Forgotten NEEDED: a member imports what one library exports, and names no library for it. When that library may be added.
+
+Takes the outcome of one member; gives another one, or the same. Such a member loads only where something else has mapped the
+library before. A library is added if it exports every open import with its version, if no other library does, and if something
+besides the symbols says that it is the one: other members of the wheel need the same soname, the vendor's table gives it all of
+the names, it is the target's own C library, or ``--preload`` names it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from relink.loader.binding import Unbound, differences
+from relink.loader.duplicates import duplicates, two_versions
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.preloading import required_edit
+from relink.planning.resolve.proof import Prover, is_member
+from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.suppliers import is_of_python
+from relink.providers.prefix import soname_stem
+from relink.system.text import join_truncated, pluralize
+
+__all__ = ["with_forgotten_needed"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A library that exports all open imports, each with its version; `member`: it is one of the wheel's."""
+
+    soname: str
+    member: bool
+
+
+def with_forgotten_needed(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
+    """Add the one library that exports all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
+    if not outcome.loads:
+        return outcome
+    imports = _open_imports(prover, context, member, outcome)
+    if not imports:
+        return outcome
+    found = _only_supplier(prover, context, member, imports)
+    if found is None:
+        return outcome
+    why = _evidence(context, member, found, imports)
+    if why is None:
+        return outcome
+    names = join_truncated(sorted(item.name for item in imports))
+    of_all = f"it alone exports {pluralize(len(imports), 'import')} that no NEEDED brings: {names}"
+    required = required_edit(outcome)
+    attempt = find_strategy(context, member, replace(required, add=(*required.add, found.soname)))
+    if not _only_binds_more(prover, context, member, outcome, attempt):
+        return outcome
+    return replace(
+        attempt,
+        substitutions=outcome.substitutions,
+        preloaded=outcome.preloaded,
+        forgotten={found.soname: (of_all, why)},
+    )
+
+
+def _open_imports(
+    prover: Prover, context: ResolveContext, member: str, outcome: Outcome
+) -> tuple[Unbound, ...]:
+    """The open imports of `member` itself that could be another library's; one with a version record has its library."""
+    bindings = prover.bindings(context, member, outcome.closure)
+    return tuple(
+        item
+        for item in bindings.unbound
+        if is_member(outcome, outcome.closure, item.requester)
+        and not is_of_python(item)
+        and item.file is None
+        and item.reason == "undefined"
+    )
+
+
+def _only_supplier(
+    prover: Prover, context: ResolveContext, member: str, imports: Sequence[Unbound]
+) -> _Candidate | None:
+    """Return what alone exports all of the imports: another member, by its soname, or a provider's library, each file once.
+
+    That of ``--preload``, if there is one. No other version of it may export any of them.
+    """
+    suppliers = prover.suppliers(context)
+
+    def candidates(members: Iterable[str], sonames: Iterable[str]) -> Iterator[_Candidate]:
+        others = (context.images[name].soname for name in members if name != member)
+        yield from (_Candidate(soname, True) for soname in others if soname)
+        yield from (_Candidate(soname, False) for soname in sonames)
+
+    every = candidates(suppliers.members.of_all(imports), suppliers.libraries.of_all(imports))
+    if context.preload:
+        found = list(every)
+        every = iter([item for item in found if item.soname in context.preload] or found)
+    first, second = next(every, None), next(every, None)
+    if first is None or second is not None or first.soname in context.preload:
+        return first if second is None else None
+    stem = soname_stem(first.soname)
+    some = candidates(suppliers.members.of_some(imports), suppliers.libraries.of_some(imports))
+    return first if sum(soname_stem(item.soname) == stem for item in some) == 1 else None
+
+
+def _evidence(
+    context: ResolveContext, member: str, found: _Candidate, imports: Sequence[Unbound]
+) -> str | None:
+    """Say what besides the symbols shows that this library is the one, or None where nothing does."""
+    soname = found.soname
+    if soname in context.preload:
+        return "--preload names it"
+    needing = [name for name, image in context.images.items() if name != member and soname in image.needed]
+    if needing:
+        verb = "needs" if len(needing) == 1 else "need"
+        return f"{join_truncated([posixpath.basename(name) for name in needing], 3)} of the wheel {verb} it"
+    stem = soname_stem(soname)
+    other_version = any(
+        soname_stem(needed) == stem for image in context.images.values() for needed in image.needed
+    )
+    if found.member or other_version:
+        return None
+    if soname in GLIBC_SONAMES:
+        return "it is the target's own C library"
+    if all(context.vendor.whose(soname, item.name) == "own" for item in imports):
+        return f"all of them are its names (table {context.vendor.table})"
+    return None
+
+
+def _only_binds_more(
+    prover: Prover, context: ResolveContext, member: str, before: Outcome, after: Outcome
+) -> bool:
+    """Whether the member then loads and all its imports bind, every other binding stays, and nothing comes twice.
+
+    Two builds of one code, such as libtvm.so and libtvm_runtime.so, bind and then end the process when they register themselves.
+    """
+    if not after.loads or _open_imports(prover, context, member, after):
+        return False
+    pairs = {pair.sonames for pair in two_versions(before.closure)}
+    if any(pair.sonames not in pairs for pair in two_versions(after.closure)):
+        return False
+    if _mixed(prover, context, member, after) - _mixed(prover, context, member, before):
+        return False
+    changed = differences(
+        (before.closure, prover.bindings(context, member, before.closure)),
+        (after.closure, prover.bindings(context, member, after.closure)),
+    )
+    return all(item.before is None for item in changed)
+
+
+def _mixed(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> set[tuple[str, str]]:
+    """The pairs of libraries of which one answers look-ups that belong to the other."""
+    closure = outcome.closure
+    pairs = duplicates(closure, prover.tables, prover.bindings(context, member, closure))
+    return {(pair.first, pair.second) for pair in pairs if pair.mixed}

@@ -1,0 +1,102 @@
+"""Preloading: a library that is known to be dlopened, and would not be found, is added to NEEDED if that changes nothing else.
+
+Takes the outcome of one member; gives another one, or the same. What another object dlopens is then mapped already under its
+soname (glibc elf/dl-load.c, _dl_map_object), wherever the caller would search. A string in a file is no knowledge: RLK120 names
+the option then (:mod:`relink.planning.resolve.dlopen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from relink.elf.edit import ElfEdit
+from relink.loader.binding import differences
+from relink.loader.closure import Closure
+from relink.loader.duplicates import two_versions
+from relink.planning.resolve.dlopen import profile_of, with_dlopens
+from relink.planning.resolve.proof import Prover
+from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+
+__all__ = ["required_edit", "with_known_preloads"]
+
+
+def with_known_preloads(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
+    """Preload what the package's profile or the vendor's table knows to be dlopened in the closure of `member`.
+
+    A library is left out if any import then binds to another file than before, or if two versions of a library would meet.
+    """
+    if not (context.preload_known and outcome.loads):
+        return outcome
+    edit = required_edit(outcome)
+    tried: set[str] = set()
+    closure = with_dlopens(context, member, outcome, prover.knowledge.of)
+    while True:
+        # What is preloaded may dlopen another library.
+        known = {
+            soname: profile for soname, profile in _not_found(prover, context, closure) if soname not in tried
+        }
+        if not known:
+            return outcome
+        soname, profile = next(iter(known.items()))
+        tried.add(soname)
+        more = replace(edit, add=(*edit.add, soname))
+        attempt = find_strategy(context, member, more)
+        after = with_dlopens(context, member, attempt, prover.knowledge.of)
+        if _changes_nothing_else(prover, context, member, (outcome, closure), (attempt, after)):
+            preloaded = {**outcome.preloaded, soname: profile}
+            outcome = replace(
+                attempt,
+                substitutions=outcome.substitutions,
+                preloaded=preloaded,
+                forgotten=outcome.forgotten,
+            )
+            edit, closure = more, after
+
+
+def required_edit(outcome: Outcome) -> ElfEdit:
+    """Return the edit that the evidence and the user ask for, without what the strategy adds."""
+    return ElfEdit(
+        replace=outcome.edit.replace,
+        remove=outcome.edit.remove,
+        add=(*outcome.preloaded, *outcome.forgotten),
+        versions=outcome.edit.versions,
+    )
+
+
+def _not_found(prover: Prover, context: ResolveContext, closure: Closure) -> Iterator[tuple[str, str]]:
+    """Yield what a provider's library is known to dlopen, and would not find although a provider has it; with the profile.
+
+    Libraries of the wheel are left out: a ROCm that a wheel brings along must not be mixed with the provider's.
+    """
+    for edge in closure.dlopened:
+        caller = closure.objects[edge.requester]
+        if edge.target is not None or not context.is_held(caller.path):
+            continue
+        profile = profile_of(prover.knowledge.of(caller)[edge.soname])
+        if profile is not None and context.provider_path(edge.soname) is not None:
+            yield edge.soname, profile
+
+
+def _changes_nothing_else(
+    prover: Prover,
+    context: ResolveContext,
+    member: str,
+    before: tuple[Outcome, Closure],
+    after: tuple[Outcome, Closure],
+) -> bool:
+    """Whether the member still loads, every import binds as before, and no library has come in a second version."""
+    (outcome, closure), (attempt, more) = before, after
+    if not attempt.loads:
+        return False
+    pairs = {pair.sonames for pair in two_versions(_linked(closure))}
+    if any(pair.sonames not in pairs for pair in two_versions(_linked(more))):
+        return False
+    bound = (outcome.closure, prover.bindings(context, member, outcome.closure))
+    rebound = (attempt.closure, prover.bindings(context, member, attempt.closure))
+    return not differences(bound, rebound)
+
+
+def _linked(closure: Closure) -> Closure:
+    """Return the closure with its dlopens as edges, so that what they bring counts."""
+    return replace(closure, edges=(*closure.edges, *closure.dlopened))

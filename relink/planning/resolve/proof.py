@@ -1,0 +1,282 @@
+"""Proof before edit: whether the closure of a member binds, and whether a missing NEEDED may be replaced or dropped.
+
+Takes a :class:`~relink.planning.resolve.strategy.ResolveContext` and the symbol tables of the members. Gives the
+:class:`~relink.planning.resolve.strategy.Outcome` of each member. :mod:`relink.planning.resolve.findings.proof_findings` has
+the findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from relink.elf.patchelf import ElfEdit
+from relink.elf.symbols import Import, SymbolTable
+from relink.elf.version_edits import edited_table
+from relink.loader.binding import Bindings, Tables, bind
+from relink.loader.closure import Closure
+from relink.loader.search import Environment, Requester, search
+from relink.planning.resolve.dlopen import DlopenKnowledge, with_dlopens
+from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.substitution import (
+    SubstituteCandidate,
+    SubstitutionDecision,
+    evaluate_substitution,
+)
+from relink.planning.resolve.suppliers import Suppliers, find_suppliers
+from relink.planning.resolve.unserved_edges import matches_library, own_libc
+from relink.providers.prefix import soname_stem
+from relink.system.text import join_truncated
+
+__all__ = ["Prover", "system_path"]
+
+_OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
+
+
+@dataclass(slots=True)
+class Prover:
+    """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
+
+    :ivar originals: the symbol tables of the wheel's members as they are in the input; `members` as planned so far.
+    :ivar known: symbol tables of other files that have been read.
+    """
+
+    context: ResolveContext
+    originals: Mapping[str, SymbolTable]
+    known: Tables | None = None
+    members: dict[str, SymbolTable] = field(init=False)
+    tables: Tables = field(init=False)
+    knowledge: DlopenKnowledge = field(init=False)
+    _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
+    _suppliers: Suppliers | None = None
+
+    def __post_init__(self) -> None:
+        self.members = dict(self.originals)
+        known = self.known or Tables(self.context.files, {})
+        self.tables = known.over(self.context.files, self.members)
+        self.knowledge = DlopenKnowledge(self.context, self.tables)
+
+    def bindings(self, context: ResolveContext, member: str, closure: Closure) -> Bindings:
+        """Bind the closure of `member`; what the package preloads, and the user vouches for, counts as supplied."""
+        cached = self._bound.get(id(closure))
+        if cached is None:
+            cached = self._bound[id(closure)] = closure, self._bind(context, member, closure)
+        return cached[1]  # the closure is in the cache, so no other object gets its id
+
+    def _bind(
+        self, context: ResolveContext, member: str, closure: Closure, only: Collection[int] | None = None
+    ) -> Bindings:
+        loaded = {item.image.path for item in closure.objects}
+        outside = {
+            context.layout.shown(context.layout.path_of(name)): frozenset(self.members[name].exports)
+            for name in context.profile.preload
+            if name in self.members and name != member and name not in loaded
+        }
+        if context.target.python is None and (path := own_libc(context, _OF_EVERY_PYTHON)) is not None:
+            outside[path] = frozenset(self._table(context, path).exports)
+        return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
+
+    def suppliers(self, context: ResolveContext) -> Suppliers:
+        """Return who exports what members import; edits change none of it."""
+        if self._suppliers is None:
+            names = {item.name for table in self.originals.values() for item in table.imports}
+            self._suppliers = find_suppliers(context, self.originals, names)
+        return self._suppliers
+
+    def find_outcome(self, context: ResolveContext, member: str) -> Outcome:
+        """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
+        outcome = find_strategy(context, member)
+        required_edit = ElfEdit()
+        substitutions: dict[str, SubstitutionDecision] = {}
+        missing = {
+            issue.edge.soname: issue.kind
+            for issue in outcome.issues
+            if issue.kind in ("missing", "allowed")
+            and is_member(outcome, outcome.closure, issue.edge.requester)
+        }
+        if missing:
+            substitutions = self._evaluate_missing(context, member, outcome, list(missing))
+            acted = [decision for soname, decision in substitutions.items() if missing[soname] == "missing"]
+            required_edit = ElfEdit(
+                replace=tuple(
+                    (decision.soname, decision.candidate)
+                    for decision in acted
+                    if decision.action == "substitute" and decision.candidate
+                ),
+                remove=tuple(decision.soname for decision in acted if decision.action == "drop"),
+                versions=tuple(
+                    edit for decision in acted if decision.action != "keep" for edit in decision.versions
+                ),
+            )
+            if required_edit:
+                outcome = find_strategy(context, member, required_edit)
+        added = self._preloads(context, member, outcome)
+        if added:
+            outcome = find_strategy(context, member, replace(required_edit, add=added))
+        self._adopt(member, required_edit)
+        return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
+
+    def open_imports(self, context: ResolveContext, member: str, outcome: Outcome) -> list[str]:
+        """The names that `member` imports, that nothing in its closure exports, and that no Python supplies."""
+        found = self.bindings(context, member, outcome.closure).unbound
+        own = (item for item in found if is_member(outcome, outcome.closure, item.requester))
+        return [item.name for item in own if not item.name.startswith(("Py", "_Py"))]
+
+    def leave(self, member: str) -> None:
+        """Forget the edit of a member that is left as it is."""
+        self._adopt(member, ElfEdit())
+
+    def _adopt(self, member: str, edit: ElfEdit) -> None:
+        """Bind with the symbols that `member` has after an edit from now on."""
+        original = self.originals[member]
+        after = edited_table(original, dict(edit.replace), edit.versions)
+        if after != self.members[member]:
+            self.members[member] = after
+            self.tables.replace(member, after)
+            self._bound.clear()
+
+    def _evaluate_missing(
+        self, context: ResolveContext, member: str, outcome: Outcome, missing: Sequence[str]
+    ) -> dict[str, SubstitutionDecision]:
+        """Decide of each missing NEEDED whether the imports of `member` prove that it may be replaced or dropped."""
+        closure = outcome.closure
+        own = [index for index in range(len(closure.objects)) if is_member(outcome, closure, index)]
+        bindings = self._bind(context, member, closure, own)
+        unbound_names = {(item.name, item.version) for item in bindings.unbound}
+        imports = self.members[member].imports
+        unbound = [item for item in imports if (item.name, item.version) in unbound_names]
+        substitutions = evaluate_substitution(
+            missing,
+            imports,
+            unbound,
+            {soname: self._candidates(context, member, soname) for soname in missing},
+            context.vendor,
+            self.members[member].verneeds,
+            [soname for soname in outcome.original.needed if soname not in missing],
+            _by_another_version(closure, bindings, own, imports, missing),
+        )
+        assumed = self._assumed(context, member, closure, bindings)
+        if assumed:  # that all others bind is proved only if these are supplied
+            profile = context.profile.name
+            evidence = f"profile {profile}: the package loads what supplies {join_truncated(assumed)} before"
+            for soname, decision in substitutions.items():
+                if decision.action == "drop":
+                    substitutions[soname] = replace(
+                        decision, evidence=(*decision.evidence, evidence), profile=profile
+                    )
+        return substitutions
+
+    def _assumed(
+        self, context: ResolveContext, member: str, closure: Closure, bindings: Bindings
+    ) -> list[str]:
+        """The imports of `member` itself that only a member supplies which the profile says is loaded before."""
+        preloaded = preloaded_paths(context)
+        own = context.layout.path_of(member)
+        return [
+            item.name
+            for item in bindings.explained
+            if closure.objects[item.requester].path == own and context.layout.shown(item.by) in preloaded
+        ]
+
+    def _candidates(self, context: ResolveContext, member: str, soname: str) -> list[SubstituteCandidate]:
+        """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
+        named = [new for old, new in context.substitutes if old == soname]
+        copy = None if named else context.vendor.copy_of(soname)
+        names = named or list(
+            dict.fromkeys(name for provider in context.providers for name in provider.nearest(soname))
+        )
+        candidates: dict[object, SubstituteCandidate] = {}
+        for name in (*names, *(copy.sonames if copy else ())):
+            copied = copy is not None and name in copy.sonames
+            path = context.provider_path(name)
+            if path is None and copied:
+                path = system_path(context, member, name)
+            if path is None:
+                continue
+            opened = context.files.open(path)
+            if opened.image is None or opened.image.soname not in (name, None):
+                continue  # another name of a file that is listed under its soname
+            reason, profile = ("--substitute says so", None) if named else _same_abi(context, soname, name)
+            if copy is not None and copied:
+                reason, profile = copy.why, context.vendor.table
+            table = self._table(context, path)
+            candidates.setdefault(
+                opened.identity, SubstituteCandidate(name, path, table, reason, profile, copied)
+            )
+        return list(candidates.values())
+
+    def _table(self, context: ResolveContext, path: str) -> SymbolTable:
+        """Return the symbols of a library; that of a file that cannot be read is empty, so it proves nothing."""
+        identity = context.files.open(path).identity
+        return SymbolTable() if identity is None else self.tables.read(identity, path)
+
+    def _preloads(self, context: ResolveContext, member: str, outcome: Outcome) -> tuple[str, ...]:
+        """The sonames of ``--preload`` that an object in the closure of `member` dlopens, and that `member` does not need yet."""
+        if not context.preload:
+            return ()
+        closure = with_dlopens(context, member, outcome, self.knowledge.of)
+        dlopened = {edge.soname for edge in closure.dlopened}
+        return tuple(
+            soname
+            for soname in context.preload
+            if soname not in outcome.original.needed
+            and context.provider_path(soname)
+            and any(matches_library(soname, name) for name in dlopened)
+        )
+
+    def closures(self, context: ResolveContext, outcomes: Mapping[str, Outcome]) -> dict[str, Closure]:
+        """The closures of members as planned, with what is dlopened in them."""
+        return {
+            member: with_dlopens(context, member, item, self.knowledge.of)
+            for member, item in outcomes.items()
+        }
+
+
+def system_path(context: ResolveContext, member: str, soname: str) -> str | None:
+    """Return the library that the target's loader finds by itself: in its cache or its default directories."""
+    image = replace(context.images[member], rpath=None, runpath=None)
+    requester = Requester(context.layout.path_of(member), image, None, None)
+    found = search(soname, requester, None, Environment(context.target, context.files)).candidate
+    return None if found is None else found.path
+
+
+def preloaded_paths(context: ResolveContext) -> set[str]:
+    """The members that the profile says are loaded before others, as they are shown."""
+    shown, path_of = context.layout.shown, context.layout.path_of
+    return {shown(path_of(name)) for name in context.profile.preload}
+
+
+def _same_abi(context: ResolveContext, soname: str, other: str) -> tuple[str | None, str | None]:
+    """Why two sonames are one ABI, and the profile that says so: the package's, or the vendor's table."""
+    profile = context.profile
+    if why := profile.why_equal(soname, other):
+        return why, profile.name
+    why = context.vendor.same_abi(soname, other)
+    return why, context.vendor.table if why else None
+
+
+def _by_another_version(
+    closure: Closure,
+    bindings: Bindings,
+    own: Collection[int],
+    imports: Sequence[Import],
+    missing: Sequence[str],
+) -> dict[str, list[Import]]:
+    """The imports that bind to a library of the stem of a missing one: another version, which something else brought."""
+    stems = {soname_stem(soname): soname for soname in missing}
+    names: dict[tuple[str, str | None], str] = {}
+    for index, target, symbols in bindings.bound.groups():
+        item = closure.objects[target]
+        soname = stems.get(soname_stem(item.image.soname or item.name))
+        if index in own and soname is not None:
+            names |= dict.fromkeys(symbols, soname)
+    found: dict[str, list[Import]] = {}
+    for wanted in imports:
+        if wanted.file is None and (wanted.name, wanted.version) in names:
+            found.setdefault(names[wanted.name, wanted.version], []).append(wanted)
+    return found
+
+
+def is_member(outcome: Outcome, closure: Closure, requester: int) -> bool:
+    """Whether an object of the closure is the member itself."""
+    return closure.objects[requester].image.path == outcome.image.path

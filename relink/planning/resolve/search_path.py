@@ -1,0 +1,216 @@
+"""The entries of a search path, classified: which are kept, which are removed, and why (docs/architecture.md, decision 6).
+
+Takes an image and where it will be installed. Gives :class:`SearchPathEntry` and RLK201 to RLK204. Empty entries mean the current
+directory (elf/dl-load.c, fillin_rpath), and so do relative ones.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from relink.elf.image import Image
+from relink.loader.search import expand
+from relink.loader.target import Target
+from relink.planning.model.additions import STUB_DIRECTORY
+from relink.planning.resolve.layout import Layout
+from relink.providers.profiles import Profile
+from relink.system.findings.model import Finding, finding
+from relink.system.text import pluralize
+from relink.vendors.protocol import NO_VENDOR, Vendor
+
+__all__ = ["EntryKind", "SearchPathEntry", "added_entries", "classify", "is_of_stubs", "removed"]
+
+EntryKind: TypeAlias = Literal[
+    "wheel",
+    "stub",
+    "sibling",
+    "sibling-dropped",
+    "provider",
+    "serving",
+    "original",
+    "vendor",
+    "empty",
+    "relative",
+]
+_KEPT = frozenset({"wheel", "stub", "sibling", "provider", "serving"})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPathEntry:
+    """One entry as written, and its kind.
+
+    ``wheel``: leads inside of the wheel, ``stub``: to the stubs that relink has added; ``sibling``: another
+    package in site-packages, ``sibling-dropped`` where the profile says that the prefix replaces it; ``provider``: a directory of
+    a provider; ``serving``: another absolute directory that serves an edge which nothing else does; ``original``: leads into the
+    tree that is copied, and not into the copy; ``vendor``: any other;
+    ``empty`` and ``relative``: found from the current directory.
+    """
+
+    text: str
+    kind: EntryKind
+
+    @property
+    def kept(self) -> bool:
+        """Whether the edited search path has it."""
+        return self.kind in _KEPT
+
+
+def classify(
+    image: Image,
+    path: str,
+    *,
+    layout: Layout,
+    target: Target,
+    provider_directories: Collection[str],
+    member_directories: Collection[str],
+    serving: Collection[str],
+    profile: Profile,
+    vendor: Vendor = NO_VENDOR,
+) -> list[SearchPathEntry]:
+    """Classify every entry of an image's search path.
+
+    :param path: where the image will be installed, for ``$ORIGIN``.
+    :param member_directories: the installed directories that members of the wheel lie in.
+    :param serving: entries, as written, that some edge of its closure was found by.
+    """
+    if not image.search_path:
+        return []
+    origin = posixpath.dirname(path)
+    return [
+        SearchPathEntry(
+            text,
+            _kind(
+                text,
+                origin,
+                layout,
+                target,
+                provider_directories,
+                member_directories,
+                serving,
+                profile,
+                vendor,
+            ),
+        )
+        for text in image.search_path.split(":")
+    ]
+
+
+def _kind(
+    text: str,
+    origin: str,
+    layout: Layout,
+    target: Target,
+    provider_directories: Collection[str],
+    member_directories: Collection[str],
+    serving: Collection[str],
+    profile: Profile,
+    vendor: Vendor,
+) -> EntryKind:
+    if not text:
+        return "empty"
+    expanded = expand(text, origin=origin, target=target) or ""
+    if not expanded.startswith("/"):
+        return "relative"
+    directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
+    if layout.tree and _below(directory, layout.root):
+        within = posixpath.normpath(
+            expand(text, origin=posixpath.relpath(origin, layout.root), target=target) or ""
+        )
+        if within.startswith(("/", "../")):
+            return "original"
+    if "ORIGIN" in text and directory in member_directories:
+        return "stub" if is_of_stubs(directory) else "wheel"
+    if (real := layout.real(directory)) != directory and real in provider_directories:
+        return "provider"
+    if "ORIGIN" in text and _below(directory, layout.site_packages):
+        if is_of_stubs(directory) or _of_the_build(directory, layout.site_packages, member_directories):
+            return "vendor"
+        parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
+        beside = any(vendor.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(vendor.is_package, parts))
+        return "sibling-dropped" if replaced or profile.drops(text) else "sibling"
+    if directory in provider_directories:
+        return "provider"
+    return "serving" if text in serving else "vendor"
+
+
+def added_entries(layout: Layout, added: Mapping[str, str], member: str, needed: Iterable[str]) -> list[str]:
+    """Return the search path entries by which `member` finds the stubs that it needs.
+
+    :param added: members by soname.
+    """
+    origin = posixpath.dirname(layout.path_of(member))
+    directories = {posixpath.dirname(layout.path_of(added[soname])) for soname in needed if soname in added}
+    relative = (posixpath.relpath(directory, origin) for directory in sorted(directories))
+    return ["$ORIGIN" if path == "." else f"$ORIGIN/{path}" for path in relative]
+
+
+def is_of_stubs(directory: str) -> bool:
+    """Whether a directory is one that relink writes stubs to, by its name."""
+    return posixpath.basename(directory) == STUB_DIRECTORY
+
+
+def _of_the_build(directory: str, site_packages: str, member_directories: Collection[str]) -> bool:
+    """Whether a directory that the wheel does not have is one of Bazel's build tree, below a package of the wheel.
+
+    Bazel links against ``TARGET.runfiles/`` and ``_solib_CPU/``, which no wheel installs. Any other directory may be another
+    wheel's, as packages of one namespace share a directory.
+    """
+    parts = directory.removeprefix(f"{site_packages}/").split("/")
+    package = f"{site_packages}/{parts[0]}"
+    own = any(_below(member, package) for member in member_directories)
+    return own and any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
+
+
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
+
+
+def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None = None) -> Iterator[Finding]:
+    """Yield one finding for each kind of entry that is removed, or kept for a reason that the user should know.
+
+    :param profile: the name of the profile that entries to sibling packages were classified by.
+    """
+    by_kind: dict[EntryKind, list[str]] = {}
+    for entry in entries:
+        by_kind.setdefault(entry.kind, []).append(entry.text)
+    if "vendor" in by_kind:
+        yield finding(
+            "RLK201",
+            member,
+            f"removed from the search path, since nothing is found there: {_list(by_kind['vendor'])}",
+        )
+    if "original" in by_kind:
+        yield finding(
+            "RLK201",
+            member,
+            f"removed from the search path, since the copy has a place of its own: {_list(by_kind['original'])}",
+        )
+    if "empty" in by_kind:
+        yield finding(
+            "RLK202", member, "the search path had an empty entry, which is the current directory; removed"
+        )
+    if "relative" in by_kind:
+        yield finding(
+            "RLK203",
+            member,
+            f"removed from the search path, since it counts from the current directory: {_list(by_kind['relative'])}",
+        )
+    if "sibling-dropped" in by_kind:
+        count = pluralize(len(by_kind["sibling-dropped"]), "entry", "entries")
+        yield finding(
+            "RLK204",
+            member,
+            f"{count} to sibling packages removed, as the profile says: the prefix replaces them",
+            profile=profile,
+        )
+    if "sibling" in by_kind:
+        yield finding("RLK204", member, f"entries to sibling packages kept: {_list(by_kind['sibling'])}")
+
+
+def _list(texts: list[str]) -> str:
+    shown = ", ".join(texts[:4])
+    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown

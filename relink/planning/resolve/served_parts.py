@@ -1,0 +1,61 @@
+"""Whether any part of a wheel gets the vendor's libraries: what a package does without is left only where another part has them.
+
+One rule for a plan (:mod:`relink.planning.resolve.decide`) and for what the real loader mapped
+(:mod:`relink.planning.checks.loader_maps`). Gives
+RLK104.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from relink.loader.closure import Closure
+from relink.planning.resolve.strategy import ResolveContext
+from relink.providers.platform import is_platform_library
+from relink.system.findings.model import Finding, finding
+
+__all__ = ["Mapped", "has_vendors", "mapped_for", "variant_findings"]
+
+Mapped: TypeAlias = Iterable[tuple[str, str]]
+"""What loading a member maps: the soname that is asked for, and the path of the file."""
+
+
+def mapped_for(context: ResolveContext, member: str, closure: Closure) -> Mapped:
+    """Return what a closure maps for a member; what Python needs for itself is left out."""
+    path = context.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    return [
+        (edge.soname, closure.objects[edge.target].path)
+        for edge in closure.edges
+        if edge.target is not None and edge.requester >= root
+    ]
+
+
+def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
+    """Whether a library of the vendor is mapped: it has the name of one, or a provider has it and not every Linux."""
+    return any(_is_vendors(context, soname, path) for soname, path in mapped)
+
+
+def _is_vendors(context: ResolveContext, soname: str, path: str) -> bool:
+    if context.vendor.is_own(soname):
+        return True
+    if not context.provider_path(soname) or is_platform_library(soname, context.target.header.machine):
+        return False
+    identity = context.files.open(path).identity
+    return identity is not None and context.is_providers(identity, soname)
+
+
+def variant_findings(
+    context: ResolveContext, variants: Iterable[str], complete: Mapping[str, Mapped]
+) -> Iterator[Finding]:
+    """Yield RLK104 where none of several variants gets the vendor's libraries.
+
+    :param variants: the members of which Python picks one.
+    :param complete: what is mapped for the members that find all they need.
+    """
+    variants = list(variants)
+    if variants and not any(has_vendors(context, complete.get(member, ())) for member in variants):
+        name, where = context.profile.name, " in the prefixes" if context.providers else ""
+        text = f"none of {len(variants)} variants finds all it needs{where}"
+        yield finding("RLK104", name, text, profile=name)

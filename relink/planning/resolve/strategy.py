@@ -1,0 +1,340 @@
+"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2).
+
+Takes a :class:`ResolveContext` and a member. Gives an :class:`Outcome`: edit, closure after it, and edges that are not served.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from relink.elf.image import Image
+from relink.elf.patchelf import ElfEdit, result_of
+from relink.loader.closure import Closure, DlopenNames
+from relink.loader.loading import load, trace
+from relink.loader.search import Environment
+from relink.loader.seen_files import Files
+from relink.loader.target import GLIBC_SONAMES, Target
+from relink.planning.model.model import Strategy
+from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.member_graph import Members, carried_entries, dlopened_entries, members_of
+from relink.planning.resolve.search_path import SearchPathEntry, added_entries, classify
+from relink.planning.resolve.siblings import Sibling, sibling_paths
+from relink.planning.resolve.substitution import SubstitutionDecision
+from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
+from relink.providers.distribution import Distribution
+from relink.providers.prefix import Provider, serving
+from relink.providers.profiles import NO_PROFILE, Profile
+from relink.vendors.protocol import NO_VENDOR, Vendor
+from relink.wheel.limits import WheelLimits
+
+__all__ = ["Outcome", "ResolveContext", "find_strategy", "simulate"]
+
+
+@dataclass(frozen=True)
+class ResolveContext:
+    """All that decisions about the images of one wheel are made from.
+
+    :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
+    :ivar substitutes: (old soname, new soname) that the user vouches for.
+    :ivar assume_symbols: globs of symbols that something else will supply.
+    :ivar preload: sonames that libraries dlopen and that are to be there before.
+    :ivar preload_known: whether those that a profile knows of are preloaded without being named.
+    :ivar member_directories: the directories, as installed, that members of the wheel lie in.
+    :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
+    :ivar vendor: what is known of the providers' libraries.
+    :ivar added: soname → the member that is a stub of it.
+    :ivar siblings: other packages that are imported before.
+    :ivar most_loads: `WheelLimits.loads`.
+    """
+
+    target: Target
+    files: Files
+    providers: tuple[Provider, ...]
+    images: Mapping[str, Image]
+    layout: Layout = field(default_factory=Layout)
+    profile: Profile = NO_PROFILE
+    allow_missing: tuple[str, ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    preload_known: bool = True
+    member_directories: frozenset[str] = frozenset()
+    distribution: Distribution | None = None
+    vendor: Vendor = NO_VENDOR
+    added: Mapping[str, str] = field(default_factory=dict)
+    siblings: tuple[Sibling, ...] = ()
+    most_loads: int = WheelLimits().loads
+
+    @cached_property
+    def members(self) -> Members:
+        """Where the members are installed, and what finds them there; the simulations of all roots share it."""
+        return members_of(self.images, self.layout, self.files)
+
+    def provider_path(self, soname: str) -> str | None:
+        """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
+        return next((provider.find(soname) for provider in self._serving(soname)), None)
+
+    def withheld_path(self, soname: str) -> str | None:
+        """Return the vendor's runtime of that soname that only a later provider has, and that it therefore does not serve."""
+        having = (path for provider in self.providers if (path := provider.find(soname)))
+        return None if self._serving(soname) else next(having, None)
+
+    def _serving(self, soname: str) -> list[Provider]:
+        return serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+
+    def is_of_first(self, path: str) -> bool:
+        """Whether a file of a closure lies in a directory of what the user named first."""
+        real = self.layout.real(path)
+        return any(one.holds(real) for one in self.providers if one.named == self.providers[0].named)
+
+    def is_held(self, path: str) -> bool:
+        """Whether a file of a closure lies in a directory of a provider."""
+        real = self.layout.real(path)
+        return any(provider.holds(real) for provider in self.providers)
+
+    def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
+        """Whether that file is the library of that soname of the provider that serves it, by whatever path it was reached."""
+        paths = (path for provider in self._serving(soname) for path in provider.libraries[soname])
+        return any(self.files.open(path).identity == identity for path in paths)
+
+    def is_of_another(self, identity: tuple[object, ...], soname: str) -> bool:
+        """Whether that file is the library of that soname of a provider, and of none that serves it."""
+        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
+        of_any = any(self.files.open(path).identity == identity for path in paths)
+        return of_any and not self.is_providers(identity, soname)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An edit of one image, and what loading it gives then.
+
+    :ivar original: the image before the edit, `image` after it; `entries`: the original's search path, entry by entry.
+    :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
+    :ivar preloaded: the sonames that are added since an object dlopens them, with the profile that knows of it; None: the user.
+    :ivar forgotten: the sonames that are added since imports need them, with the evidence.
+    """
+
+    strategy: Strategy
+    edit: ElfEdit
+    original: Image
+    image: Image
+    closure: Closure
+    issues: tuple[ResolutionIssue, ...]
+    entries: tuple[SearchPathEntry, ...]
+    substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
+    preloaded: Mapping[str, str | None] = field(default_factory=dict)
+    forgotten: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def loads(self) -> bool:
+        """Whether every edge is served as it must be."""
+        return self.closure.fatal is None and not self.issue_count
+
+    @property
+    def issue_count(self) -> int:
+        """The number of edges that are not served as they must be, without those that no edit can change."""
+        return sum(issue.kind not in ("shadowed", "allowed", "sibling") for issue in self.issues)
+
+
+def simulate(
+    context: ResolveContext,
+    member: str,
+    image: Image,
+    *,
+    dlopens: DlopenNames | None = None,
+    via_library_path: bool = False,
+) -> Closure:
+    """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
+
+    :param dlopens: follow what the objects dlopen, too.
+    :param via_library_path: with the providers' directories on LD_LIBRARY_PATH, and without any edit. A Python's own libraries
+        are found as ever, so that only the member and what it needs can differ.
+    """
+    layout = context.layout
+    path = layout.path_of(member)
+    directories = tuple(directory for provider in context.providers for directory in provider.directories)
+    if image.is_executable and is_libc_elsewhere(context):
+        directories += (context.target.libc_directory,)
+    library_path = directories if via_library_path else ()
+    in_python = Environment(context.target, context.members.with_image(path, image))
+    environment = replace(in_python, library_path=library_path)
+    if image.is_executable:
+        return trace(environment, path, dlopens=dlopens)
+    preloads = [
+        layout.path_of(name) for name in context.profile.preload if name in context.images and name != member
+    ]
+    if context.target.python is not None:
+        roots = [*sibling_paths(context.siblings), *preloads, path]
+        return load(in_python, roots, context.target.python, dlopens=dlopens, library_path=library_path)
+    # A loader without a program: any process that it starts has the loader's own C library mapped.
+    libc = own_libc(context)
+    return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
+
+
+def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit | None = None) -> Outcome:
+    """Return the first strategy after which `member` loads, or else the one with the fewest issues; no edit comes first.
+
+    :param required_edit: NEEDED entries that are to be replaced, dropped or added in any case.
+    """
+    image = context.images[member]
+    required_edit = required_edit or ElfEdit()
+    nothing = _attempt(context, member, image, "nothing", required_edit)
+    interpreter = context.target.interpreter if image.is_executable else None
+    wrong_interpreter = interpreter is not None and interpreter != image.interpreter
+    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter and not required_edit
+    if clean and nothing.loads:
+        return nothing
+    edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
+    base = _Base(context, member, image, edit, nothing)
+    outcomes = [nothing] if clean else []
+    for strategy in (_runpath, _rpath, _flatten):
+        outcome = strategy(base, outcomes[-1] if outcomes else nothing)
+        if outcome.loads:
+            return outcome
+        outcomes.append(outcome)
+    # First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues, the least invasive.
+    return min(outcomes, key=lambda item: (_unused_provider_libraries(context, item), item.issue_count))
+
+
+def _unused_provider_libraries(context: ResolveContext, outcome: Outcome) -> int:
+    """Count the edges that are missing although a provider has the soname."""
+    return sum(
+        issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
+        for issue in outcome.issues
+    )
+
+
+def _attempt(
+    context: ResolveContext, member: str, image: Image, strategy: Strategy, edit: ElfEdit
+) -> Outcome:
+    """Simulate loading `member` after an edit, classify its entries, and check every edge."""
+    edited = result_of(image, edit)
+    closure = simulate(context, member, edited)
+    path = context.layout.path_of(member)
+    serving = {
+        found.entry
+        for item in closure.objects
+        if (found := item.found_by).owner == path
+        and found.entry is not None
+        and not context.provider_path(item.name)
+    }
+    entries = classify(
+        image,
+        path,
+        layout=context.layout,
+        target=context.target,
+        provider_directories={
+            directory for provider in context.providers for directory in provider.directories
+        },
+        member_directories=context.member_directories,
+        serving=serving,
+        profile=context.profile,
+        vendor=context.vendor,
+    )
+    return Outcome(
+        strategy, edit, image, edited, closure, check_edges(context, member, closure), tuple(entries)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What every strategy starts from: the image, the edit that is required in any case, and what loading it gave as it is.
+
+    :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
+    """
+
+    context: ResolveContext
+    member: str
+    image: Image
+    edit: ElfEdit
+    nothing: Outcome
+    tried: dict[ElfEdit, Outcome] = field(default_factory=dict)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What the image needs after the required edit."""
+        return result_of(self.image, self.edit).needed
+
+    def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:
+        if edit not in self.tried:
+            self.tried[edit] = _attempt(self.context, self.member, self.image, strategy, edit)
+        return replace(self.tried[edit], strategy=strategy)
+
+    def with_path(self, wanted: Sequence[str], kind: str) -> ElfEdit:
+        """Return the edit with a search path of the entries that are kept and those that serve `wanted`, if it is another.
+
+        The wheel's own members come first, then the providers, other packages, and stubs last.
+        """
+        context = self.context
+        entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
+        own = [entry.text for entry in entries if entry.kind == "wheel"]
+        own += carried_entries(context, self.member, self.nothing.issues)
+        own += dlopened_entries(context, self.member)
+        others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
+        stubs = [entry.text for entry in entries if entry.kind == "stub"]
+        added = added_entries(context.layout, context.added, self.member, wanted)
+        found = [context.layout.origin_entry(place, self.member) for place in self.directories(wanted)]
+        text = ":".join(dict.fromkeys([*own, *found, *others, *added, *stubs]))
+        if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
+            return self.edit
+        return replace(self.edit, search_path=text, search_kind=kind if text else None)
+
+    def directories(self, sonames: Sequence[str]) -> list[str]:
+        """The provider directories that serve `sonames`, in the order of the providers and of their directories.
+
+        The C library needs no directory, unless the simulation without an edit found another one: then the provider's directory
+        that has the target's own, or that of the loader which a program is given.
+        """
+        context = self.context
+        unserved = {issue.edge.soname for issue in self.nothing.issues if issue.kind == "libc"}
+        used = {
+            posixpath.dirname(path)
+            for soname in sonames
+            if (soname not in GLIBC_SONAMES or soname in unserved) and (path := context.provider_path(soname))
+        }
+        every = (directory for provider in context.providers for directory in provider.directories)
+        last = [context.target.libc_directory] if any(map(self.comes_with_the_loader, sonames)) else []
+        return [*(directory for directory in every if directory in used), *last]
+
+    def comes_with_the_loader(self, soname: str) -> bool:
+        """Whether a library of glibc lies beside the loader that a program is given, where that does not look by itself."""
+        context = self.context
+        if self.edit.interpreter is None or soname not in GLIBC_SONAMES or context.provider_path(soname):
+            return False
+        return is_libc_elsewhere(context, soname)
+
+
+def _runpath(base: _Base, _last: Outcome) -> Outcome:
+    """A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object)."""
+    return base.attempt("runpath", base.with_path(base.needed, "runpath"))
+
+
+def _rpath(base: _Base, last: Outcome) -> Outcome:
+    """A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count."""
+    wanted = [edge.soname for edge in last.closure.edges]
+    return base.attempt("rpath", base.with_path(wanted, "rpath"))
+
+
+def _flatten(base: _Base, _last: Outcome) -> Outcome:
+    """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
+    context = base.context
+    added = list(base.edit.add)
+    while True:
+        needed = [*base.needed, *added]
+        edit = replace(base.with_path(needed, "runpath"), add=tuple(added))
+        outcome = base.attempt("flatten", edit)
+        unserved = (
+            one.edge.soname for one in outcome.issues if one.kind in ("missing", "incoherent", "libc")
+        )
+        had = (
+            item
+            for item in unserved
+            if item in context.added or context.provider_path(item) or base.comes_with_the_loader(item)
+        )
+        more = dict.fromkeys(soname for soname in had if soname not in needed)
+        if not more:
+            return outcome
+        added += more  # every round adds some of a provider's finite libraries

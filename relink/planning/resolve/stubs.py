@@ -1,0 +1,250 @@
+"""Which stubs are written in place of libraries that nobody has: only by name, or for what is known to be optional.
+
+Takes what the user asks for (``--stub``) and the members that miss a library. Gives
+:class:`~relink.planning.model.model.Stub`, and RLK125
+and RLK126. A stub has the functions that a member imports from the library and that nothing else in its closure has: those with
+a version of the library, and those without one that begin as its own names do. Data cannot be stubbed: there is no value that
+says "not supported".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from relink.elf.constants import EM_X86_64
+from relink.elf.dynamic import Buffer
+from relink.elf.image import read_image
+from relink.elf.stub import StubFunction
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import Import, SymbolTable
+from relink.loader.binding import bind
+from relink.loader.tables import Tables
+from relink.planning.model.additions import STUB_DIRECTORY, Stub, check_places, is_plain
+from relink.planning.resolve.strategy import ResolveContext, find_strategy
+from relink.providers.profiles import OptionalLibrary
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated, pluralize
+
+__all__ = ["AUTO", "StubPlans", "plan_stubs", "plan_stubs_alone", "with_stubs"]
+
+AUTO = "auto"
+"""As a value of ``--stub``: every library that is known to be optional."""
+
+
+@dataclass(frozen=True, slots=True)
+class StubPlans:
+    """The stubs of one wheel, and the findings about them."""
+
+    stubs: tuple[Stub, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What the members import from one library: symbols, each with whether it can be stubbed, and version nodes."""
+
+    imports: dict[tuple[str, str | None], Import] = field(default_factory=dict)
+    versions: dict[str, None] = field(default_factory=dict)
+    copied: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What one member lacks: the libraries that are asked for, and its imports that nothing exports, as name and version."""
+
+    asked: Sequence[str]
+    open: AbstractSet[tuple[str, str | None]]
+
+
+def plan_stubs(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    wanted: Sequence[str],
+    distribution: str,
+) -> StubPlans:
+    """Plan the stubs that the user asks for.
+
+    :param tables: the symbols of the members.
+    :param wanted: sonames, or :data:`AUTO`.
+    :param distribution: as the wheel's name has it; the stubs get a directory of that name.
+    """
+    if not wanted:
+        return StubPlans()
+    gaps: dict[str, _Gap] = {}
+    missed: dict[str, None] = {}
+    known = Tables(context.files, {})
+    for member in context.images:
+        outcome = find_strategy(context, member)
+        own = [
+            index
+            for index, item in enumerate(outcome.closure.objects)
+            if item.image.path == outcome.image.path
+        ]
+        missing = {
+            issue.edge.soname
+            for issue in outcome.issues
+            if issue.kind == "missing" and issue.edge.requester in own
+        }
+        missed |= dict.fromkeys(missing)
+        asked = [name for name in missing if _asked(context, wanted, name)]
+        if not asked:
+            continue
+        bindings = bind(outcome.closure, known.over(context.files, tables), only=own)
+        gaps[member] = _Gap(asked, {(item.name, item.version) for item in bindings.unbound})
+    return _stubs(context, tables, wanted, distribution, missed, gaps)
+
+
+def plan_stubs_alone(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    wanted: Sequence[str],
+    distribution: str,
+    missing: Mapping[str, Sequence[str]],
+) -> StubPlans:
+    """Plan stubs where no library is at hand: what no member exports counts as open.
+
+    :param missing: for each member the sonames that are not to be found in the wheel.
+    """
+    exported = {name for table in tables.values() for name in table.exports}
+    gaps: dict[str, _Gap] = {}
+    for member, sonames in missing.items():
+        if asked := [name for name in sonames if _asked(context, wanted, name)]:
+            imports = [
+                item
+                for item in tables[member].imports
+                if item.name not in exported and item.binding != "weak"
+            ]
+            gaps[member] = _Gap(asked, {(item.name, item.version) for item in imports})
+    missed = [soname for sonames in missing.values() for soname in sonames]
+    return _stubs(context, tables, wanted, distribution, missed, gaps)
+
+
+def _stubs(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    wanted: Sequence[str],
+    distribution: str,
+    missed: Collection[str],
+    gaps: Mapping[str, _Gap],
+) -> StubPlans:
+    by_soname: dict[str, _Wanted] = {}
+    for member, gap in gaps.items():
+        table = tables[member]
+        for soname in sorted(gap.asked):
+            library = by_soname.setdefault(soname, _Wanted())
+            needs = [need for need in table.verneeds if need.file == soname]
+            library.versions |= dict.fromkeys(item.name for need in needs for item in need.versions)
+            facts = context.vendor.optional(soname)
+            for item in table.imports:
+                if (item.name, item.version) in gap.open and _is_its(context, item, soname, facts):
+                    library.imports.setdefault((item.name, item.version), item)
+            library.copied |= dict.fromkeys(
+                item.name for item in table.copies if _is_its(context, item, soname, facts)
+            )
+    stubs: list[Stub] = []
+    findings = [
+        finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name")
+        for soname in wanted
+        if soname != AUTO and soname not in missed
+    ]
+    for soname, library in by_soname.items():
+        if soname not in wanted and not (library.imports or library.versions or library.copied):
+            continue  # nothing of it is used, so its NEEDED may be dropped, and nobody asked for this stub
+        why = _why_not(context, soname, library, distribution)
+        if why:
+            findings.append(finding("RLK126", soname, why))
+            continue
+        stub = _stub(soname, library, context.vendor.optional(soname), distribution)
+        stubs.append(stub)
+        findings.append(finding("RLK125", soname, _message(stub, context.vendor.optional(soname))))
+    return StubPlans(tuple(stubs), tuple(findings))
+
+
+def with_stubs(
+    context: ResolveContext, tables: Mapping[str, SymbolTable], stubs: Sequence[Stub]
+) -> tuple[ResolveContext, Mapping[str, SymbolTable]]:
+    """Return the context and the symbols with the stubs as members of the wheel.
+
+    :raises UsageError: a stub, which a plan that somebody saved may name, is not where stubs are.
+    """
+    if not stubs:
+        return context, tables
+    check_places(stubs)
+    contents: dict[str, Buffer] = {stub.path: stub.content() for stub in stubs}
+    directories = {context.layout.path_of(stub.path).rpartition("/")[0] for stub in stubs}
+    images = {path: read_image(content, path) for path, content in contents.items()}
+    context = replace(
+        context,
+        images={**context.images, **images},
+        added={**context.added, **{stub.soname: stub.path for stub in stubs}},
+        member_directories=context.member_directories | directories,
+    )
+    return context, {**tables, **{path: read_symbols(content) for path, content in contents.items()}}
+
+
+def _asked(context: ResolveContext, wanted: Sequence[str], soname: str) -> bool:
+    return soname in wanted or (AUTO in wanted and context.vendor.optional(soname) is not None)
+
+
+def _is_its(context: ResolveContext, item: Import, soname: str, facts: OptionalLibrary | None) -> bool:
+    """Whether an import is of that library: by its version record, or by its name where it has no version."""
+    if item.file is not None:
+        return item.file == soname
+    if facts is not None and re.match(facts.names, item.name):
+        return True
+    return context.vendor.whose(soname, item.name) == "own"
+
+
+def _why_not(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> str | None:
+    """Return why there can be no stub, or None."""
+    if not is_plain(soname):
+        return "cannot be stubbed: that is no plain file name"
+    if _member(soname, distribution) in context.images:
+        return "cannot be stubbed: the wheel has a member where the stub would be"
+    if context.target.header.machine != EM_X86_64:
+        return "cannot be stubbed: stubs are written for x86-64 only"
+    facts = context.vendor.optional(soname)
+    known = facts.functions if facts else frozenset()
+    data = [
+        item.name
+        for item in library.imports.values()
+        if item.type not in ("func", "notype") or (item.type == "notype" and item.name not in known)
+    ]
+    if data := [*data, *library.copied]:
+        return f"cannot be stubbed, since {join_truncated(data)} may be data: a stub has functions only"
+    if not library.imports and not library.versions:
+        return "cannot be stubbed: no import is known to be of this library"
+    return None
+
+
+def _stub(soname: str, library: _Wanted, facts: OptionalLibrary | None, distribution: str) -> Stub:
+    why = facts.why if facts else "--stub asks for it"
+    functions = []
+    for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
+        answer = facts.answer if facts and name in facts.functions else None
+        sentence = (
+            ""
+            if answer is not None
+            else f"{name} of {soname} was called, and relink wrote this {soname} as a stub ({why}): "
+            "install the library, or do without what calls it."
+        )
+        functions.append(StubFunction(name, version, answer, sentence))
+    return Stub(_member(soname, distribution), soname, why, tuple(functions), tuple(library.versions))
+
+
+def _member(soname: str, distribution: str) -> str:
+    return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
+
+
+def _message(stub: Stub, facts: OptionalLibrary | None) -> str:
+    answering = sum(one.answer is not None for one in stub.functions)
+    ending = [one.name for one in stub.functions if one.answer is None]
+    parts = [f"a stub with {pluralize(len(stub.functions), 'function')} stands in for it ({stub.why})"]
+    if facts and answering:
+        parts.append(f"returning {facts.status}: {answering}")
+    if ending:
+        parts.append(f"ending the process after a sentence: {join_truncated(ending)}")
+    return "; ".join(parts)

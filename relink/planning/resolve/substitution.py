@@ -1,0 +1,310 @@
+"""A changed soname is an ABI claim, so it needs evidence (docs/architecture.md, decision 4). When a NEEDED may go or be replaced.
+
+Replacing ``libX.so.A`` by ``libX.so.B`` takes three things: (a) B exports every symbol, with its version, that the image imports
+from A; (b) the same stem; (c) a profile that knows the two as one ABI, or the user's ``--substitute``. With (a) and (b) alone it
+remains an error that names the flag. A library that the vendor's table names as the same upstream under another name takes (a)
+alone, and its version records may be edited (:mod:`relink.planning.resolve.version_moves`). Dropping takes two: no strong
+import has a
+version of it, and every strong import binds without it, or is none of this library's: another missing library has it, or the
+vendor's table of names says so. Its version records go to a library that stays, and become weak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relink.elf.symbols import Import, SymbolTable, VersionNeed, match
+from relink.elf.version_edits import VersionEdit
+from relink.planning.resolve.version_moves import VersionMoves, dropped_record, version_moves
+from relink.providers.prefix import soname_stem
+from relink.vendors.protocol import NO_VENDOR, Vendor
+
+__all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution", "merged"]
+
+_MAX_SHOWN = 3
+_MOST_COMPARED = 1_000_000  # missing libraries times imports that are open without them; vendors' files have a few ten thousand
+
+
+@dataclass(frozen=True, slots=True)
+class SubstituteCandidate:
+    """A library that could replace a missing one.
+
+    :ivar reason: why it counts as the same ABI: a profile's sentence or the user's flag; None without either.
+    :ivar profile: the profile that says so, None where it is the user.
+    :ivar copy: it is the same upstream under other names of libraries and versions, so version records may be edited.
+    """
+
+    soname: str
+    path: str
+    table: SymbolTable
+    reason: str | None = None
+    profile: str | None = None
+    copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubstitutionDecision:
+    """What may be done about one missing NEEDED.
+
+    :ivar action: ``substitute``, ``drop`` or ``keep`` (nothing is proved, so it stays missing).
+    :ivar candidate: the soname that would replace it, where there is one.
+    :ivar evidence: one sentence a fact, for the plan.
+    :ivar wanted: how many imports count as this library's, `exported` how many of them the candidate exports.
+    :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``; `serving` those that it does.
+    :ivar profile: the profile that the action rests on, besides the symbols.
+    :ivar versions: what the action does to version records, besides that they follow a NEEDED that is replaced.
+    """
+
+    soname: str
+    action: str
+    candidate: str | None = None
+    evidence: tuple[str, ...] = ()
+    wanted: int = 0
+    exported: int = 0
+    lacking: tuple[str, ...] = ()
+    profile: str | None = None
+    serving: tuple[str, ...] = ()
+    versions: tuple[VersionEdit, ...] = ()
+
+
+def evaluate_substitution(
+    missing: Sequence[str],
+    imports: Sequence[Import],
+    unbound: Collection[Import],
+    candidates: Mapping[str, Sequence[SubstituteCandidate]],
+    vendor: Vendor = NO_VENDOR,
+    needs: Sequence[VersionNeed] = (),
+    kept: Sequence[str] = (),
+    by_another_version: Mapping[str, Sequence[Import]] | None = None,
+) -> dict[str, SubstitutionDecision]:
+    """Decide of every missing NEEDED of one image what the evidence allows.
+
+    An import with a version belongs to the library that its version record names, and says nothing of another one. One without
+    a version that the vendor's table gives to a missing library counts against that one alone.
+
+    :param missing: its NEEDED entries that nothing serves, whether the user allows that or not: what is decided of one library
+        does not depend on what is allowed for another.
+    :param imports: all imports of the image.
+    :param unbound: its strong imports that bind to nothing in the closure without the missing libraries, and that no
+        supplier outside of the closure is known for.
+    :param candidates: by missing soname, the libraries of the same stem that there are, the preferred one first.
+    :param vendor: whose names are known.
+    :param needs: the image's version records.
+    :param kept: its NEEDED entries that are served, one of which can take the record of a library that is dropped.
+    :param by_another_version: by missing soname, the imports that bind to another version of that library, which something else
+        has brought: the claim about the ABI is the same as for a substitute.
+    """
+    elsewhere = by_another_version or {}
+    # The version record names it: the linker found the symbol there.
+    named: dict[str | None, list[Import]] = {soname: [] for soname in missing}
+    for item in imports:
+        if item.file in named:
+            named[item.file].append(item)
+    open_imports = [item for item in unbound if item.file is None]
+    if len(missing) * len(open_imports) > _MOST_COMPARED:
+        evidence = f"{len(missing)} missing libraries and {len(open_imports)} open imports are more than relink compares"
+        return {soname: SubstitutionDecision(soname, "keep", evidence=(evidence,)) for soname in missing}
+    relations = {
+        soname: {item: vendor.whose(soname, item.name) for item in open_imports} for soname in missing
+    }
+    own = {
+        soname: [
+            *(item for item in open_imports if relations[soname][item] == "own"),
+            *elsewhere.get(soname, ()),
+        ]
+        for soname in missing
+    }
+    owned = {item for items in own.values() for item in items}
+    possible = {
+        soname: [
+            item
+            for item in (*open_imports, *elsewhere.get(soname, ()))
+            if item in own[soname]
+            or relations[soname][item] == "shared"
+            or (item not in owned and relations[soname][item] == "unknown")
+        ]
+        for soname in missing
+    }
+    chosen = {
+        soname: _preferred([*named[soname], *own[soname]], possible[soname], candidates.get(soname, ()))
+        for soname in missing
+    }
+    claimed = {
+        item
+        for soname, candidate in chosen.items()
+        if candidate is not None
+        for item in possible[soname]
+        if _exports(candidate.table, item)
+    }
+    decisions = {}
+    unserved = sum(candidate is None for candidate in chosen.values())
+    for soname in missing:
+        decisions[soname] = _decision(
+            soname,
+            named[soname],
+            own[soname],
+            possible[soname],
+            [item for item in possible[soname] if item not in claimed and item not in owned],
+            chosen[soname],
+            standalone=unserved == (chosen[soname] is None),
+            table=vendor.table if len(possible[soname]) < len(open_imports) else None,
+            record=_Record(
+                tuple(need for need in needs if need.file == soname),
+                all(item.binding == "weak" for item in named[soname]),
+                kept,
+            ),
+        )
+    return decisions
+
+
+def merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | None:
+    """Return what the decisions of several members on one missing library say together: of all imports that may be its.
+
+    The candidate is the first that one of them names; None where there is no decision.
+    """
+    if not decisions:
+        return None
+    first = next((decision for decision in decisions if decision.candidate is not None), decisions[0])
+    same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
+    lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
+    serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
+    return replace(
+        first,
+        wanted=len({*lacking, *serving}),
+        exported=len(serving),
+        lacking=lacking,
+        serving=serving,
+    )
+
+
+def _preferred(
+    named: Sequence[Import], open_imports: Sequence[Import], candidates: Sequence[SubstituteCandidate]
+) -> SubstituteCandidate | None:
+    """The candidate that a profile or the user says is the same ABI, else the one that exports most of the open imports."""
+    same_abi = [candidate for candidate in candidates if candidate.reason]
+    if same_abi:
+        return same_abi[0]
+    wanted = [*named, *open_imports]
+    return max(
+        candidates,
+        key=lambda candidate: sum(_exports(candidate.table, item) for item in wanted),
+        default=None,
+    )
+
+
+def _exports(table: SymbolTable, item: Import) -> bool:
+    """Whether the library of the table would satisfy an import, name and version."""
+    return match(table.exports.get(item.name, ()), item.version) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The version records of one missing library.
+
+    :ivar weak: every import that they name is weak: a strong one is that library's, whatever else has the name.
+    :ivar kept: as for :func:`evaluate_substitution`.
+    """
+
+    needs: tuple[VersionNeed, ...]
+    weak: bool
+    kept: Sequence[str]
+
+
+def _decision(
+    soname: str,
+    named: Sequence[Import],
+    own: Sequence[Import],
+    possible: Sequence[Import],
+    unexplained: Sequence[Import],
+    candidate: SubstituteCandidate | None,
+    *,
+    standalone: bool,
+    table: str | None,
+    record: _Record,
+) -> SubstitutionDecision:
+    """Decide of one missing NEEDED.
+
+    :param named: the imports whose version record names it.
+    :param own: the unbound imports without a version that the vendor's table says are its own.
+    :param possible: those that may be its: its own, and those that no table gives to another library.
+    :param unexplained: those of them that nobody owns and no candidate exports.
+    :param standalone: no other library without a candidate is missing, to which the unexplained imports could belong.
+    :param table: the vendor's table, if it says that some unbound imports are not this library's.
+    """
+    exported_by_it = [item for item in possible if candidate is not None and _exports(candidate.table, item)]
+    reason = "every strong import of the file binds without it"
+    if not possible and table is not None:
+        reason = f"no import that is open without it is one of its names (table {table})"
+    elif not possible:
+        reason += ": the file was linked against it and does not use it"
+    # What is open belongs to another missing library, whose substitute exports it.
+    needless = not possible or (not own and not exported_by_it and not unexplained)
+    dropped = _dropped(soname, record, reason, table) if needless and record.weak else None
+    if dropped is not None and (not named or candidate is None):
+        return dropped
+    if candidate is None:
+        wanted = [*named, *own, *unexplained]
+        return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
+    # An import that no library is known for counts against this one, unless another missing library may have had it. A vendor
+    # that renames versions gives one to each symbol, so none without a version is such a library's.
+    foreign = candidate.copy and bool(named)
+    rest = unexplained if standalone and not foreign else ()
+    wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
+    moves = VersionMoves((), ())
+    lost = [item for item in wanted if not _exports(candidate.table, item)]
+    if candidate.copy:
+        moves = version_moves(record.needs, named, candidate.soname, candidate.table)
+        lost = [*moves.lacking, *(item for item in lost if item.file is None)]
+    exported = [item for item in wanted if item not in lost]
+    same = candidate.copy or soname_stem(candidate.soname) == soname_stem(soname)
+    proved = bool(wanted) and not lost and same
+    if dropped is not None and not (proved and candidate.reason):
+        return dropped
+    evidence = [
+        f"{len(exported)} of {len(wanted)} imported symbols are exported by {candidate.path}: {_truncated(exported)}"
+    ]
+    if not named:
+        evidence.append("no version record names it")
+    if candidate.reason:
+        named_by = f"profile {candidate.profile}: " if candidate.profile else ""
+        evidence.append(f"{named_by}{candidate.reason}")
+    evidence += [sentence for edit in moves.edits for sentence in edit.evidence]
+    return SubstitutionDecision(
+        soname,
+        "substitute" if proved and candidate.reason else "keep",
+        candidate.soname,
+        tuple(evidence),
+        len(wanted),
+        len(exported),
+        tuple(map(_label, lost)),
+        candidate.profile,
+        tuple(map(_label, exported)),
+        moves.edits,
+    )
+
+
+def _dropped(soname: str, record: _Record, reason: str, profile: str | None) -> SubstitutionDecision | None:
+    """Return the decision to drop a library; None where no other library can take its version record.
+
+    :param reason: why no import needs it.
+    """
+    if not record.needs:
+        return SubstitutionDecision(
+            soname, "drop", evidence=("no version record names it", reason), profile=profile
+        )
+    taker = next((name for name in record.kept if name.startswith("libc.so.")), next(iter(record.kept), None))
+    if taker is None or not record.weak:
+        return None
+    edits = dropped_record(record.needs, taker)
+    reasons = dict.fromkeys(sentence for edit in edits for sentence in edit.evidence)
+    return SubstitutionDecision(soname, "drop", evidence=(reason, *reasons), profile=profile, versions=edits)
+
+
+def _label(item: Import) -> str:
+    return f"{item.name}@{item.version}" if item.version else item.name
+
+
+def _truncated(items: Sequence[Import]) -> str:
+    shown = ", ".join(_label(item) for item in items[:_MAX_SHOWN])
+    return shown + (" …" if len(items) > _MAX_SHOWN else "")

@@ -1,0 +1,128 @@
+"""Edges that are not served as they must be: by nothing, by another copy than a provider's, or by a foreign C library.
+
+Takes a member's closure. Gives :class:`ResolutionIssue`, which strategies try to solve and findings tell.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from relink.loader.closure import Closure, Edge
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.siblings import sibling_of
+from relink.providers.prefix import soname_stem
+
+if TYPE_CHECKING:
+    from relink.planning.resolve.strategy import ResolveContext
+
+__all__ = [
+    "REMEDY_WITHHELD",
+    "IssueKind",
+    "ResolutionIssue",
+    "check_edges",
+    "is_libc_elsewhere",
+    "is_of_later_provider",
+    "matches_library",
+    "own_libc",
+    "why_withheld",
+]
+
+IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionIssue:
+    """An edge that is not served as it must be.
+
+    ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``sibling``: by nothing, and another package is to
+    bring it; ``incoherent``: from elsewhere although a provider has the soname; ``withheld``: by a runtime of a later provider's;
+    ``libc``: by a C library that is not the target's own; ``shadowed``: by what Python loaded before.
+    """
+
+    kind: IssueKind
+    edge: Edge
+    requester: str
+    served_by: str | None = None
+
+
+def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
+    """Whether a glob names a library: by its soname, its soname without the version, or its path."""
+    names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+
+
+REMEDY_WITHHELD: Final = "Name the prefix that has the runtime first: its --prefix before the others."
+
+
+def why_withheld(context: ResolveContext) -> str:
+    """Say why a later provider's runtime is not taken."""
+    return f"a process has one runtime of {context.vendor.product}, and no later --prefix serves it"
+
+
+def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
+    """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
+    path = posixpath.join(context.target.libc_directory, soname)
+    return path if context.files.open(path).image is not None else None
+
+
+def is_libc_elsewhere(context: ResolveContext, soname: str = "libc.so.6") -> bool:
+    """Whether a library of glibc lies beside the target's loader, and the loader's default directories lead to another one."""
+    own = own_libc(context, soname)
+    usual = (context.files.open(posixpath.join(place, soname)) for place in context.target.directories)
+    return own is not None and all(found.identity != context.files.open(own).identity for found in usual)
+
+
+def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:
+    """Look at every edge of the root's own closure; what the program needs for itself is not checked."""
+    path = context.layout.path_of(member)
+    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    before = 0 if root == 0 else root  # what was loaded before the root
+    issues, scope = [], set(closure.scope)
+    for edge in closure.edges:
+        if edge.requester >= before and edge.requester in scope:
+            kind = _issue_kind(context, closure, edge, before)
+            if kind:
+                served = None if edge.target is None else closure.objects[edge.target].path
+                issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
+    return tuple(issues)
+
+
+def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
+    """Return what is wrong with an edge, or None; `before` is the number of objects that were loaded before the root."""
+    soname = edge.soname
+    if edge.target is None:
+        # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
+        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
+        if context.provider_path(soname) is None:
+            sibling = sibling_of(context.siblings, soname)
+            if allowed or (sibling is not None and sibling.directory is None):
+                return "allowed" if allowed else "sibling"
+        return "missing"
+    served = closure.objects[edge.target]
+    if soname in GLIBC_SONAMES:
+        own = own_libc(context, soname)
+        wrong = own is not None and context.files.open(own).identity != served.identity
+        return "libc" if wrong and served.identity[0] != "loader" else None
+    if served.identity[0] == "member":
+        return None
+    if context.provider_path(soname) is None:
+        return "withheld" if edge.target >= before and is_of_later_provider(context, closure, edge) else None
+    if context.is_providers(served.identity, soname):
+        return None
+    return "shadowed" if edge.target < before else "incoherent"
+
+
+def is_of_later_provider(context: ResolveContext, closure: Closure, edge: Edge) -> bool:
+    """Whether an edge is served by a library that its provider does not serve, since an earlier one has it, or as a runtime.
+
+    Where the first provider's own library loads that very runtime (each package of Spack is a prefix), it is the right one.
+    """
+    if edge.target is None or not context.is_of_another(closure.objects[edge.target].identity, edge.soname):
+        return False
+    return context.provider_path(edge.soname) is not None or not any(
+        other.target == edge.target and context.is_of_first(closure.objects[other.requester].path)
+        for other in closure.edges
+    )

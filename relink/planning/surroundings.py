@@ -1,0 +1,253 @@
+"""The site-packages that a wheel is, or will be, installed into: which packages lie there beside its members.
+
+Takes a target, a wheel and providers. Gives the links of :class:`~relink.planning.resolve.layout.Layout`, RLK534 and RLK550
+about several
+site-packages of one Python, and RLK536 and RLK537 where an environment has not what a relinked wheel relies on.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from relink.elf.image import Image
+from relink.loader.dryrun import LoaderMap
+from relink.loader.search import expand
+from relink.loader.seen_files import resolve_inside
+from relink.loader.target import Target
+from relink.planning.checks.python_calls import python_call_findings
+from relink.planning.checks.relocation import site_findings
+from relink.planning.model.embedded import SITE
+from relink.planning.model.files import FilePlan
+from relink.planning.model.model import Plan
+from relink.planning.model.reliance import Reliance
+from relink.planning.resolve.layout import Layout
+from relink.providers.prefix import Provider
+from relink.providers.release_series import series
+from relink.providers.site_packages import (
+    SITE_PACKAGES,
+    find_distribution,
+    open_site_packages,
+    owners_of,
+    packages_of,
+)
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
+from relink.wheel.archive import WheelArchive
+
+__all__ = [
+    "environment_site",
+    "layer_findings",
+    "overlays",
+    "own_site",
+    "packages_beside",
+    "packages_findings",
+    "python_in",
+    "reliance_findings",
+    "siblings_relied_on",
+    "with_beside",
+]
+
+
+def environment_site(directory: str, python: str) -> str:
+    """Return the site-packages of a virtual environment, or the directory itself if it is one.
+
+    :param python: the version in the directory's name, ``3.12``.
+    :raises UsageError: there is none.
+    """
+    names = [f"python{python}", "python3", *(f"python3.{minor}" for minor in range(8, 30))]
+    inside = [
+        posixpath.join(directory, lib, name, "site-packages") for lib in ("lib", "lib64") for name in names
+    ]
+    for place in (*inside, directory):
+        if os.path.isdir(place) and (
+            place in inside or posixpath.basename(posixpath.abspath(place)).endswith("-packages")
+        ):
+            return posixpath.abspath(place)
+    raise UsageError(f"{directory}: no site-packages in it; name a virtual environment or its site-packages")
+
+
+def python_in(environment: str | None) -> str | None:
+    """Return the Python of a virtual environment, or None where the directory has none."""
+    program = posixpath.join(environment or "", "bin", "python")
+    return program if environment is not None and os.access(program, os.X_OK) else None
+
+
+def packages_beside(providers: Iterable[Provider], target: Target, *, named: bool) -> dict[str, str]:
+    """Return where the packages really are that a wheel will have beside it: the path in site-packages → the directory.
+
+    What lies in another site-packages than the wheel (that of the system, of a user, of a .pth file) is no neighbour.
+
+    :param named: the user named the Python that will load the result; otherwise a site-packages that was named is believed.
+    """
+    return {
+        package.directory: f"{provider.path}/{package.directory}"
+        for provider in providers
+        if provider.kind == SITE_PACKAGES and _is_own(provider, target, named=named)
+        for package in provider.packages
+        if package.directory
+    }
+
+
+def _is_own(provider: Provider, target: Target, *, named: bool) -> bool:
+    own = own_site(target) if named or provider.found_by else None
+    return own is None or os.path.realpath(own) == os.path.realpath(provider.path)
+
+
+def overlays(
+    providers: Iterable[Provider], layout: Layout, target: Target, *, named: bool
+) -> list[tuple[str, str]]:
+    """Return where files of other packages lie that belong into directories of the wheel: as installed, and the place on disk.
+
+    :param named: as for :func:`packages_beside`.
+    """
+    places = [
+        item.path for item in providers if item.kind == SITE_PACKAGES and _is_own(item, target, named=named)
+    ]
+    places += [place for place in (own_site(target) if named else None,) if place]
+    return [] if layout.tree else [(layout.site_packages, place) for place in dict.fromkeys(places)]
+
+
+def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool) -> Iterator[Finding]:
+    """Yield RLK534 and RLK550: the wheel will not lie beside ROCm, and parts of ROCm lie in another site-packages, too.
+
+    :param named: as for :func:`packages_beside`.
+    """
+    facts = target.python_facts
+    for provider in providers:
+        if provider.kind != SITE_PACKAGES:
+            continue
+        if not _is_own(provider, target, named=named):
+            text = f"the wheel will be installed into {own_site(target)}, so search paths name the directory and not $ORIGIN"
+            yield finding("RLK534", provider.path, text)
+        for place in facts.site_packages if facts and (named or provider.found_by) else ():
+            other = os.path.realpath(place) != os.path.realpath(provider.path)
+            if other and (found := packages_of(place, target)):
+                names = join_truncated([f"{item.name} {item.version}" for item in found])
+                yield finding(
+                    "RLK550", place, f"it has {names}, which are not looked at: {provider.path} is taken"
+                )
+
+
+def packages_findings(
+    archive: WheelArchive,
+    providers: Iterable[Provider],
+    files: Sequence[FilePlan],
+    target: Target,
+    gpus: Sequence[str],
+) -> Iterator[Finding]:
+    """Yield what is to be said about the packages of ROCm in site-packages, and about Python code that loads their libraries."""
+    for provider in providers:
+        if provider.kind == SITE_PACKAGES:
+            yield from python_call_findings(archive, provider)
+            yield from site_findings(
+                open_site_packages(provider.path, target, gpus)[1], provider, files, gpus
+            )
+
+
+def own_site(target: Target) -> str | None:
+    """Return the site-packages that an installer puts wheels into for the target's Python, where it is known."""
+    facts = target.python_facts
+    return (facts.installs_into or None) if facts is not None else None
+
+
+def with_beside(
+    layout: Layout, site: str, images: Mapping[str, Image], members: Collection[str], target: Target
+) -> dict[str, str]:
+    """Return the directories of a site-packages that search paths of members lead to, and that the wheel has not itself.
+
+    :param members: the names of all files of the wheel.
+    """
+    own = {posixpath.dirname(layout.path_of(member)) for member in members}
+    own |= {parent for directory in own for parent in _parents(directory)}
+    links: dict[str, str] = {}
+    for member, image in images.items():
+        origin = posixpath.dirname(layout.path_of(member))
+        for text in (image.search_path or "").split(":"):
+            expanded = expand(text, origin=origin, target=target) or ""
+            directory = posixpath.normpath(expanded)
+            if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
+                continue
+            entry = next(
+                (place for place in (*reversed([*_parents(directory)]), directory) if place not in own), None
+            )
+            if entry is None or not entry.startswith(f"{layout.site_packages}/"):
+                continue
+            relative = entry.removeprefix(f"{layout.site_packages}/")
+            real = f"{site}/{relative}"
+            if os.path.isdir(resolve_inside(target.sysroot, real)):
+                links[relative] = real
+    return links
+
+
+def siblings_relied_on(
+    files: Iterable[FilePlan], providers: Sequence[Provider], target: Target
+) -> tuple[tuple[Reliance, ...], tuple[str, ...]]:
+    """Return the packages that are no providers and that members take libraries from, and the site-packages that these lie in."""
+    places = target.python_facts.site_packages if target.python_facts is not None else ()
+    paths = {posixpath.normpath(path) for file in files if file.served for _, path in file.closure}
+    taken = {path for path in paths if not any(provider.holds(path) for provider in providers)}
+    found: dict[tuple[str, str], list[str]] = {}
+    sites = []
+    for place in places:
+        inside = {path.removeprefix(f"{place}/") for path in taken if path.startswith(f"{place}/")}
+        owned = owners_of(place, inside, target)
+        sites += [place] if owned else []
+        for file in sorted(owned):
+            found.setdefault((owned[file].name, owned[file].version), []).append(file)
+    relied = (Reliance(*package, files=tuple(listed)) for package, listed in sorted(found.items()))
+    return tuple(relied), tuple(sites)
+
+
+def _parents(directory: str) -> Iterator[str]:
+    while directory not in ("", "/"):
+        directory = posixpath.dirname(directory)
+        yield directory
+
+
+def reliance_findings(
+    plan: Plan, maps: Mapping[str, LoaderMap], site: str, target: Target
+) -> Iterator[Finding]:
+    """Yield what a relinked wheel relies on and an environment has not: a package, its version, or that a library comes from it.
+
+    :param maps: what the loader mapped for each member, in that environment.
+    """
+    facts = target.python_facts
+    places = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
+    for item in plan.relies_on:
+        found = next(
+            (found for place in places if (found := find_distribution(place, item.name, target))), None
+        )
+        wanted = f"{item.name} {series(item.version)}"
+        step = f"pip install '{item.name}=={series(item.version)}.*'"
+        if found is None:
+            text = f"the wheel relies on {wanted}, which is not installed there"
+            yield finding("RLK536", site, text, step=step)
+            continue
+        if series(found.version) != series(item.version):
+            text = f"the wheel relies on {wanted}, and {found.version} is installed"
+            yield finding("RLK536", site, text, step=step)
+        for file in item.files:
+            hosts = (resolve_inside(target.sysroot, f"{place}/{file}") for place in places)
+            if not any(map(os.path.exists, hosts)):
+                text = f"the wheel relies on {file} of {wanted}, which {found.version} has not"
+                yield finding("RLK536", site, text, step=step)
+    beside = {
+        soname: path.removeprefix(f"{SITE}/")
+        for file in plan.files
+        for soname, path in file.closure
+        if path.startswith(f"{SITE}/")
+    }
+    elsewhere: dict[str, str] = {}
+    for found_map in maps.values():
+        for name, path in found_map.objects:
+            normal = posixpath.normpath(path)
+            if name in beside and not normal.startswith(
+                (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
+            ):
+                elsewhere[name] = normal
+    for name, path in elsewhere.items():
+        text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"
+        yield finding("RLK537", name, text)

@@ -1,0 +1,325 @@
+"""From a wheel as read, a target and what the user said to a plan: what is decided about each file, and what is found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from relink.elf.image import machine_name
+from relink.gpu.archives import with_archives
+from relink.gpu.wanted import Wanted
+from relink.loader.python import active_python
+from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
+from relink.loader.target import Target
+from relink.planning.checks.executable_stack import stack_findings
+from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
+from relink.planning.checks.relocation import (
+    platform_of,
+    relocation,
+    relocation_findings,
+)
+from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.model.reliance import metadata_lines
+from relink.planning.options import Options, deciding
+from relink.planning.reading import Wheel, required_versions
+from relink.planning.resolve.decide import decide
+from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.stubs import plan_stubs, with_stubs
+from relink.planning.sibling_packages import find_siblings
+from relink.planning.surroundings import (
+    layer_findings,
+    overlays,
+    own_site,
+    packages_beside,
+    packages_findings,
+    siblings_relied_on,
+    with_beside,
+)
+from relink.providers.distribution import read_distribution
+from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
+from relink.providers.prefix import Provider
+from relink.providers.profiles import profile_for
+from relink.providers.site_packages import (
+    SITE_PACKAGES,
+    find_site_packages,
+    is_rocm_directory,
+    open_site_packages,
+    without_package,
+)
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding, finding, select
+from relink.vendors.protocol import Vendor
+from relink.vendors.rocm.advice import install_command, where_to_get, with_hints
+from relink.vendors.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
+from relink.vendors.rocm.installation import RocmRelease, release_of
+from relink.vendors.rocm.names import is_own, is_runtime, whose
+from relink.vendors.rocm.places import choose_place, prefix_of_libraries
+from relink.wheel.limits import WheelLimits
+from relink.wheel.naming import WheelName, parse_wheel_name, relinked
+
+__all__ = [
+    "ROCM_VENDOR",
+    "PreparedPlan",
+    "context_of",
+    "open_providers",
+    "plan_wheel",
+    "target_facts",
+]
+
+
+ROCM_VENDOR = Vendor(
+    ROCM,
+    "ROCm",
+    same_abi,
+    dlopens_of,
+    where_to_get,
+    install_command,
+    whose,
+    copy_of,
+    optional_library,
+    is_own,
+    is_rocm_directory,
+    is_runtime,
+)
+"""What is known of ROCm, for the packages that name no vendor."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPlan:
+    """A plan with what carrying it out needs beside it.
+
+    :ivar context: what was decided from, with the images as they will be.
+    :ivar tables: the symbols of everything in the members' closures.
+    :ivar isa: the report's object of GPU code; None where it was not looked at.
+    :ivar way_out: the words of options with which there would be no error; tried. Empty where none are known.
+    """
+
+    plan: Plan
+    context: ResolveContext
+    tables: Tables
+    isa: Mapping[str, Any] | None
+    way_out: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> WheelName:
+        """The name of the wheel that the plan leads to."""
+        return parse_wheel_name(self.plan.output)
+
+
+def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
+    """Open the prefixes that were named, or else the ROCm of the target's Python, or else the one ROCm that there is.
+
+    :raises UsageError: none was named, and there is none or more than one.
+    """
+    if options.prefixes or options.nix_closures:
+        prefixes = (_open(path, target, options) for path in options.prefixes)
+        closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
+        found = (*prefixes, *closures)
+    else:
+        place = choose_place(target, os.environ, own=not (options.interpreter or options.sysroot))
+        found = (replace(_open(place.path, target, options), found_by=place.found_by),)
+    return (*found, *compiler_runtime_of(found, target))
+
+
+def _open(path: str, target: Target, options: Options) -> Provider:
+    site = find_site_packages(path, target)
+    if site is not None:
+        return open_site_packages(site, target, options.gpus)[0]
+    return open_place(prefix_of_libraries(path, target), target)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Take ``OLD=NEW`` apart.
+
+    :raises UsageError: it is not that.
+    """
+    old, equals, new = text.partition("=")
+    if not (old and equals and new) or "/" in text:
+        raise UsageError(
+            f"--substitute {text}: write it as OLD=NEW, two sonames, such as libfoo.so.1=libfoo.so.2"
+        )
+    return old, new
+
+
+def context_of(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    *,
+    site: str | None = None,
+    layout: Layout | None = None,
+) -> ResolveContext:
+    """Return what decisions about a wheel are made from.
+
+    :param site: a site-packages whose packages the wheel finds beside it; by default that of a Python which the user named. Of
+        ROCm's packages there only those of `providers` are, where these are given.
+    :param layout: where its members are installed; by default where nothing is.
+    """
+    name = wheel.archive.name
+    providers = [without_package(provider, name.distribution) for provider in providers]
+    if layout is None:
+        named = is_python_named(options)
+        beside = packages_beside(providers, target, named=named)
+        layout = Layout(python=_python_version(name, target if beside or site else None))
+        if place := site or (own_site(target) if named else None):
+            found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
+            rocm = [entry for entry in found if providers and is_rocm_directory(entry.split("/")[0])]
+            beside |= {entry: real for entry, real in found.items() if entry not in rocm}
+        layout = replace(layout, links=beside)
+    links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
+    files = Files(target.sysroot, links=links)
+    return ResolveContext(
+        target=target,
+        files=files,
+        providers=tuple(providers),
+        images=wheel.images,
+        layout=layout,
+        profile=profile_for(name.distribution, options.profile),
+        distribution=read_distribution(target.sysroot),
+        vendor=ROCM_VENDOR,
+        allow_missing=tuple(options.allow_missing),
+        substitutes=tuple(_pair(text) for text in options.substitute),
+        assume_symbols=tuple(options.assume_symbols),
+        preload=tuple(options.preload),
+        preload_known=options.preload_known,
+        most_loads=(options.limits or WheelLimits()).loads,
+        siblings=() if layout.tree else find_siblings(wheel, target, files),
+        member_directories=frozenset(
+            os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
+        ),
+    )
+
+
+def plan_wheel(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    gpus: Sequence[Wanted] = (),
+    layout: Layout | None = None,
+) -> PreparedPlan:
+    """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing.
+
+    :param layout: as for :func:`context_of`.
+    """
+    archive = wheel.archive
+    name = archive.name
+    base = context_of(wheel, target, providers, options, layout=layout)
+    providers = base.providers
+    releases = [release_of(provider, target.sysroot) for provider in providers]
+    stubs = plan_stubs(base, wheel.tables, options.stub, name.distribution)
+    with_them, tables = with_stubs(base, wheel.tables, stubs.stubs)
+    draft = decide(with_them, tables)
+    context = draft.context
+    files = tuple(file for file in draft.files if file.path in wheel.images)
+    findings = [*wheel.findings, *stubs.findings, *draft.findings]
+    mapped = {file.path: [path for _, path in file.closure] for file in files}
+    findings += stack_findings(archive, context, wheel.tables, mapped)
+    siblings, layers = siblings_relied_on(files, providers, target)
+    moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
+    named = is_python_named(options)
+    if not context.layout.tree:
+        findings += layer_findings(providers, target, named=named)
+    findings += packages_findings(archive, providers, files, target, options.gpus)
+    output = name
+    changes = bool(stubs.stubs) or any(file.changed for file in files)
+    if changes:
+        local, more = _local_version(providers, releases, options)
+        findings += more
+        machine = target.header.machine
+        platform = f"linux_{machine_name(machine)}"
+        if moves.relocatable:
+            platform = platform_of(name.platform, required_versions(tables.values()), files, machine)
+        output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
+        findings += relocation_findings(moves, output.filename)
+    else:
+        findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
+    sites = overlays(providers, context.layout, target, named=named)
+    gpu = plan_gpus(
+        with_archives(wheel.codes, archive, context.layout.path_of, sites),
+        files,
+        providers,
+        gpus,
+        sysroot=target.sysroot,
+        profile=context.profile,
+        release=(name.distribution, name.version.public),
+        allow_gap=options.allow_isa_gap,
+        dlopened=dlopened_libraries(draft),
+        on_disk=context.layout.on_disk(wheel.images),
+    )
+    findings += gpu.findings
+    plan = Plan(
+        wheel=WheelFacts(
+            archive.path.name,
+            archive.sha256(),
+            name.distribution,
+            str(name.version),
+            tuple(name.expanded_tags),
+        ),
+        output=output.filename,
+        target=target_facts(target),
+        providers=_provider_facts(providers, releases),
+        files=files,
+        findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
+        loads=draft.loads,
+        relies_on=moves.relies_on if changes else (),
+        sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
+        relocatable=moves.relocatable and changes,
+        metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
+        stubs=stubs.stubs,
+        options=deciding(options),
+    )
+    return PreparedPlan(plan, context, draft.tables, gpu.block)
+
+
+def is_python_named(options: Options) -> bool:
+    """Whether the user named the Python that will load the result, by an option or by an active environment."""
+    return bool(options.python or active_python(os.environ))
+
+
+def target_facts(target: Target) -> TargetFacts:
+    """Return what a plan says of its target."""
+    return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
+
+
+def _provider_facts(
+    providers: Sequence[Provider], releases: Sequence[RocmRelease | None]
+) -> tuple[ProviderFacts, ...]:
+    return tuple(
+        ProviderFacts(
+            provider.kind,
+            provider.path,
+            release.release if release else None,
+            release.evidence if release else None,
+            provider.found_by,
+        )
+        for provider, release in zip(providers, releases, strict=True)
+    )
+
+
+def _python_version(name: WheelName, target: Target | None = None) -> str:
+    """The version in a directory's name: that of the wheel's tag, or of the target's Python where the wheel is for any."""
+    tag = next((tag for tag in name.python.split(".") if tag.startswith("cp3")), "")
+    if tag[3:].isdigit():
+        return f"3.{tag[3:]}"
+    facts = target.python_facts if target is not None else None
+    return f"3.{facts.version[1]}" if facts is not None else "3"
+
+
+def _local_version(
+    providers: Sequence[Provider], releases: Sequence[RocmRelease | None], options: Options
+) -> tuple[str | None, list[Finding]]:
+    if options.keep_version:
+        return None, []
+    if options.local_version:
+        return options.local_version, []
+    release = next(filter(None, releases), None)
+    if release:
+        return f"rocm{release.release}", []
+    where = ", ".join(provider.path for provider in providers)
+    return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]

@@ -1,0 +1,285 @@
+"""Profiles: what is known of one vendor package, as data (``profiles/packages/*.toml``).
+
+They never change what is provable, only what is assumed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import posixpath
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from relink.providers.profiles.document import read_document
+from relink.system.errors import UsageError
+from relink.system.shipped_files import shipped_directory
+
+__all__ = [
+    "NO_PROFILE",
+    "DlopenEntry",
+    "EqualSonames",
+    "Hint",
+    "OptionalLibrary",
+    "OptionalMembers",
+    "PackageRelease",
+    "Profile",
+    "SystemCopy",
+    "profile_for",
+    "profile_named",
+    "read_document",
+    "read_profile",
+    "shipped_profiles",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRelease:
+    """A release of one of the package's distributions whose GPU code is known: its processors, and where that was seen."""
+
+    distribution: str
+    version: str
+    gpus: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DlopenEntry:
+    """What members (a glob) load by dlopen: globs of sonames, and why."""
+
+    member: str
+    sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalMembers:
+    """Members (globs) without which the package works, and why that is known."""
+
+    members: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalLibrary:
+    """A library that a stub may stand in for.
+
+    :ivar names: a regular expression that the library's own names begin with.
+    :ivar status: what its functions say for "not supported", and `answer` the number.
+    :ivar why: why it is optional.
+    :ivar functions: those that return a status.
+    """
+
+    names: str
+    status: str
+    answer: int
+    why: str
+    functions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCopy:
+    """A vendor's library that is built from the same upstream as one of the system, under names of its own.
+
+    :ivar sonames: those that the system's library has, by distribution; the first that there is counts.
+    :ivar why: what the vendor builds, from which release, and where that is written.
+    """
+
+    sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSonames:
+    """Sonames that are one ABI under several numbers, and why that is known. The symbols have to be there all the same."""
+
+    sonames: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A sentence that is added to the remedy of findings with this code (a glob) and this subject (a glob)."""
+
+    code: str
+    text: str
+    subject: str = "*"
+
+    def fits(self, code: str, subject: str) -> bool:
+        """Whether it belongs to such a finding."""
+        return fnmatch.fnmatchcase(code, self.code) and fnmatch.fnmatchcase(subject, self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of one package.
+
+    :ivar distributions: the distribution names it applies to, as the index normalises them.
+    :ivar imports: modules whose import shows that the package loads.
+    :ivar nixpkgs_version_of: Python packages of nixpkgs whose version must be its own.
+    :ivar nixpkgs: its attribute among nixpkgs' Python packages, where it is built there, too; None: only the vendor has it.
+    :ivar requires: distributions that it needs at run time, normalised; counts where the wheel's METADATA names none.
+    :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
+        they are.
+    :ivar optional: members that the package does without; what a prefix cannot serve stays as it is, if others are served.
+    :ivar preload: members that the package loads into the global scope before others.
+    :ivar brings: globs of members that an import of the package maps, and that members of other packages need by soname.
+    :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
+    :ivar releases: releases of the package whose GPU code is known, to name one that has what another lacks.
+    :ivar source: where the statements above can be checked.
+    """
+
+    name: str
+    distributions: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    nixpkgs: str | None = None
+    nixpkgs_version_of: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    optional: tuple[OptionalMembers, ...] = ()
+    preload: tuple[str, ...] = ()
+    brings: tuple[str, ...] = ()
+    rpath_drop: tuple[str, ...] = ()
+    dlopen: tuple[DlopenEntry, ...] = ()
+    same_abi: tuple[EqualSonames, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    releases: tuple[PackageRelease, ...] = ()
+    source: str = ""
+
+    def is_variant(self, member: str) -> bool:
+        """Whether `member` is one of several of which one is loaded."""
+        return any(fnmatch.fnmatchcase(member, pattern) for pattern in self.variants)
+
+    def why_optional(self, member: str) -> str | None:
+        """Return why the package works without a member, or None where nothing says so."""
+        rows = (
+            row for row in self.optional if any(fnmatch.fnmatchcase(member, glob) for glob in row.members)
+        )
+        return next((row.why for row in rows), None)
+
+    def where_brought(self, soname: str) -> str | None:
+        """Return the glob of the member that an import of the package maps under that soname, or None."""
+        found = (glob for glob in self.brings if fnmatch.fnmatchcase(soname, posixpath.basename(glob)))
+        return next(found, None)
+
+    def drops(self, entry: str) -> bool:
+        """Whether a search path entry to a sibling package goes."""
+        return any(fnmatch.fnmatchcase(entry, pattern) for pattern in self.rpath_drop)
+
+    def dlopens(self, member: str) -> dict[str, str]:
+        """Return what a member loads by dlopen: glob of sonames → why."""
+        entries = [entry for entry in self.dlopen if fnmatch.fnmatchcase(member, entry.member)]
+        return {soname: entry.why for entry in entries for soname in entry.sonames}
+
+    def why_equal(self, one: str, other: str) -> str | None:
+        """Return why two sonames are one ABI, or None where nothing says so."""
+        return next(
+            (item.why for item in self.same_abi if {one, other} <= {*item.sonames} and one != other), None
+        )
+
+    def unmatched(self, members: Collection[str], entries: Collection[str]) -> Iterator[str]:
+        """Yield what in this profile names nothing in a wheel.
+
+        :param members: the wheel's members.
+        :param entries: the search path entries of its ELF files.
+        """
+        globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
+        globs["optional.members"] = tuple(glob for row in self.optional for glob in row.members)
+        globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
+        for key, patterns in globs.items():
+            yield from (
+                f"{key}: {pattern} is no member"
+                for pattern in patterns
+                if not fnmatch.filter(members, pattern)
+            )
+        for pattern in self.rpath_drop:
+            if not any(fnmatch.fnmatchcase(entry, pattern) for entry in entries):
+                yield f"rpath.drop: {pattern} is no search path entry"
+        for module in self.imports:
+            path = module.replace(".", "/")
+            if f"{path}.py" not in members and f"{path}/__init__.py" not in members:
+                yield f"imports: {module} is no module"
+
+
+NO_PROFILE = Profile("none")
+"""Nothing is known; ``--profile none`` asks for it."""
+
+
+def shipped_profiles() -> dict[str, Profile]:
+    """Return the shipped profiles by name.
+
+    :raises UsageError: one is damaged.
+    """
+    found = (read_profile(path) for path in sorted(shipped_directory("profiles").glob("packages/*.toml")))
+    return {profile.name: profile for profile in found}
+
+
+def profile_for(distribution: str, chosen: str | None = None) -> Profile:
+    """Return the profile of a distribution, or :data:`NO_PROFILE`.
+
+    :param chosen: the name of another profile, or its file: what ``--profile`` says.
+    :raises UsageError: there is no such profile, or it is damaged.
+    """
+    if chosen is not None:
+        return profile_named(chosen, option="--profile ")
+    wanted = canonicalize_name(distribution)
+    return next((item for item in shipped_profiles().values() if wanted in item.distributions), NO_PROFILE)
+
+
+def profile_named(name: str, *, option: str = "") -> Profile:
+    """Return a shipped profile by its name (``none`` for :data:`NO_PROFILE`), or one from a file.
+
+    :param option: what the name was passed by, for messages.
+    :raises UsageError: there is no such profile, or it is damaged.
+    """
+    if name == NO_PROFILE.name:
+        return NO_PROFILE
+    if "/" in name or name.endswith(".toml"):
+        return read_profile(Path(name))
+    shipped = shipped_profiles()
+    if name in shipped:
+        return shipped[name]
+    near = difflib.get_close_matches(name, shipped, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(shipped)}."
+    raise UsageError(
+        f"{option}{name}: there is no such profile; {hint} A file is named with its directory, ./{name}.toml"
+    )
+
+
+def read_profile(path: Path) -> Profile:
+    """Read one profile.
+
+    :raises UsageError: it cannot be read, is not TOML, or not what ``profile.schema.json`` asks for; names FILE:LINE of
+        everything that is wrong.
+    """
+    data = read_document(path, "profile", "profile")
+    return Profile(
+        name=data.get("name", path.stem),
+        distributions=tuple(str(canonicalize_name(item)) for item in data.get("distributions", ())),
+        imports=tuple(data.get("imports", ())),
+        nixpkgs=data.get("nixpkgs"),
+        nixpkgs_version_of=tuple(data.get("nixpkgs_version_of", ())),
+        requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
+        variants=tuple(data.get("variants", ())),
+        optional=tuple(
+            OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("optional", ())
+        ),
+        preload=tuple(data.get("preload", ())),
+        brings=tuple(data.get("brings", ())),
+        rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),
+        dlopen=tuple(
+            DlopenEntry(row["member"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
+        ),
+        same_abi=tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
+        hints=tuple(Hint(row["code"], row["text"], row.get("subject", "*")) for row in data.get("hints", ())),
+        releases=tuple(
+            PackageRelease(
+                str(canonicalize_name(row["distribution"])), row["version"], tuple(row["gpus"]), row["source"]
+            )
+            for row in data.get("releases", ())
+        ),
+        source=data.get("source", ""),
+    )

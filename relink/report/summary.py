@@ -1,0 +1,301 @@
+"""The last lines of a run: what came of it in one sentence, and what to type next. A pure function of the report."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from relink.loader.target import GLIBC_SONAMES
+from relink.providers.distribution import FAMILIES
+from relink.providers.release_series import series
+from relink.system.findings.causes import Cause, causes
+from relink.system.findings.model import RULES, Finding, Level
+from relink.system.text import join_truncated, join_with_and, pluralize
+
+if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
+    from relink.report.model import Report
+
+__all__ = ["Verdict", "differing", "verdict", "verified"]
+
+# A saved report may be a stranger's: nothing else of it is offered as a command that installs.
+_INSTALLS = re.compile(rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII)
+_PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
+_MAX_REASONS = 3
+_MAX_GPUS = 8
+_DRY = "--dry-run"
+_HIP = "libamdhip64"
+_ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
+# These say that the wheel would not work; other errors say why nothing was written all the same.
+_CANNOT_WORK = {
+    *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130"),
+    *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one run.
+
+    :ivar level: the worst that is in it: ``info`` where the wheel loads and nothing is left to decide.
+    :ivar step: what to type or to do next.
+    :ivar commands: of that what can be typed as it is, in order; "the same command" written out where it is known.
+    """
+
+    level: Level
+    text: str
+    step: str | None = None
+    commands: tuple[str, ...] = ()
+
+
+def verdict(report: Report) -> Verdict:
+    """Return the verdict: whether the wheel loads now, by what that is known, on which GPUs it runs, and what is next."""
+    found = causes(report.findings)
+    errors = [cause for cause in found if cause.level == "error"]
+    if errors:
+        return _failed(report, errors)
+    twice = next((cause for cause in found if cause.code == "RLK130" and _HIP in cause.subjects), None)
+    parts = [f"{_loads(report)}{'; will not work on the GPU until one HIP runtime is left' if twice else ''}"]
+    if report.relocatable:
+        packages = [f"{item.name} {series(item.version)}" for item in report.relies_on]
+        parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
+    parts += _allowed(found)
+    if brought := [subject for cause in found if cause.code == "RLK118" for subject in cause.subjects]:
+        parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
+    gpus = _gpus(report.isa)
+    if gpus and not twice:
+        parts.append(f"GPUs: {gpus}")
+    here = _gpus_here(report.isa)
+    if here and not twice:
+        parts.append(f"Of this machine: {here}")
+    if twice and report.output is not None:
+        parts.append(f"Written to {report.output.path}")
+    level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
+    if twice:
+        return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP)
+    return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
+
+
+def _allowed(found: Iterable[Cause]) -> list[str]:
+    """A sentence about what the user says will be there, if there is any."""
+    allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
+    verb = "is" if len(allowed) == 1 else "are"
+    text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
+    return [text] if allowed else []
+
+
+def _of_python(report: Report) -> str:
+    """What the way from bin/ to site-packages adds: it has the version of a Python in it."""
+    paths = (str(file.rpath.after) for file in report.files if file.changed)
+    found = next(filter(None, (_PYTHON.search(path) for path in paths)), None)
+    return f" of Python {found[1]}" if found else ""
+
+
+def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
+    """Return the verdict of `relink verify`: whether the real loader loads a wheel's files as they are.
+
+    :param wheel: its path; `asked`: the members that the loader was asked about.
+    """
+    found = causes(findings)
+    errors = [cause for cause in found if cause.level == "error"]
+    files = pluralize(len(asked), "file")
+    if not errors:
+        level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
+        if not asked:
+            return Verdict(level, "No ELF file for this loader: nothing to check.")
+        parts = [f"Loads; checked by ld.so for {files}", *_allowed(found)]
+        return Verdict(level, f"{'. '.join(parts)}.")
+    missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
+    steps = [cause.step for cause in errors if cause.step]
+    step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _next(errors)
+    return Verdict("error", f"Does not load: {_why(errors)}.", step)
+
+
+def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdict:
+    """Return the verdict of `relink verify --statement` on a wheel that is not as the statement says; no loader was asked."""
+    reasons = join_truncated([f"{found.subject}: {found.message}" for found in findings], 1)
+    step = (
+        f"get the wheel and its statement again, or leave --statement out: relink verify {shlex.quote(wheel)}"
+    )
+    return Verdict("error", f"Differs from {statement}, and ld.so was not asked: {reasons}.", step)
+
+
+def _loads(report: Report) -> str:
+    if _is_done(report):
+        return "Already relinked for this ROCm: nothing was written"
+    changed = sum(file.changed for file in report.files)
+    if not report.files:
+        return "No ELF file in the wheel: nothing to relink"
+    if not changed:
+        return "Loads as it is: no file has to change"
+    if report.output is None:
+        return f"Would load: {changed} of {pluralize(len(report.files), 'ELF file')} would change"
+    if report.verified is None:
+        return "Should load; ld.so was not asked"
+    return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
+
+
+def _gpus(isa: Mapping[str, Any] | None) -> str:
+    """The GPUs that the wheel and all libraries that it reaches have code for; empty where that is not known."""
+    targets = list(((isa or {}).get("common") or {}).get("targets") or ())
+    return join_truncated(targets, _MAX_GPUS)
+
+
+def _gpus_here(isa: Mapping[str, Any] | None) -> str:
+    """The GPUs of this machine that were asked for or seen, and whether each has all code that it needs."""
+    local = [gpu for gpu in (isa or {}).get("gpus") or () if gpu["local"]]
+    return join_truncated(
+        [f"{gpu['target']} ({'covered' if gpu['covered'] else 'not covered'})" for gpu in local], _MAX_GPUS
+    )
+
+
+def _is_done(report: Report) -> bool:
+    return any(found.code == "RLK542" for found in report.findings)
+
+
+def _install(report: Report) -> str | None:
+    if _is_done(report):
+        return None
+    if report.output is None:
+        return "the same command without --dry-run"
+    return f"pip install {shlex.quote(report.output.path)}"
+
+
+def _installing(report: Report) -> tuple[str, ...]:
+    if report.output is not None:
+        return (f"pip install {shlex.quote(report.output.path)}",)
+    if _is_done(report):
+        return ()
+    return _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+
+
+def _again(words: Iterable[str]) -> tuple[str, ...]:
+    """The command of a report with other words, or nothing: a report of the API has none, a stranger's may be any."""
+    command = shlex.join(words)
+    return (command,) if command.startswith("relink ") else ()
+
+
+def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
+    why = _why(errors)
+    if report.output is not None:
+        text = f"Written to {report.output.path} in spite of: {why}."
+        return Verdict("error", text, _step(report, errors), _commands(report, errors))
+    cannot = any(cause.code in _CANNOT_WORK for cause in errors)
+    text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
+    return Verdict("error", text, _step(report, errors), _commands(report, errors))
+
+
+def _why(errors: Sequence[Cause]) -> str:
+    reasons = list(dict.fromkeys(_reasons(errors)))
+    more = f" and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
+    return "; ".join(reasons[:_MAX_REASONS]) + more
+
+
+def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
+    missing = [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
+    for cause in errors:
+        match cause.code:
+            case "RLK101":
+                are = "is" if len(missing) == 1 else "are"
+                yield f"{pluralize(len(missing), 'library', 'libraries')} {are} missing"
+            case "RLK301" if _is_glibc(cause):
+                yield "the prefix was built for a newer glibc than the target's"
+            case _ if cause.whole and cause.code == "RLK302":
+                yield cause.message
+            case "RLK130" if _HIP in cause.subjects:
+                yield "two HIP runtimes would be loaded"
+            case _:
+                subjects = join_truncated(cause.subjects, 1)
+                rule = RULES.get(cause.code)  # None: a newer relink wrote the report
+                yield f"{rule.title if rule else cause.code} ({subjects})"
+
+
+def _is_glibc(cause: Cause) -> bool:
+    return any(f" of {name};" in found.message for found in cause.findings for name in GLIBC_SONAMES)
+
+
+def _step(report: Report, errors: Sequence[Cause]) -> str:
+    """The packages to install, or the command that was seen to succeed; else what one of the errors asks for."""
+    if not report.way_out or _wrong_python(errors):
+        return _next(errors)
+    (command,) = _again([*report.command, *report.way_out]) or (f"again with {shlex.join(report.way_out)}",)
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    if missing and len(missing) == len(errors) and all(cause.step for cause in missing):
+        return f"{'; '.join(_packages(missing))}, then the same command; or, without them: {command}"
+    return command
+
+
+def _next(errors: Sequence[Cause]) -> str:
+    """Options that are known to help, else the packages to install, else what to look up."""
+    wrong = _wrong_python(errors)
+    if wrong is not None and not wrong.step:
+        return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}"
+    options = _options(errors)
+    if options:
+        return f"again with {' '.join(filter(None, options))}"
+    if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
+        return _ONE_HIP
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    unknown = [cause.subjects[0] for cause in missing if not cause.step]
+    parts = _packages(missing)
+    if unknown:
+        them = "them" if parts else join_with_and(unknown) if len(unknown) < _MAX_REASONS else "them all"
+        others = f"for the other {len(unknown)} " if parts else ""
+        parts.append(f"{others}a ROCm that has {them} (--prefix DIR)")
+    if missing:
+        return f"{'; '.join(parts)}, then the same command"
+    if installs := _of_an_environment(errors):
+        return f"{'; '.join(installs)}, then the same command"
+    return f"relink rules {errors[0].code}"
+
+
+def _of_an_environment(errors: Iterable[Cause]) -> list[str]:
+    """What pip is to install into the environment that has ROCm: which pip that is, the reader knows."""
+    steps = [cause.step for cause in errors if cause.step and cause.step.startswith("pip install ")]
+    return list(dict.fromkeys(steps))
+
+
+def _wrong_python(errors: Iterable[Cause]) -> Cause | None:
+    """The error that the named Python does not install the wheel: what else is wrong was compared with that Python."""
+    return next((cause for cause in errors if cause.code == "RLK520"), None)
+
+
+def _options(errors: Sequence[Cause]) -> list[str]:
+    wrong = _wrong_python(errors)
+    if wrong is not None:
+        errors = [wrong]
+    return [step for step in dict.fromkeys(cause.step for cause in errors) if step and step.startswith("--")]
+
+
+def _packages(missing: Sequence[Cause]) -> list[str]:
+    """One command for all packages that one tool installs."""
+    commands: dict[str, dict[str, None]] = {}
+    for cause in missing:
+        command, _, package = (cause.step or "").rpartition(" ")
+        if command:
+            commands.setdefault(command, {})[package] = None
+    return [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
+
+
+def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
+    """What of :func:`_step` can be typed as it is."""
+    if report.way_out and not _wrong_python(errors):
+        missing = [cause for cause in errors if cause.code == "RLK101" and cause.step]
+        installs = (command for command in _packages(missing) if _INSTALLS.fullmatch(command))
+        return (*installs, *_again([*report.command, *report.way_out]))
+    if options := _options(errors):
+        try:
+            words = [word for option in options for word in shlex.split(option)]
+        except ValueError:  # quotes that are not closed, in a report that relink did not write
+            return ()
+        return _again([*report.command, *words])
+    if _wrong_python(errors) or any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
+        return ()
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    if not missing:
+        return () if _of_an_environment(errors) else (_next(errors),)
+    # Once more only where nothing is left that has to be found first.
+    again = _again(report.command) if all(cause.step for cause in missing) else ()
+    return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

@@ -1,0 +1,155 @@
+"""Where the contents of two members differ: ranges of bytes, and lines of text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from relink.system.bounded_json import JSON_LIMIT, parse_json
+from relink.system.errors import RelinkError
+from relink.system.spool import Spool, release_pages
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["Ranges", "is_packed_alike", "open_both", "ranges_of", "text_differences"]
+
+_PIECE: Final = 1 << 20  # bytes compared at a time
+_BLOCK: Final = 4096  # bytes; of these a piece that differs is made, so that most of it is only compared
+_NEAR: Final = 16
+# Differing bytes with fewer equal ones between them count as one range.
+_DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
+_LINES_LIMIT: Final = 4 << 20  # bytes of a text whose lines are compared
+_TEXTS: Final = 20  # differences of one text that are shown
+_LONG: Final = 500  # characters of one that are shown
+# What is larger lies in a file that is mapped, so that two versions of the largest library do not have to fit into memory.
+_SPOOL: Final = Spool(whole=16 << 20)
+
+
+@dataclass(slots=True)
+class Ranges:
+    """The places at which two contents differ, in order, and how many bytes they have.
+
+    :ivar most: how many ranges are kept apart; beyond that the last one reaches to the last difference.
+    """
+
+    most: int
+    found: list[tuple[int, int]] = field(default_factory=list)
+    differing: int = 0
+
+    def add(self, start: int, stop: int) -> None:
+        """Add a range that begins behind all others."""
+        self.differing += stop - start
+        if self.found and (start - self.found[-1][1] < _NEAR or len(self.found) >= self.most):
+            self.found[-1] = (self.found[-1][0], stop)
+        else:
+            self.found.append((start, stop))
+
+
+def ranges_of(old: memoryview, new: memoryview, most: int) -> Ranges:
+    """Compare two contents; what only the longer one has differs."""
+    ranges = Ranges(most)
+    common = min(len(old), len(new))
+    for start in range(0, common, _PIECE):
+        a, b = (bytes(content[start : min(start + _PIECE, common)]) for content in (old, new))
+        for content in (old, new):
+            release_pages(content)
+        if a == b:
+            continue
+        for at in range(0, len(a), _BLOCK):
+            left, right = a[at : at + _BLOCK], b[at : at + _BLOCK]
+            if left != right:
+                mask = int.from_bytes(left, "little") ^ int.from_bytes(right, "little")
+                for match in _DIFFERING.finditer(mask.to_bytes(len(left), "little")):
+                    ranges.add(start + at + match.start(), start + at + match.end())
+    if len(old) != len(new):
+        ranges.add(common, max(len(old), len(new)))
+    return ranges
+
+
+@contextlib.contextmanager
+def open_both(
+    before: WheelArchive, after: WheelArchive, old: str, new: str
+) -> Iterator[tuple[memoryview, memoryview]]:
+    """Give both contents of a member as buffers.
+
+    :raises RelinkError: there is not that much memory, or no room on the disk.
+    """
+    try:
+        with before.read_into(old, spool=_SPOOL) as left, after.read_into(new, spool=_SPOOL) as right:
+            yield left, right
+    except (OSError, OverflowError) as error:
+        raise RelinkError(f"{new}: it does not fit into memory ({error})") from error
+
+
+def is_packed_alike(before: WheelArchive, after: WheelArchive, old: str, new: str) -> bool:
+    """Whether the compressed bytes are the same; then so is the content."""
+    a, b = before.member(old), after.member(new)
+    if (a.crc, a.size, a.method, a.compressed_size) != (b.crc, b.size, b.method, b.compressed_size):
+        return False
+    return all(left == right for left, right in zip(before.raw(old), after.raw(new), strict=True))
+
+
+def text_differences(old: memoryview, new: memoryview, path: str) -> tuple[str, ...]:
+    """Return how two texts differ: what JSON has otherwise, or the lines that went and came; nothing where one is no text.
+
+    :param path: of the member; the first differences are returned.
+    """
+    size = max(len(old), len(new))
+    if size > JSON_LIMIT:
+        return ()
+    try:
+        before, after = str(old, "utf-8"), str(new, "utf-8")
+    except UnicodeDecodeError:
+        return ()
+    lines: list[str] = []
+    if path.endswith(".json"):
+        with contextlib.suppress(ValueError, RecursionError):
+            lines = [*islice(_json_differences(parse_json(before), parse_json(after), ""), _TEXTS + 1)]
+    if not lines and size > _LINES_LIMIT:
+        return ()
+    if not lines:
+        lines = [*islice(_line_differences(before.splitlines(), after.splitlines()), _TEXTS + 1)]
+    if not lines:
+        return ("the same lines in another order, or with other ends",)
+    return (*(line[:_LONG] for line in lines[:_TEXTS]), *(["and more"] if lines[_TEXTS:] else []))
+
+
+def _json_differences(old: Any, new: Any, at: str) -> Iterator[str]:
+    """Name each value that is not the same by the way to it; of lists, what only one of the two has."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            way = f"{at}.{key}" if at else key
+            if key not in new:
+                yield f"{way} is not there"
+            elif key not in old:
+                yield f"{way} is added: {json.dumps(new[key])}"
+            elif old[key] != new[key]:
+                yield from _json_differences(old[key], new[key], way)
+    elif isinstance(old, list) and isinstance(new, list):
+        left, right = (Counter(map(json.dumps, values)) for values in (old, new))
+        went, came = [*(left - right).elements()], [*(right - left).elements()]
+        if not (went or came):
+            yield f"{at} is in another order"
+        elif len(went) == len(came):
+            for pair in zip(went, came, strict=True):
+                a, b = map(parse_json, pair)
+                yield from _json_differences(a, b, f"{at}[{old.index(a)}]")
+        else:
+            yield from (f"{at} lacks {text}" for text in went)
+            yield from (f"{at} has {text}" for text in came)
+    else:
+        yield f"{at} is {json.dumps(new)} instead of {json.dumps(old)}"
+
+
+def _line_differences(before: list[str], after: list[str]) -> Iterator[str]:
+    went, came = Counter(before) - Counter(after), Counter(after) - Counter(before)
+    yield from (f"- {line}" for line in went.elements())
+    for number, line in enumerate(after, 1):
+        if came[line] > 0:
+            came[line] -= 1
+            yield f"+ line {number}: {line}"

@@ -1,0 +1,292 @@
+"""Operations that read a wheel and change nothing: its facts, its dependency trees, what the real loader maps, saved reports.
+
+Each takes a path and :class:`~relink.planning.options.Options`, and gives facts that :mod:`relink.report` and
+:mod:`relink.report.nix` print.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from relink.elf.dlopen_strings import library_names
+from relink.gpu.wanted import wanted_gpus
+from relink.loader.dryrun import LoaderMap
+from relink.loader.target import Target, find_target
+from relink.make.added_members import read_plan
+from relink.make.verification import verify
+from relink.planning.checks.executable_stack import stack_findings
+from relink.planning.checks.loader_maps import idle_findings, unfound_findings
+from relink.planning.model.model import Plan, TargetFacts
+from relink.planning.options import Options, trusted
+from relink.planning.reading import Wheel, open_wheel
+from relink.planning.resolve.decide import decide
+from relink.planning.resolve.stubs import plan_stubs, with_stubs
+from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
+from relink.planning.wheel_plan import context_of, open_providers, plan_wheel, target_facts
+from relink.providers.nix_store import loader_in, store_path
+from relink.providers.profiles import Profile
+from relink.report.inspection import Inspection, elf_facts
+from relink.report.model import Report
+from relink.report.nix.anew import options_text
+from relink.report.nix.from_plan import package_from_plan
+from relink.report.nix.from_table import package_from_table
+from relink.report.nix.model import Package
+from relink.report.nix.subject import Subject
+from relink.report.saved import planned_report, read_saved
+from relink.report.tree import DependencyTree
+from relink.runs.starting_profile import starting_profile
+from relink.system.bounded_json import JSON_LIMIT
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding, select
+from relink.system.safe_open import read_text
+from relink.system.sandbox import find_sandbox, sandbox_findings
+from relink.system.sandbox.environment import DEMO, named_environment
+from relink.system.shipped_files import shipped_directory
+from relink.vendors.rocm.advice import where_to_get, with_hints
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import WheelLimits
+
+__all__ = [
+    "VerifiedWheel",
+    "explain",
+    "inspect",
+    "new_profile",
+    "nix_package",
+    "run_demo",
+    "saved_report",
+    "unmatched",
+    "verify_wheel",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedWheel:
+    """What the real loader mapped for each ELF member of one wheel."""
+
+    path: str
+    target: TargetFacts
+    maps: Mapping[str, LoaderMap]
+    findings: tuple[Finding, ...]
+
+
+def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
+    """Run the target's loader on every ELF member of a wheel as it is, and compare with the simulation.
+
+    Where no target is given, the target is this machine's own; a wheel that was relinked for another one is not verified by it.
+    The plan inside of a wheel is a claim: it adds findings, and lowers none. What may be missing is `options.allow_missing`.
+    """
+    sandbox = find_sandbox(options.sandbox)
+    with ExitStack() as stack:
+        archive = stack.enter_context(WheelArchive(path, limits=options.limits))
+        plan = read_plan(archive)
+        python = options.python or python_in(options.environment)
+        target = find_target(python=python, interpreter=options.interpreter, sysroot=options.sysroot)
+        if plan is not None and not (python or options.interpreter or options.sysroot):
+            _refuse_another_loader(plan, target)
+        wheel = open_wheel(path, stack, target, options.limits)
+        site = _site_of(wheel, target, options)
+        context = context_of(wheel, target, (), options, site=site)
+        gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
+        result = verify(
+            archive.path.name,
+            archive.chunks,
+            list(wheel.images),
+            context,
+            gaps,
+            sandbox=sandbox,
+            trust=trusted(options),
+        )
+        maps = result.maps
+        mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
+        more = [*unfound_findings(maps, context), *stack_findings(archive, context, wheel.tables, mapped)]
+        if plan is not None:
+            more += idle_findings(maps, context, plan)
+            more += reliance_findings(plan, maps, site, target) if site is not None else ()
+        hinted = with_hints(
+            (*wheel.findings, *more, *result.findings, *sandbox_findings(sandbox)), context.profile
+        )
+        findings = select(tuple(hinted), options.select, options.ignore)
+        return VerifiedWheel(str(path), target_facts(target), maps, findings)
+
+
+def _site_of(wheel: Wheel, target: Target, options: Options) -> str | None:
+    """The site-packages that is looked at: the one that is named, or that of the target's Python."""
+    if options.environment is not None:
+        return environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
+    return own_site(target)
+
+
+def _refuse_another_loader(plan: Plan, target: Target) -> None:
+    """Refuse a wheel that was made for another loader than this machine's own.
+
+    Whoever made the wheel wrote the plan: no program is run, and no root directory entered, because a wheel names it.
+    """
+    facts = plan.target
+    if (facts.interpreter, facts.sysroot) != (target.interpreter, target.sysroot):
+        root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
+        raise UsageError(
+            f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because "
+            f"a wheel names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
+        )
+
+
+def saved_report(path: Path) -> tuple[Report, bool]:
+    """Read a saved report, or the plan in a ``relink.json`` or in a relinked wheel as a report.
+
+    :return: the report, and whether it was made from a plan: then it has neither an output nor GPU code.
+    :raises RelinkError: the file cannot be read, or is none of these.
+    """
+    if path.suffix == ".whl":
+        with WheelArchive(path) as archive:
+            plan = read_plan(archive)
+        if plan is None:
+            raise UsageError(
+                f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
+            )
+        return planned_report(plan), True
+    try:
+        content = read_text(path, JSON_LIMIT, errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    return read_saved(content, str(path))
+
+
+def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
+    """Say what a wheel is, before anything is decided."""
+    with ExitStack() as stack:
+        wheel = open_wheel(path, stack, limits=limits)
+        archive = wheel.archive
+        members = archive.members.values()
+        return Inspection(
+            path=str(path),
+            sha256=archive.sha256(),
+            name=archive.name.distribution,
+            version=str(archive.name.version),
+            tags=tuple(archive.name.expanded_tags),
+            members=len(members),
+            size=archive.size,
+            unpacked=sum(member.size for member in members),
+            files=tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
+            findings=wheel.findings,
+        )
+
+
+def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
+    """Return what loading each ELF member of a wheel maps once it is relinked, as :mod:`relink.report.tree` draws it.
+
+    The GPU code is not looked at: it has no part in who loads whom.
+
+    :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
+    """
+    with ExitStack() as stack:
+        target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+        providers = open_providers(options, target)
+        wheel = open_wheel(path, stack, target, options.limits)
+        base = context_of(wheel, target, providers, options)
+        stubs = plan_stubs(base, wheel.tables, options.stub, wheel.archive.name.distribution)
+        draft = decide(*with_stubs(base, wheel.tables, stubs.stubs))
+    context = draft.context
+    closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
+    missing = {edge.soname for closure in closures.values() for edge in closure.missing}
+    sources = {
+        soname: where
+        for soname in missing
+        if (where := where_to_get(soname, context.distribution, context.providers))
+    }
+    return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
+
+
+def new_profile(path: Path, limits: WheelLimits | None = None) -> str:
+    """Return a profile to begin with, as TOML, from what can be seen in a wheel.
+
+    :raises RelinkError: the wheel cannot be read.
+    """
+    with ExitStack() as stack:
+        wheel = open_wheel(path, stack, limits=limits)
+        archive = wheel.archive
+        strings = {}
+        for member, image in wheel.images.items():
+            content = archive.read_into(member)
+            strings[member] = library_names(content, image)
+            content.release()
+        name = archive.name
+        return starting_profile(
+            name.distribution, name.filename, archive.members, wheel.images, wheel.tables, strings
+        )
+
+
+def unmatched(profile: Profile, path: Path) -> list[str]:
+    """Return what a profile says that names nothing in a wheel, a line each.
+
+    :raises RelinkError: the wheel cannot be read.
+    """
+    with ExitStack() as stack:
+        wheel = open_wheel(path, stack)
+        entries = {entry for image in wheel.images.values() for entry in (image.search_path or "").split(":")}
+        return list(profile.unmatched(wheel.archive.members, entries))
+
+
+def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:
+    """Make a package for Nix of a wheel: proved with the libraries that were named, or from the table where none were.
+
+    Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
+    """
+    gpus = wanted_gpus(options.gpus)
+    with ExitStack() as stack:
+        target = _nix_target(options)
+        wheel = open_wheel(path, stack, target, options.limits)
+        context = context_of(wheel, target, (), options)
+        subject = Subject(
+            archive=wheel.archive,
+            images=wheel.images,
+            tables=wheel.tables,
+            codes=wheel.codes,
+            layout=context.layout,
+            profile=context.profile,
+            target=target,
+            url=url,
+            major=major,
+            gpus=tuple(str(gpu.target) for gpu in gpus),
+            allow_missing=tuple(options.allow_missing),
+            assume_symbols=tuple(options.assume_symbols),
+            siblings=context.siblings,
+            again=options_text(options),
+        )
+        if not (options.prefixes or options.nix_closures):
+            package = package_from_table(subject, context, options.stub)
+            findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
+        else:
+            planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)
+            package = package_from_plan(subject, planned.plan)
+            findings = (*planned.plan.findings, *package.findings)
+    return replace(package, findings=select(findings, options.select, options.ignore))
+
+
+def _nix_target(options: Options) -> Target:
+    interpreter = options.interpreter
+    if interpreter is None and options.python is None and options.sysroot is None:
+        places = [
+            item
+            for item in (*options.nix_closures, *options.prefixes)
+            if store_path(str(Path(item).resolve()))
+        ]
+        interpreter = next((found for item in places if (found := loader_in(item))), None)
+    target = find_target(python=options.python, interpreter=interpreter, sysroot=options.sysroot)
+    if store_path(target.libc_directory) is None:
+        return target
+    # nixpkgs' loader has no cache, and its own directory as the only default one.
+    return replace(target, directories=(target.libc_directory,), cache=None)
+
+
+def run_demo(arguments: Sequence[str]) -> int:
+    """Run the demo in this interpreter; returns its exit code. It lies in the package, or beside it in a source tree."""
+    script = shipped_directory("examples/demo") / "demo.py"
+    if not script.is_file():
+        raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.run(command, env=named_environment(DEMO), check=False).returncode

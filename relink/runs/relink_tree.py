@@ -1,0 +1,144 @@
+"""`relink DIR -o NEWDIR`: files of a tree are planned, edited and verified as a wheel's are, and a copy of the tree has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from relink.loader.target import Target
+from relink.planning.checks.mentions import mentions
+from relink.planning.contents import Contents
+from relink.planning.memory import check_room, spool_of
+from relink.planning.options import Options
+from relink.planning.reading import Wheel, read_members
+from relink.planning.resolve.layout import Layout
+from relink.planning.wheel_plan import PreparedPlan, open_providers
+from relink.providers.prefix import Provider, tree_provider
+from relink.providers.profiles import NO_PROFILE, profile_for
+from relink.report.model import OutputFacts, Report
+from relink.report.nix.roots import register_roots
+from relink.runs.relink_wheel import check_edits, edit_members, make_plan, make_report
+from relink.runs.tree_archive import TreeArchive
+from relink.runs.tree_copy import TreeCopy
+from relink.system.atomic import publish_directory, working_directory
+from relink.system.errors import UsageError
+from relink.system.findings.model import has_errors, select
+from relink.system.progress import Clock, OnBytes
+from relink.system.sandbox import find_sandbox, sandbox_findings
+from relink.system.system_errors import raise_trouble
+from relink.vendors.rocm.names import is_runtime
+from relink.wheel.limits import NO_LIMITS
+
+__all__ = ["relink_tree"]
+
+_OF_WHEELS = ("stub", "local_version", "requires", "compress", "verify_record", "sysroot")
+
+
+def relink_tree(
+    directory: Path,
+    options: Options,
+    *,
+    link: bool = False,
+    on_stage: Callable[[str], None] = lambda _: None,
+    on_bytes: OnBytes = lambda _done, _total: None,
+) -> Report:
+    """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
+    archive = TreeArchive(Path(os.path.realpath(directory)), options.limits)
+    new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
+    # A tree has no version and no RECORD of all its files, and the profile of the first distribution in it that has one.
+    names = (path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info")))
+    known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
+    options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
+    with Contents(archive.path, archive=archive, spool=spool_of(options)) as contents:
+        own = tree_provider(str(archive.path), (*archive.members, *archive.links))
+        find, layout = partial(_providers, own), Layout(own.path, tree=True)
+        wheel, planned = make_plan(
+            contents, options, clock, read=read_members, find_providers=find, layout=layout
+        )
+        facts = replace(planned.plan.wheel, path=str(directory), name=archive.name.distribution, version="")
+        plan = replace(planned.plan, wheel=replace(facts, tags=()), output=str(new or directory))
+        planned = replace(planned, plan=plan)
+        if new is None or not (plan.ok or options.force):
+            return make_report(planned, options, clock)
+        try:
+            return _written(wheel, planned, archive, options, clock, link)
+        except OSError as error:
+            raise_trouble(error, f"{new}: cannot be written")
+            raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
+
+
+def _place_of_copy(directory: Path, options: Options) -> Path | None:
+    """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
+    given = [name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name)]
+    if given:
+        words = [f"--{'no-' * (name == 'verify_record')}{name.replace('_', '-')}" for name in given]
+        raise UsageError(f"{', '.join(words)}: for wheels; leave that out for a directory")
+    if os.path.lexists(directory / "pyvenv.cfg"):
+        raise UsageError(
+            f"{directory} is a virtual environment, and its scripts name it; make another one, and put the packages into it by "
+            "`relink install NAME --python NEW/bin/python`, or change this one by `relink repair NAME --python …`"
+        )
+    if options.dry_run:
+        return None
+    new = options.output_directory
+    parent, wrong = Path(os.path.realpath(new.parent)), None
+    if new == Path():
+        wrong = f"{directory} is a directory, and its relinked copy has no name"
+    elif os.path.lexists(new):
+        wrong = f"{new}: is there already"
+    elif not parent.is_dir():
+        wrong = f"{new.parent}: no such directory"
+    elif parent.is_relative_to(os.path.realpath(directory)):
+        wrong = f"{new}: is in {directory}, which is never changed"
+    if wrong is not None:
+        raise UsageError(f"{wrong}; name by --output a directory that does not exist, in one that does")
+    return parent / new.name
+
+
+def _providers(own: Provider, options: Options, target: Target) -> tuple[Provider, ...]:
+    """The tree itself, then those that were named; else the one ROCm of this machine, for a tree that has no runtime itself."""
+    named, has_runtime = options.prefixes or options.nix_closures, any(map(is_runtime, own.libraries))
+    if has_runtime and not named:
+        return (own,)
+    try:
+        others = open_providers(options, target)
+    except UsageError:
+        if named:
+            raise
+        return (own,)
+    # A later prefix serves no runtime: a tree without any counts as one with the first.
+    return (own if has_runtime else replace(own, closure=others[0].named), *others)
+
+
+def _written(
+    wheel: Wheel, planned: PreparedPlan, archive: TreeArchive, options: Options, clock: Clock, link: bool
+) -> Report:
+    """Edit, verify, write beside the new name, look at what was written, and give it the name."""
+    plan, new = planned.plan, Path(planned.plan.output)
+    report = partial(make_report, planned, options, clock)
+    check_room(options.max_memory, wheel.contents, [file.path for file in plan.changed])
+    sandbox = None if plan.empty else find_sandbox(options.sandbox)
+    with working_directory(new.parent) as scratch, working_directory(new.parent) as staged:
+        with clock.stage("edit"):
+            edits, failures = edit_members(wheel, planned, options, sandbox, scratch)
+        if failures:
+            return report(findings=sandbox_findings(sandbox), failures=failures)
+        with clock.stage("verify"):
+            names = {name: name for name in planned.context.images}
+            findings, verified = check_edits(wheel, planned, edits, options, sandbox, names, archive.links)
+        if has_errors(select(findings, (), options.ignore)) and not options.force:
+            return report(findings=findings, verified=verified)
+        with clock.stage("write"):
+            contents = {name: file.replacement.content for name, file in edits.items()}
+            findings += TreeCopy(archive, staged, contents, link).write()
+            findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
+            output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())
+        with clock.stage("publish"):
+            publish_directory(staged, new)
+        findings += register_roots(plan, output.path, options.gc_root)
+        return report(output, findings, verified=verified)

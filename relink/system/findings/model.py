@@ -1,0 +1,151 @@
+"""Findings: everything worth telling a user, with a stable code, collected and reported together."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from relink.system.errors import UsageError
+
+__all__ = ["RULES", "Finding", "Level", "Rule", "finding", "has_errors", "select"]
+
+Level: TypeAlias = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One code: what it means, and what to do about it.
+
+    :ivar level: how bad it is unless the case says otherwise.
+    :ivar meaning: a paragraph for ``relink rules``.
+    :ivar fix: what a user can do.
+    :ivar example: one that was really printed, with its remedy; ``…`` stands for directories that say nothing.
+    :ivar repaired: what relink mends by itself where this is found, in a few words; empty where it mends nothing.
+    """
+
+    code: str
+    title: str
+    level: Level
+    meaning: str
+    fix: str
+    example: str = ""
+    repaired: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, about one subject (a member, a library, a pattern).
+
+    :ivar profile: the profile (or ``rocm``, the table of ROCm) that it rests on: without that it would be another finding, or
+        none. None where it is seen, not assumed.
+    :ivar subjects: everything that it is about, `subject` first; that one alone unless more are given.
+    :ivar cause: what several findings have in common, where one thing is behind all of them; None where none is known.
+    :ivar brief: the message without its evidence, for a list; None where the message is short.
+    :ivar step: what to type: options of relink (``--interpreter PATH``), or a command that installs something. None where a
+        person has to decide first.
+    """
+
+    code: str
+    level: Level
+    subject: str
+    message: str
+    remedy: str
+    profile: str | None = None
+    subjects: tuple[str, ...] = ()
+    cause: str | None = None
+    brief: str | None = None
+    step: str | None = None
+
+    def __post_init__(self) -> None:
+        """Let `subject` be the only one where no others are given."""
+        if not self.subjects:
+            object.__setattr__(self, "subjects", (self.subject,))  # the class is frozen
+
+
+def _read_rules() -> dict[str, Rule]:
+    text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
+    return {code: Rule(code, **facts) for code, facts in sorted(tomllib.loads(text).items())}
+
+
+_VERSION = re.compile(r"(?<=\.so)\.[^/]*$")  # of a soname: the subject may be a path, too
+RULES = MappingProxyType(_read_rules())
+"""Every code, in order."""
+
+
+def finding(
+    code: str,
+    subject: str,
+    message: str,
+    remedy: str | None = None,
+    level: Level | None = None,
+    profile: str | None = None,
+    subjects: Sequence[str] = (),
+    cause: str | None = None,
+    brief: str | None = None,
+    step: str | None = None,
+) -> Finding:
+    """Make a finding of a known code; level and remedy are the rule's unless the case has better ones."""
+    rule = RULES[code]
+    return Finding(
+        code,
+        level or rule.level,
+        subject,
+        message,
+        remedy or rule.fix,
+        profile,
+        tuple(subjects),
+        cause,
+        brief,
+        step,
+    )
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether one of them forbids writing."""
+    return any(found.level == "error" for found in findings)
+
+
+def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence[str]) -> tuple[Finding, ...]:
+    """Keep the findings that `chosen` names (all, if empty) and `ignored` does not.
+
+    Patterns are globs on the code (``RLK2*``) or on the subject, with or without the version of its soname. Errors are kept
+    whatever is chosen, since what follows depends on them; those that are ignored do not count any more.
+    A pattern that matches no finding becomes a finding itself, unless it names a code exactly, which may just not have come up;
+    that finding can be ignored by its code, and need not be chosen.
+
+    :raises UsageError: a pattern looks like a code and there is none like it.
+    """
+    for pattern in (*chosen, *ignored):
+        if pattern.upper().startswith("RLK") and not any(
+            fnmatch.fnmatchcase(code, pattern.upper()) for code in RULES
+        ):
+            raise UsageError(f"{pattern}: no rule has such a code; `relink rules` lists them")
+    kept = [
+        found
+        for found in findings
+        if (not chosen or found.level == "error" or any(_matches(found, pattern) for pattern in chosen))
+        and not any(_matches(found, pattern) for pattern in ignored)
+    ]
+    unused = [
+        pattern
+        for pattern in dict.fromkeys((*chosen, *ignored))
+        if pattern.upper() not in RULES and not any(_matches(found, pattern) for found in findings)
+    ]
+    if not any(fnmatch.fnmatchcase("RLK109", pattern.upper()) for pattern in ignored):
+        text = "--select or --ignore: matches no finding of this run"
+        kept += [finding("RLK109", pattern, text) for pattern in unused]
+    return tuple(kept)
+
+
+def _matches(found: Finding, pattern: str) -> bool:
+    stem = _VERSION.sub("", found.subject)
+    names = (found.subject, stem, stem.removesuffix(".so"))
+    return fnmatch.fnmatchcase(found.code, pattern.upper()) or any(
+        fnmatch.fnmatchcase(name, pattern) for name in names
+    )

@@ -1,0 +1,31 @@
+"""Running a program that reads untrusted files so that it can do nothing else: the loader in its dry run, and patchelf.
+
+Whatever such a file makes them do, they cannot write a file but the one that they must write, reach a network or another process,
+execute anything, or gain a privilege; their memory and time have limits. The kernel enforces it in full in one of three ways
+(the first of :data:`KINDS`), whichever works here, each together with a filter of system calls
+(:mod:`relink.system.sandbox.filter`).
+Where none works, the rest has gaps. docs/sandbox.md has what each kind refuses.
+
+:mod:`relink.system.sandbox.choice` finds the kind, :mod:`relink.system.sandbox.start` starts a program in it. Every program
+that reads files of
+a wheel starts here.
+"""
+
+from relink.system.sandbox.choice import MODES, find_sandbox, sandbox_findings, why_not
+from relink.system.sandbox.environment import child_environment
+from relink.system.sandbox.start import KINDS, OFF, Limits, Sandbox, failure, status_of, stop
+
+__all__ = [
+    "KINDS",
+    "MODES",
+    "OFF",
+    "Limits",
+    "Sandbox",
+    "child_environment",
+    "failure",
+    "find_sandbox",
+    "sandbox_findings",
+    "status_of",
+    "stop",
+    "why_not",
+]

@@ -1,0 +1,238 @@
+"""Starting a program in one kind of sandbox, ending it, and reading how it ended.
+
+Takes a command, its environment, its limits, and at most one writable file. Gives a process. unshare(2), landlock(7), seccomp(2)
+and setrlimit(2) are called in the child (:mod:`relink.system.sandbox.inside`), since they hold for the process that calls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import marshal
+import os
+import resource
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from relink.system.sandbox.environment import child_environment
+from relink.system.sandbox.filter import filter_for
+from relink.system.sandbox.inside import FAILED, REFUSED
+
+__all__ = [
+    "ENFORCED",
+    "KINDS",
+    "OFF",
+    "Limits",
+    "Sandbox",
+    "failure",
+    "start_in",
+    "status_of",
+    "stop",
+]
+
+
+KINDS: Final = ("bubblewrap", "namespaces", "landlock", "filter", "limits")
+"""The kinds, best first. The kernel enforces the first three in full; with ``filter`` a program that may write one file may
+write any, and ``limits`` restricts nothing but resources."""
+
+
+ENFORCED: Final = KINDS[:3]
+_MIB = 1 << 20
+# The child reads its own code and the request from a descriptor: a request may be longer than arguments can be.
+_CHILD = (
+    "import marshal,sys\n"
+    "file=open(int(sys.argv[1]),'rb')\n"
+    "code=marshal.load(file)\n"
+    "request=marshal.load(file)\n"
+    "file.close()\n"
+    "names={'__name__':'inside'}\n"
+    "exec(code,names)\n"
+    "names['main'](request)\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one program may use.
+
+    :ivar seconds: of processor time.
+    :ivar data: bytes of memory that it can write (RLIMIT_DATA). Libraries that it maps count with their data segments.
+    :ivar addresses: bytes of address space (RLIMIT_AS): the libraries of one closure take some 10 GiB.
+    :ivar file: bytes of a file that it writes.
+    """
+
+    seconds: int
+    data: int = 4096 * _MIB
+    addresses: int = 65536 * _MIB
+    file: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One way of running a program.
+
+    :ivar kind: one of :data:`KINDS`, or ``off``.
+    :ivar without: why better kinds do not work here, each with its name.
+    """
+
+    kind: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def enforced(self) -> bool:
+        """Whether the kernel enforces all restrictions."""
+        return self.kind in ENFORCED
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        limits: Limits,
+        *,
+        writable: str | None = None,
+        root: str | None = None,
+        native: bool = True,
+    ) -> subprocess.Popen[str]:
+        """Start a program in / with nothing on standard input; its output and errors are read from the process.
+
+        It is in a session of its own and does not outlive the thread that starts it: wait for it there, and end it by
+        :func:`stop`. :func:`failure` says why it could not be started.
+
+        :param command: absolute path and arguments.
+        :param environment: the whole environment of the program.
+        :param writable: the one file that it may write; must exist.
+        :param root: the root directory of the program (chroot).
+        :param native: whether it is for this machine. An emulator needs more system calls, so there is no filter then.
+        :raises OSError: no process can be started.
+        """
+        if self.kind == "off" and root is None:
+            return _popen(command, environment)
+        return start_in(self, command, environment, limits, writable=writable, root=root, native=native)
+
+
+OFF: Final = Sandbox("off")
+"""No sandbox: the program runs as the user, with all that the user may do."""
+
+
+def _rlimits(limits: Limits) -> list[tuple[int, int]]:
+    # RLIMIT_CORE of 1 and not 0: it also keeps the kernel from starting a program of the system's (fs/coredump.c).
+    return [
+        (resource.RLIMIT_CORE, 1),
+        (resource.RLIMIT_CPU, limits.seconds),
+        (resource.RLIMIT_DATA, limits.data),
+        (resource.RLIMIT_AS, limits.addresses),
+        (resource.RLIMIT_FSIZE, limits.file),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_NPROC, 0),
+    ]
+
+
+def start_in(
+    sandbox: Sandbox,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    limits: Limits,
+    *,
+    writable: str | None,
+    root: str | None = None,
+    native: bool = True,
+    probe: str | None = None,
+) -> subprocess.Popen[str]:
+    """Start a program as :meth:`Sandbox.start` does, in any kind.
+
+    :param probe: a file that the child must not be able to write. The child checks it, and that it can start no process.
+    """
+    key = secrets.randbits(64)
+    filtered = native and sandbox.kind not in ("limits", "off")
+    place = os.fsencode(os.path.realpath(writable)) if writable else None
+    request = {
+        "kind": sandbox.kind,
+        "command": [os.fsencode(item) for item in command],
+        "environment": [os.fsencode(f"{name}={value}") for name, value in environment.items()],
+        "limits": [item for item in _rlimits(limits) if native or item[0] != resource.RLIMIT_NPROC],
+        "writable": place,
+        "root": os.fsencode(root) if root else None,
+        # bubblewrap has --die-with-parent, and a process id namespace, in which getppid() is another.
+        "parent": None if sandbox.kind == "bubblewrap" else os.getpid(),
+        "filter": filter_for(os.uname().machine, key, writes=bool(writable)) if filtered else None,
+        "key": key,
+        "probe": os.fsencode(probe) if probe else None,
+    }
+    end, begin = os.pipe()
+    with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
+        start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
+        if sandbox.kind == "bubblewrap":
+            start = [*_bubblewrap(place, chroot=root is not None), "--", *start]
+        process = _popen(start, child_environment(), end)
+        reading.close()
+        with suppress(BrokenPipeError):  # the child has ended, and has written why to standard error
+            writing.write(_code() + marshal.dumps(request))
+    return process
+
+
+def _popen(
+    command: Sequence[str], environment: Mapping[str, str], *descriptors: int
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        start_new_session=True,
+        pass_fds=descriptors,
+    )
+
+
+@functools.cache
+def _code() -> bytes:
+    """Return the compiled module that runs in the child; Python's importer reads it from __pycache__ if it is there."""
+    name = "relink.system.sandbox.inside"
+    spec = importlib.util.find_spec(name)
+    code = spec.loader.get_code(name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
+    return marshal.dumps(code)
+
+
+def _bubblewrap(writable: bytes | None, *, chroot: bool) -> list[str]:
+    program = shutil.which("bwrap")
+    if program is None:
+        raise FileNotFoundError(2, "there is no bwrap")
+    bind = ["--bind", os.fsdecode(writable), os.fsdecode(writable)] if writable else []
+    capability = ["--cap-add", "CAP_SYS_CHROOT"] if chroot else []
+    return [
+        *(program, "--unshare-all", "--ro-bind", "/", "/", *bind),
+        *("--die-with-parent", "--new-session", "--cap-drop", "ALL", *capability),
+    ]
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Kill a program that :meth:`Sandbox.start` started, with its whole process group, and wait for its end."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def failure(status: int, errors: str) -> str | None:
+    """Return why a sandbox did not start its program, or None where it did.
+
+    :param status: how the process ended; `errors`: what it wrote there.
+    """
+    message = errors.strip()
+    if message.startswith("bwrap: "):
+        return message.removeprefix("bwrap: ")[:400]
+    return message.removeprefix(REFUSED)[:400] if status == FAILED and message.startswith(REFUSED) else None
+
+
+def status_of(sandbox: Sandbox, status: int) -> int:
+    """Return how a program ended, negative for a signal, from how its process ended: bubblewrap adds 128 to a signal's number."""
+    return 128 - status if sandbox.kind == "bubblewrap" and status > 128 else status

@@ -1,0 +1,31 @@
+"""Files that relink ships beside its code: inside the package when installed, beside it in a source tree."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, cast
+
+__all__ = ["PACKAGE", "load_schema", "shipped_directory"]
+
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The directory of the package ``relink``."""
+
+
+def shipped_directory(name: str) -> Path:
+    """Return a directory of shipped files: ``profiles``, ``nix`` or ``examples/demo``, by its path in a source tree.
+
+    hatchling puts each into the package under its last name with an underscore before it (pyproject.toml).
+    """
+    inside = PACKAGE / f"_{Path(name).name}"
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+@functools.cache
+def load_schema(name: str) -> dict[str, Any]:
+    """Return a shipped JSON schema by its name, such as ``report`` or ``profile``."""
+    own = PACKAGE / "schemas" / f"{name}.schema.json"
+    path = own if own.is_file() else shipped_directory("profiles") / own.name
+    text = path.read_text(encoding="utf-8")
+    return cast("dict[str, Any]", json.loads(text))

@@ -1,0 +1,171 @@
+"""What is known of ROCm itself, as data (``profiles/rocm.toml``): equal sonames, who loads what by dlopen, and who has what in
+nixpkgs and in distributions.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from relink.providers.prefix import soname_stem
+from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, SystemCopy, read_document
+from relink.system.shipped_files import shipped_directory
+
+__all__ = [
+    "ROCM",
+    "VERSION_LABEL",
+    "Component",
+    "component_of",
+    "copy_of",
+    "dlopens_of",
+    "optional_library",
+    "rocm_facts",
+    "same_abi",
+    "who_has",
+]
+
+VERSION_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
+"""A ROCm version at the end of a local version label: ``rocm7.2.4``, ``rocm7.11.0a20260101``, with the segments after it
+that begin with a digit."""
+
+ROCM = "rocm"
+"""What the table is called where a finding rests on it, as on a profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of ROCm, or a library that ROCm needs, and who has it.
+
+    :ivar name: what it calls itself.
+    :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
+    :ivar nix_names: what its store paths are called, where not by the last part of the attribute.
+    :ivar sonames: ROCm major → sonames; the key ``any`` holds for every major.
+    :ivar debian: soname → package; Debian names the package of a library by its soname.
+    :ivar packages: family of distributions → package, where one name serves for every release.
+    """
+
+    name: str
+    attribute: str | None
+    sonames: Mapping[str, tuple[str, ...]]
+    debian: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    nix_names: tuple[str, ...] = ()
+
+    def of(self, major: int | None) -> tuple[str, ...]:
+        """Return its sonames in that ROCm; those of every major where none is given."""
+        if major is None:
+            return tuple(soname for items in self.sonames.values() for soname in items)
+        return (*self.sonames.get("any", ()), *self.sonames.get(str(major), ()))
+
+    def package(self, soname: str, family: str | None) -> str | None:
+        """Return the package of a family of distributions that has a soname, or None where none is known."""
+        return self.debian.get(soname) if family == "debian" else self.packages.get(family or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    same_abi: tuple[EqualSonames, ...]
+    dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
+    components: tuple[Component, ...] = ()
+    copies: Mapping[str, SystemCopy] = field(default_factory=dict)
+    optional: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
+
+
+@functools.cache
+def rocm_facts() -> _Facts:
+    """Read the shipped table.
+
+    :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
+    """
+    data = read_document(shipped_directory("profiles") / "rocm.toml", "rocm", "table")
+    return _Facts(
+        tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
+        tuple(
+            DlopenEntry(row["library"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
+        ),
+        tuple(
+            Component(
+                row["name"],
+                row.get("attribute"),
+                {key: tuple(items) for key, items in row["sonames"].items()},
+                row.get("debian", {}),
+                {family: row[family] for family in ("fedora", "arch") if family in row},
+                tuple(row.get("nix_names", ())),
+            )
+            for row in data.get("component", ())
+        ),
+        {
+            row["soname"]: SystemCopy(
+                tuple(row["system"]), f"AMD builds it from {row['upstream']} ({row['source']}); {row['why']}"
+            )
+            for row in data.get("system_copy", ())
+        },
+        {
+            row["library"]: OptionalLibrary(
+                row["names"], row["status"], int(row["answer"]), row["optional"], frozenset(row["functions"])
+            )
+            for row in data.get("stub", ())
+        },
+    )
+
+
+def same_abi(one: str, other: str) -> str | None:
+    """Return why two sonames are one ABI, or None where nothing says so."""
+    for entry in rocm_facts().same_abi:
+        if one in entry.sonames and other in entry.sonames and one != other:
+            return entry.why
+    return None
+
+
+def copy_of(soname: str) -> SystemCopy | None:
+    """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
+    return rocm_facts().copies.get(soname)
+
+
+def optional_library(soname: str) -> OptionalLibrary | None:
+    """Return what a stub of a library needs to know, or None where the table does not call it optional."""
+    return rocm_facts().optional.get(soname_stem(soname))
+
+
+def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
+    """Return what the library with that soname is known to dlopen: soname → why.
+
+    :param available: the library names that there are, which the globs of the table are matched with; a glob that matches
+        none stands for itself, so that its absence can be reported.
+    """
+    found: dict[str, str] = {}
+    stem = soname_stem(soname)
+    for entry in rocm_facts().dlopen:
+        if entry.member != stem:
+            continue
+        for pattern in entry.sonames:
+            names = [name for name in available if fnmatch.fnmatchcase(name, pattern)]
+            found |= dict.fromkeys(names or [pattern], entry.why)
+    return found
+
+
+def component_of(soname: str, major: int | None) -> tuple[Component, str] | None:
+    """Return the component in nixpkgs that has a library, and the soname it has there, or None where the table knows none.
+
+    The soname itself is looked for first, then another version of it.
+    """
+    others = []
+    for component in rocm_facts().components:
+        if component.attribute is None:
+            continue
+        for name in component.of(major):
+            if name == soname:
+                return component, name
+            if soname_stem(name) == soname_stem(soname):
+                others.append((component, name))
+    return others[0] if others else None
+
+
+def who_has(soname: str) -> Component | None:
+    """Return the component that a library belongs to, whatever its version, or None where the table does not know it."""
+    stem = soname_stem(soname)
+    named = ((item, name) for item in rocm_facts().components for name in (*item.of(None), *item.debian))
+    return next((item for item, name in named if soname_stem(name) == stem), None)

@@ -1,0 +1,308 @@
+"""index.building: done work is never done again, a changed prefix redoes what depends on it, and a site is old or new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import relink
+from relink.indexes.build.budget import BudgetLimits
+from relink.indexes.build.building import BuildOptions
+from relink.indexes.build.work import RelinkTask
+from relink.system.errors import UsageError
+from relink.wheel.naming import parse_wheel_name
+from tests.support.cc import shared
+from tests.support.indexes import built, recipe_of
+from tests.support.web_server import Answer, WebServer
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works, build_works
+
+
+@pytest.fixture
+def own(works: Works, tmp_path: Path) -> Works:
+    """A copy of the prefix that a test may change."""
+    prefix = tmp_path / "rocm"
+    shutil.copytree(works.prefix, prefix)
+    return replace(works, prefix=prefix)
+
+
+def wheels_of(works: Works, directory: Path) -> None:
+    """One to relink, one that needs no relinking, and one that cannot work."""
+    make_wheel(directory, {"demo/__init__.py": b"", "demo/a.so": works.library}, tag=TAG)
+    make_wheel(directory, {"plain/p.so": works.plain}, name="plain", tag=TAG, requires=("demo",))
+    make_wheel(directory, {"lost/l.so": works.lost}, name="lost", tag=TAG)
+
+
+def page(site: Path, index: str, project: str) -> list[dict[str, Any]]:
+    files: list[dict[str, Any]] = json.loads((site / index / "simple" / project / "index.json").read_text())[
+        "files"
+    ]
+    return files
+
+
+def relinked_for(ran: list[Any]) -> list[str]:
+    return sorted(
+        f"{task.wheel.name.distribution} {task.target.name}" for task in ran if isinstance(task, RelinkTask)
+    )
+
+
+def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    site = tmp_path / "site"
+    recipe = recipe_of(tmp_path, own, "one", "two", more='gpus = ["gfx1031"]')
+    run = built(recipe, site, monkeypatch)
+    summary = run.summary
+    assert (summary.wheels, summary.tasks, summary.done_before) == (3, 6, 0)
+    assert (summary.written, summary.original, summary.refused, summary.failed) == (2, 2, 2, 0)
+    assert summary.ok(recipe)
+    assert not summary.ok(replace(recipe, refused="fail"))
+    (one,) = page(site, "one", "demo")
+    (two,) = page(site, "two", "demo")
+    version = str(parse_wheel_name(one["filename"]).version)
+    assert version.startswith("1.0+rocm7.2.4.one.p")
+    assert one["filename"] != two["filename"]
+    assert {file["filename"] for file in page(site, "all", "demo")} == {one["filename"], two["filename"]}
+    file = (site / "one/simple/demo" / one["url"].replace("%2B", "+")).resolve()
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == one["hashes"]["sha256"]
+    metadata = file.with_name(f"{file.name}.metadata").read_bytes()
+    assert hashlib.sha256(metadata).hexdigest() == one["core-metadata"]["sha256"]
+    assert f"Version: {version}\n".encode() in metadata
+    statement = json.loads(file.with_name(f"{file.name}.intoto.json").read_text())
+    assert statement["subject"] == [{"name": file.name, "digest": {"sha256": one["hashes"]["sha256"]}}]
+    assert json.loads(file.with_name(f"{file.name}.cdx.json").read_text())["bomFormat"] == "CycloneDX"
+    assert page(site, "one", "plain")[0]["filename"] == f"plain-1.0-{TAG}.whl"
+    assert not (site / "one/simple/lost").exists()
+    matrix = json.loads((site / "matrix.json").read_text())
+    row = next(row for row in matrix["rows"] if row["project"] == "lost")
+    assert row["cells"]["one"]["colours"] == ["r"]
+    assert "libnowhere.so.1" in matrix["texts"][row["cells"]["one"]["causes"][0]]
+    assert [target["prefixes"] for target in matrix["targets"]] == [[str(own.prefix)]] * 2
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_done_work_is_not_done_again(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    site, recipe = tmp_path / "site", recipe_of(tmp_path, own)
+    assert len(built(recipe, site, monkeypatch).ran) == 6
+    shown = site.readlink()
+    for path in own.prefix.rglob("*.so*"):
+        os.utime(path)  # touched, and of the same content
+    again = built(recipe, site, monkeypatch)
+    assert again.ran == []
+    assert (again.summary.done_before, again.summary.published) == (3, False)
+    assert site.readlink() == shown
+    make_wheel(tmp_path / "wheels", {"demo/a.so": own.library}, version="1.1", tag=TAG)
+    more = built(recipe, site, monkeypatch)
+    assert relinked_for(more.ran) == ["demo one"]
+    assert site.readlink() != shown
+    assert [file["filename"].split("+")[0] for file in page(site, "one", "demo")] == ["demo-1.0", "demo-1.1"]
+
+
+def test_a_changed_library_redoes_its_dependents(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a library that nothing needs redoes only what was searched for something missing."""
+    wheels_of(own, tmp_path / "wheels")
+    shared(own.prefix / "lib" / "libother.so.1", "int other(void){return 1;}")
+    site, recipe = tmp_path / "site", recipe_of(tmp_path, own)
+    before = built(recipe, site, monkeypatch)
+    (old,) = page(site, "one", "demo")
+    shared(tmp_path / "new" / "libdeep.so.1", "int deep(void){return 41;}").replace(
+        own.prefix / "lib/libdeep.so.1"
+    )
+    assert before.summary.written == 1
+    changed = built(recipe, site, monkeypatch)
+    assert relinked_for(changed.ran) == ["demo one", "lost one"]
+    (new,) = page(site, "one", "demo")
+    assert old["filename"] != new["filename"]  # the plan rests on other content
+    shared(tmp_path / "new" / "libother.so.1", "int other(void){return 2;}").replace(
+        own.prefix / "lib/libother.so.1"
+    )
+    assert relinked_for(built(recipe, site, monkeypatch).ran) == ["lost one"]
+    shared(own.prefix / "lib" / "libnowhere.so.1", "int nowhere(void){return 0;}")
+    found = built(recipe, site, monkeypatch)
+    assert relinked_for(found.ran) == ["lost one"]
+    assert found.summary.written == 1
+    matrix = json.loads((site / "matrix.json").read_text())
+    (change,) = [one for one in matrix["changes"] if one["before"] == "refused"]
+    assert (change["project"], change["after"]) == ("lost", "written")
+    assert "lost 1.0 for one: written" in (site / "changes.atom").read_text()
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_another_release_of_relink(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    site, recipe = tmp_path / "site", recipe_of(tmp_path, own)
+    built(recipe, site, monkeypatch)
+    for module in ("tasks", "running"):
+        monkeypatch.setattr(f"relink.indexes.build.{module}.__version__", "99.0")
+    assert built(recipe, site, monkeypatch, BuildOptions(since=relink.__version__)).ran == []
+    assert len(relinked_for(built(recipe, site, monkeypatch).ran)) == 3
+    assert built(recipe, site, monkeypatch).ran == []
+    with pytest.raises(UsageError, match="no version of relink"):
+        built(recipe, site, monkeypatch, BuildOptions(since="new"))
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_options_of_a_target_are_part_of_a_task(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    site = tmp_path / "site"
+    built(recipe_of(tmp_path, own), site, monkeypatch)
+    recipe = recipe_of(tmp_path, own, more='allow-missing = ["libnowhere*"]')
+    assert len(relinked_for(built(recipe, site, monkeypatch).ran)) == 3
+    assert len(page(site, "one", "lost")) == 1
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_fail_keeps_the_old_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_wheel(tmp_path / "wheels", {"demo/a.so": own.library}, tag=TAG)
+    site, recipe = tmp_path / "site", recipe_of(tmp_path, own, head='refused = "fail"')
+    assert built(recipe, site, monkeypatch).summary.ok(recipe)
+    shown = site.readlink()
+    wheels_of(own, tmp_path / "wheels")
+    summary = built(recipe, site, monkeypatch).summary
+    assert (summary.ok(recipe), summary.red, site.readlink()) == (False, 1, shown)
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+@pytest.mark.parametrize(("originals", "expected"), [("mirror", ["demo", "plain"]), ("omit", ["demo"])])
+def test_originals(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, originals: str, expected: list[str]
+) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    built(recipe_of(tmp_path, own, head='originals = "omit"'), tmp_path / "site", monkeypatch)
+    built(recipe_of(tmp_path, own, head=f'originals = "{originals}"'), tmp_path / "site", monkeypatch)
+    projects = json.loads((tmp_path / "site/one/simple/index.json").read_text())["projects"]
+    assert [project["name"] for project in projects] == expected
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_wheels_of_an_index(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: WebServer
+) -> None:
+    """Without hashes, with a yanked release, linked where nothing is changed; and an index that fails changes nothing."""
+    wheels_of(own, tmp_path / "served")
+    for project in ("demo", "plain"):
+        name = f"{project}-1.0-{TAG}.whl"
+        server.answers[f"/f/{name}"] = Answer((tmp_path / "served" / name).read_bytes())
+        anchor = f'<a href="/f/{name}" data-yanked="old">{name}</a>'
+        server.answers[f"/simple/{project}/"] = Answer(anchor.encode())
+    recipe = recipe_of(tmp_path, own, head='originals = "link"')
+    text = (tmp_path / "index.toml").read_text()
+    source = f'index = "{server.url}/simple"\nrequirements = ["demo", "plain"]'
+    (tmp_path / "index.toml").write_text(text.replace('directory = "wheels"', source))
+    from relink.indexes.build.recipe import read_recipe  # noqa: PLC0415 (the recipe was rewritten)
+
+    recipe = read_recipe(recipe.path)
+    monkeypatch.setattr("relink.indexes.build.building.pip_settings", relink_settings)
+    site = tmp_path / "site"
+    first = built(recipe, site, monkeypatch)
+    assert (first.summary.fetched, first.summary.written, first.summary.original) == (2, 1, 1)
+    (plain,) = page(site, "one", "plain")
+    assert (plain["url"], plain["yanked"]) == (f"{server.url}/f/plain-1.0-{TAG}.whl", "old")
+    assert page(site, "one", "demo")[0]["yanked"] == "old"
+    asked = len(server.asked)
+    assert built(recipe, site, monkeypatch).ran == []
+    assert len(server.asked) == asked + 2  # the pages, and no wheel
+    server.answers.clear()
+    gone = built(recipe, site, monkeypatch)
+    assert (gone.summary.ok(recipe), gone.summary.source_failures) == (False, 2)
+    assert len(page(site, "one", "demo")) == 1
+
+
+def relink_settings() -> Any:
+    from relink.indexes.build.pip_settings import PipSettings  # noqa: PLC0415
+
+    return PipSettings()
+
+
+def test_a_limit_is_told_before(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    recipe = recipe_of(tmp_path, own)
+    with pytest.raises(UsageError, match="of disk, and --limit disk allows 0 MiB; nothing was begun"):
+        built(recipe, tmp_path / "site", monkeypatch, BuildOptions(limits=BudgetLimits(disk=10)))
+    assert not (tmp_path / "site").exists()
+
+
+def test_another_place_is_left_alone(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    with pytest.raises(UsageError, match="is no site of relink"):
+        built(recipe_of(tmp_path, own), tmp_path / "site", monkeypatch)
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_what_a_machine_cannot_do_is_tried_again(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    site, recipe = tmp_path / "site", recipe_of(tmp_path, own)
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("relink.indexes.build.work.carry_out", full)
+        summary = built(recipe, site, patch).summary
+    assert (summary.failed, summary.written, summary.ok(recipe)) == (1, 0, False)
+    matrix = json.loads((site / "matrix.json").read_text())
+    cells = {row["project"]: row["cells"]["one"]["status"] for row in matrix["rows"]}
+    assert cells == {"demo": "failed", "lost": "refused", "plain": "original"}
+    again = built(recipe, site, monkeypatch)
+    assert relinked_for(again.ran) == ["demo one"]
+    assert again.summary.ok(recipe)
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_a_damaged_wheel_is_refused_alone(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels_of(own, tmp_path / "wheels")
+    (tmp_path / "wheels" / f"bad-1.0-{TAG}.whl").write_bytes(b"PK no archive")
+    recipe, site = recipe_of(tmp_path, own), tmp_path / "site"
+    summary = built(recipe, site, monkeypatch).summary
+    assert (summary.written, summary.refused, summary.failed) == (1, 2, 0)
+    assert built(recipe, site, monkeypatch).ran == []
+
+
+@pytest.mark.slow(reason="a large wheel is read; the limit is that of every member")
+def test_gigantic_metadata_are_refused(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wheel that is small, since they compress well."""
+    wheel = make_wheel(
+        tmp_path / "wheels", {"demo/a.so": own.library}, version="9.0", tag=TAG, requires=("x" * (17 << 20),)
+    )
+    assert wheel.stat().st_size < 1 << 20
+    run = built(recipe_of(tmp_path, own), tmp_path / "site", monkeypatch)
+    assert (run.summary.refused, run.summary.failed) == (1, 0)
+    (row,) = (
+        row
+        for row in json.loads((tmp_path / "site/matrix.json").read_text())["rows"]
+        if row["version"] == "9.0"
+    )
+    assert row["cells"]["one"]["status"] == "refused"
+    (said,) = (event.facts["text"] for event in run.events if event.facts.get("status") == "refused")
+    assert "METADATA" in said
+    assert f"at most {16 << 20} are expected" in said
+
+
+@pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+def test_two_prefixes_never_give_one_name(
+    own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one release, in two places: the version has a digest of the plan."""
+    other = build_works(tmp_path / "other")
+    wheels_of(own, tmp_path / "wheels")
+    names: list[str] = []
+    for works in (own, other):
+        site = tmp_path / f"site{len(names)}"
+        built(recipe_of(tmp_path, works), site, monkeypatch)
+        names.append(page(site, "one", "demo")[0]["filename"])
+    assert len(set(names)) == 2

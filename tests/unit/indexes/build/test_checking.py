@@ -1,0 +1,142 @@
+"""index.checking: a site that was tampered with is told where; tests/unit/cli/test_indexing.py has the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relink.indexes.build.checking import check_site
+from relink.indexes.build.recipe import Recipe
+from relink.system.errors import UsageError
+from tests.support.indexes import built, recipe_of
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+
+
+@pytest.fixture(scope="module")
+def made(works: Works, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recipe]:
+    place = tmp_path_factory.mktemp("checked")
+    make_wheel(place / "wheels", {"demo/a.so": works.library}, tag=TAG)
+    make_wheel(place / "wheels", {"plain/p.so": works.plain}, name="plain", tag=TAG)
+    recipe = recipe_of(place, works)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        built(recipe, place / "site", patch)
+    return place, recipe
+
+
+@pytest.fixture
+def site(made: tuple[Path, Recipe], tmp_path: Path) -> Path:
+    shutil.copytree(made[0], tmp_path / "copy", symlinks=True)
+    return tmp_path / "copy" / "site"
+
+
+def wheel_of(site: Path, name: str) -> Path:
+    (found,) = site.glob(f"files/*/*/{name}-*.whl")
+    return found
+
+
+def test_a_good_site(site: Path, made: tuple[Path, Recipe]) -> None:
+    found = check_site(site, 5, {target.name: target for target in made[1].targets})
+    assert (found.pages, found.files, found.verified, found.problems) == (4, 2, 1, ())
+    assert check_site(site, 5, {}).verified == 0
+
+
+def cut(site: Path) -> None:
+    wheel = wheel_of(site, "demo")
+    wheel.write_bytes(wheel.read_bytes()[:-1])
+
+
+def gone(site: Path) -> None:
+    wheel_of(site, "plain").unlink()
+
+
+def other_metadata(site: Path) -> None:
+    wheel = wheel_of(site, "demo")
+    wheel.with_name(f"{wheel.name}.metadata").write_text("Name: other")
+
+
+def other_statement(site: Path) -> None:
+    wheel = wheel_of(site, "demo")
+    wheel.with_name(f"{wheel.name}.intoto.json").write_text('{"subject": [{"digest": {"sha256": "x"}}]}')
+
+
+def other_page(site: Path) -> None:
+    page = site / "one/simple/demo/index.json"
+    data = json.loads(page.read_text())
+    data["files"][0]["yanked"] = True
+    page.write_text(json.dumps(data))
+
+
+def outside(site: Path) -> None:
+    for name in ("html", "json"):
+        page = site / f"one/simple/plain/index.{name}"
+        page.write_text(page.read_text().replace("files/", "files/../../"))
+
+
+def no_index(site: Path) -> None:
+    shutil.rmtree(site / "one")
+
+
+def no_page(site: Path) -> None:
+    (site / "one/simple/demo/index.html").unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (cut, "its content is not that of its hash"),
+        (gone, "cannot be read"),
+        (other_metadata, "the metadata beside it is not that of the wheel"),
+        (other_statement, "its statement is about another file"),
+        (other_page, "do not say the same"),
+        (outside, "lies outside of the site's files"),
+        (no_index, "there is no index of it"),
+        (no_page, "the pages cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_told(site: Path, harm: Callable[[Path], None], said: str) -> None:
+    harm(site)
+    problems = check_site(site, 0, {}).problems
+    assert any(said in problem for problem in problems), problems
+
+
+DEEP = "[" * 100_000
+
+
+def no_directory(site: Path) -> None:
+    (site / "two").mkdir()
+    (site / "two" / "simple").write_text("no directory")
+
+
+def odd_targets(site: Path) -> None:
+    (site / "matrix.json").write_text('{"targets": [{"target": 5}, {"target": "\\u0000"}], "rows": []}')
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda site: (site / "matrix.json").write_text(DEEP), "matrix.json: cannot be read (nested too deep)"),
+        (lambda site: (site / "matrix.json").write_bytes(b"\xff"), "matrix.json: cannot be read ("),
+        (lambda site: (site / "one/simple/demo/index.json").write_text(DEEP), "one/simple/demo: the pages cannot be read"),
+        (
+            lambda site: wheel_of(site, "demo").with_name(f"{wheel_of(site, 'demo').name}.intoto.json").write_text(DEEP),
+            "its statement cannot be read (nested too deep)",
+        ),
+        (no_directory, None),
+        (odd_targets, "5: the matrix has it, and there is no index of it"),
+    ],
+)  # fmt: skip
+def test_json_recursion(site: Path, harm: Callable[[Path], object], said: str | None) -> None:
+    harm(site)
+    problems = check_site(site, 0, {}).problems
+    assert any(said in problem for problem in problems) if said else problems == ()
+
+
+def test_what_is_no_site(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no site"):
+        check_site(tmp_path, 0, {})

@@ -1,0 +1,192 @@
+"""index.cluster: a real scheduler and real workers, which are killed, lost, short of memory, or have another prefix."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.indexes.build.cluster import ClusterEngine, ClusterError
+from relink.indexes.build.engine import Job, LostWorkerError, drive
+from relink.indexes.build.recipe import IndexTarget
+from relink.indexes.build.work import fingerprints
+from tests.support.dask_cluster import DaskCluster, dask_cluster
+from tests.support.works import Works
+
+pytestmark = pytest.mark.slow(reason="a scheduler and workers are started")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
+    with dask_cluster(tmp_path / "dask") as started:
+        yield started
+
+
+def double(number: int) -> tuple[int, int]:
+    time.sleep(0.1)
+    return number * 2, os.getpid()
+
+
+def die(place: str) -> None:
+    with Path(place).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_all_memory(place: str) -> None:
+    with Path(place).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    taken = []
+    while True:
+        taken.append(b"x" * (10 << 20))
+        time.sleep(0.01)
+
+
+def engine_of(
+    cluster: DaskCluster, works: Works, files: Path, patience: float = 60, **expected: str
+) -> tuple[ClusterEngine, list[str]]:
+    """:param expected: other fingerprints than those of this machine, by target."""
+    files.mkdir(exist_ok=True)
+    targets = tuple(IndexTarget(name, (str(works.prefix),)) for name in {"one": "", **expected})
+    said: list[str] = []
+    own = fingerprints(targets, str(files)) | expected
+    return ClusterEngine(cluster.address, targets, own, str(files), said.append, patience), said
+
+
+def run(
+    engine: ClusterEngine, jobs: list[Job], after: Callable[[int, Any], None] = lambda _count, _result: None
+) -> dict[Any, Any]:
+    """:param after: called with the number of results so far, and the last of them."""
+    found: dict[Any, Any] = {}
+
+    def on_done(job: Job, result: Any) -> tuple[Job, ...]:
+        assert job.task not in found, "a task is done once"
+        found[job.task] = result
+        after(len(found), result)
+        return ()
+
+    with engine:
+        drive(engine, jobs, on_done)
+    return found
+
+
+def doubles(count: int) -> list[Job]:
+    return [Job(double, number, target="one") for number in range(count)]
+
+
+def answers(found: dict[Any, Any]) -> dict[Any, int]:
+    return {number: result[0] for number, result in found.items()}
+
+
+def test_killed_workers_lose_nothing(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """The one that has just given a result has got the next task, and is killed; another one comes, as the first ones did."""
+    cluster.add_workers(2, wait=False)
+    engine, said = engine_of(cluster, works, tmp_path / "files")
+    killed: set[int] = set()
+
+    def kill(count: int, result: Any) -> None:
+        if count % 10 == 0 and result[1] not in killed:
+            killed.add(result[1])
+            cluster.add_workers(1, wait=False)
+            os.kill(result[1], signal.SIGKILL)
+
+    assert answers(run(engine, doubles(40), kill)) == {number: number * 2 for number in range(40)}
+    assert len(killed) >= 2
+    assert len([text for text in said if "is lost" in text]) >= 1
+
+
+def test_a_task_that_kills_its_workers(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """It is given to three of them; those that ran beside it are none the worse, and a nanny starts the worker again."""
+    cluster.add_workers(1, "--nanny", "--nthreads", "4")
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    deadly = str(tmp_path / "runs")
+    found = run(engine, [Job(die, deadly, target="one"), *doubles(3)])
+    assert isinstance(found.pop(deadly), LostWorkerError)
+    assert answers(found) == {number: number * 2 for number in range(3)}
+    assert len(Path(deadly).read_text().splitlines()) == 3
+
+
+def test_a_task_that_kills_all_workers(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """No other ones come: everything else was done before, and the task ends with the reason."""
+    cluster.add_workers(2)
+    engine, _ = engine_of(cluster, works, tmp_path / "files", patience=1)
+    deadly = str(tmp_path / "runs")
+    found = run(engine, [Job(die, deadly, target="one"), *doubles(10)])
+    assert "no worker is left" in str(found.pop(deadly))
+    assert answers(found) == {number: number * 2 for number in range(10)}
+    assert len(Path(deadly).read_text().splitlines()) == 2
+
+
+def test_a_task_that_takes_all_memory(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """The nanny kills its worker each time."""
+    cluster.add_workers(1, "--nanny", "--memory-limit", "400MB")
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    large = str(tmp_path / "runs")
+    found = run(engine, [Job(take_all_memory, large, target="one"), *doubles(5)])
+    assert "it may need more memory" in str(found.pop(large))
+    assert answers(found) == {number: number * 2 for number in range(5)}
+    assert len(Path(large).read_text().splitlines()) == 3
+
+
+def test_a_scheduler_that_is_started_anew(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """Its workers end with it, as Dask's do; what they had runs on others."""
+    cluster.add_workers(2)
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+
+    def restart(count: int, _result: Any) -> None:
+        if count == 10:
+            cluster.restart_scheduler()
+            cluster.add_workers(2, wait=False)
+
+    found = run(engine, doubles(30), restart)
+    assert answers(found) == {number: number * 2 for number in range(30)}
+    assert len({worker for _, worker in found.values()}) == 4
+
+
+def test_a_worker_with_another_prefix_is_told_and_gets_no_task(
+    cluster: DaskCluster, works: Works, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(works.prefix, other)
+    with (other / "lib" / "libdeep.so.1").open("ab") as library:
+        library.write(b"\0")
+    mounts = ("bwrap", "--dev-bind", "/", "/", "--bind", str(other), str(works.prefix))
+    if not shutil.which("bwrap") or subprocess.run([*mounts, "true"], check=False).returncode:
+        pytest.skip("bwrap cannot mount here")
+    cluster.add_workers(1)
+    foreign = cluster.add_workers(1, before=mounts)
+    engine, said = engine_of(cluster, works, tmp_path / "files")
+    found = run(engine, doubles(10))
+    assert len({worker for _, worker in found.values()}) == 1
+    assert not {worker for _, worker in found.values()} & {process.pid for process in foreign}
+    assert len(said) == 1
+    assert "gets no task of one: its prefix has other content" in said[0]
+
+
+def test_a_target_that_no_worker_has(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    """Its tasks fail, after a while in which such a worker may come; those of the other target are done."""
+    cluster.add_workers(1)
+    engine, said = engine_of(cluster, works, tmp_path / "files", patience=1, two="0" * 64)
+    found = run(engine, [*(Job(double, f"two {number}", target="two") for number in range(10)), *doubles(3)])
+    assert {str(found.pop(f"two {number}")) for number in range(10)} == {"no worker has the prefix of two"}
+    assert answers(found) == {number: number * 2 for number in range(3)}
+    assert len(said) == 1
+
+
+def test_no_worker_can_be_used(cluster: DaskCluster, works: Works, tmp_path: Path) -> None:
+    cluster.add_workers(1)
+    with pytest.raises(ClusterError, match="no worker can be used"):
+        engine_of(cluster, works, tmp_path / "files", one="0" * 64)
+
+
+def test_no_scheduler(works: Works, tmp_path: Path) -> None:
+    target = IndexTarget("one", (str(works.prefix),))
+    with pytest.raises(ClusterError, match="the scheduler cannot be reached"):
+        ClusterEngine("bad://127.0.0.1:1", (target,), {"one": "x"}, str(tmp_path), print)

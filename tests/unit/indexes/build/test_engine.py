@@ -1,0 +1,179 @@
+"""index.engine: what runs at the same time, and what becomes of the rest when a worker dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relink.indexes.build.engine import Job, Judgement, LocalEngine, LostWorkerError, drive
+
+MIB = 1 << 20
+
+
+def add(numbers: tuple[int, int]) -> int:
+    return sum(numbers)
+
+
+def die(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_once(place: str) -> str:
+    """Of memory for example, where others run beside it; alone it ends well."""
+    marker = Path(place)
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "well"
+
+
+def fail(_: Any) -> None:
+    raise ValueError("a task's own")
+
+
+def take_long(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def results(engine: Any, jobs: list[Job]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+
+    def on_done(job: Job, result: Any) -> tuple[Job, ...]:
+        assert job.task not in found, "a job is done once"
+        found[job.task] = result
+        return ()
+
+    drive(engine, jobs, on_done)
+    return found
+
+
+@pytest.mark.slow(reason="processes are started")
+def test_a_deadly_job_is_found_and_others_are_done(tmp_path: Path) -> None:
+    numbers = [(number, number) for number in range(6)]
+    jobs = [Job(add, pair) for pair in numbers]
+    jobs[2:2] = [Job(die, "deadly"), Job(die_once, str(tmp_path / "x")), Job(fail, "failing")]
+    with LocalEngine(2) as engine:
+        found = results(engine, jobs)
+    assert isinstance(found.pop("deadly"), LostWorkerError)
+    assert isinstance(found.pop("failing"), ValueError)
+    assert found.pop(str(tmp_path / "x")) == "well"
+    assert found == {pair: sum(pair) for pair in numbers}
+
+
+@pytest.mark.slow(reason="processes are started")
+def test_workers_end_with_a_killed_coordinator() -> None:
+    child = os.fork()
+    if child == 0:  # pragma: no cover (another process)
+        os.setpgid(0, 0)
+        engine = LocalEngine(1)
+        engine.submit(Job(take_long, 60.0))
+        while True:
+            time.sleep(1)
+    end = time.monotonic() + 60
+    while not (workers := children(child)) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(1.5)  # it is in its task, having called prctl
+    workers = children(child)
+    assert workers
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while any(alive(worker) for worker in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(alive(worker) for worker in workers)
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Manual:
+    """Gives futures that the test ends."""
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        self.most = 0
+        self.lost = 1
+        self.together: list[int] = []
+
+    def room(self, job: Job, running: Collection[Job]) -> bool:
+        fits = not running or sum(one.memory for one in running) + job.memory <= self.memory
+        if fits:
+            self.together.append(sum(one.memory for one in running) + job.memory)
+        return fits
+
+    def submit(self, job: Job) -> Future[Any]:
+        future: Future[Any] = Future()
+        if job.returns < self.lost and job.task == "lost":
+            future.set_exception(ConnectionError("the scheduler is gone"))
+        else:
+            future.set_result(job.task)
+        return future
+
+    def judge(self, error: BaseException) -> Judgement:
+        return "again" if isinstance(error, ConnectionError) else "result"
+
+    def tend(self) -> None:
+        """All have ended."""
+
+    def restore(self) -> None:
+        self.most += 1
+
+
+def test_memory_is_not_exceeded_and_a_large_job_runs_alone() -> None:
+    jobs = [
+        Job(add, f"job {number}", memory=size * MIB) for number, size in enumerate((600, 600, 2000, 100, 300))
+    ]
+    engine = Manual(1000 * MIB)
+    assert len(results(engine, jobs)) == 5
+    assert all(size <= 1000 * MIB or size == 2000 * MIB for size in engine.together)
+
+
+def test_what_a_scheduler_has_lost_runs_again() -> None:
+    engine = Manual(MIB)
+    assert results(engine, [Job(add, "lost"), Job(add, "other")]) == {"lost": "lost", "other": "other"}
+    assert engine.most == 1
+
+
+def test_a_scheduler_that_loses_everything() -> None:
+    engine = Manual(MIB)
+    engine.lost = 1 << 30
+    found = results(engine, [Job(add, "lost"), Job(add, "other")])
+    assert isinstance(found["lost"], ConnectionError)
+    assert found["other"] == "other"
+
+
+def test_jobs_follow_from_jobs() -> None:
+    seen = []
+
+    def on_done(job: Job, result: Any) -> list[Job]:
+        seen.append(result)
+        return [Job(add, job.task - 1)] if job.task else []
+
+    drive(Manual(MIB), [Job(add, 3)], on_done)
+    assert seen == [3, 2, 1, 0]
+
+
+def test_memory_of_this_machine() -> None:
+    engine = LocalEngine(2)
+    large = Job(add, 1, memory=engine.memory * 2)
+    small = Job(add, 2, memory=1)
+    assert engine.room(large, [])
+    assert not engine.room(large, [small])
+    assert engine.room(small, [small])
+    assert not engine.room(small, [small, small])

@@ -1,0 +1,33 @@
+"""index.feed: a feed that a parser reads, whatever a wheel says."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from relink.indexes.build.feed import atom_feed
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+CHANGE = {
+    "project": "demo",
+    "version": "1.0",
+    "wheel": "demo-1.0-py3-none-any.whl",
+    "target": "one",
+    "before": None,
+    "after": "written",
+    "text": "]]><script>\x00\x1b[2J",
+}
+
+
+def parsed(*changes: tuple[float, dict[str, str | None]]) -> ET.Element:
+    return ET.fromstring(atom_feed("Changes", changes))  # noqa: S314 (relink's own)
+
+
+def test_entries() -> None:
+    feed = parsed((86400.0, CHANGE), (0.0, CHANGE))
+    assert feed.findtext(f"{ATOM}updated") == "1970-01-02T00:00:00Z"
+    first, second = feed.findall(f"{ATOM}entry")
+    assert first.findtext(f"{ATOM}title") == "demo 1.0 for one: written"
+    assert "<script>\\x00\\x1b[2J" in (first.findtext(f"{ATOM}content") or "")
+    ids = {entry.findtext(f"{ATOM}id") for entry in (feed, first, second)}
+    assert len(ids) == 3
+    assert parsed().findall(f"{ATOM}entry") == []

@@ -1,0 +1,127 @@
+"""index.simple_api: HTML and JSON say the same, and what is hostile in them is passed over or refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from relink.indexes.build.simple_api import ListedWheel, read_page
+from relink.indexes.build.web import FetchError, Page
+
+BASE = "https://index.test/simple/demo-pkg/"
+WHEEL = "demo_pkg-1.0-py3-none-any.whl"
+SHA = "ab" * 32
+PROJECT = canonicalize_name("demo-pkg")
+
+
+TAG_PRODUCT = "-".join([".".join(f"p{number}" for number in range(20))] * 3)
+
+
+def read(
+    body: str, kind: str = "text/html", base: str = BASE
+) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
+    return read_page(Page(base, kind, body.encode()), PROJECT)
+
+
+def listed(**more: Any) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
+    file = {"filename": WHEEL, "url": f"../../files/{WHEEL}", "hashes": {"sha256": SHA}} | more
+    return read(
+        json.dumps({"meta": {"api-version": "1.1"}, "name": "x", "files": [file]}), "application/x+json"
+    )
+
+
+def test_html_and_json_say_the_same() -> None:
+    anchors = (
+        f'<a href="../../files/{WHEEL}#sha256={SHA.upper()}" data-requires-python="&gt;=3.11" data-yanked="bad &amp; old">'
+        f'{WHEEL}</a><a href="../../files/demo-pkg-1.0.tar.gz">demo-pkg-1.0.tar.gz</a>'
+    )
+    by_json = listed(**{"requires-python": ">=3.11", "yanked": "bad & old"})
+    assert read(f"<!DOCTYPE html><html><body>{anchors}</body></html>") == by_json
+    (wheel,) = by_json[0]
+    assert wheel.url == f"https://index.test/files/{WHEEL}"
+    assert (wheel.sha256, wheel.requires_python, wheel.yanked) == (SHA, ">=3.11", "bad & old")
+    assert read(f'<base href="https://other.test/x/"><a href="{WHEEL}">{WHEEL}</a>')[0][0].url == (
+        f"https://other.test/x/{WHEEL}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("yanked", "expected"), [(True, ""), (False, None), ("", ""), ("why", "why"), (7, None)]
+)
+def test_yanked(yanked: Any, expected: str | None) -> None:
+    assert listed(yanked=yanked)[0][0].yanked == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"url": f"javascript:alert(1)//{WHEEL}"}, "none of http or https"),
+        ({"url": f"file:///etc/{WHEEL}"}, "none of http or https"),
+        ({"url": f"data:text/html,{WHEEL}"}, "none of http or https"),
+        ({"url": f"http://[::1/{WHEEL}"}, "its address"),
+        ({"url": None}, "no address"),
+        ({"url": "other-1.0-py3-none-any.whl"}, "another file name"),
+        ({"hashes": {"sha256": "xyz"}}, "its sha256 is none"),
+        ({"hashes": {"sha256": 7}}, "its sha256 is none"),
+        ({"filename": "../../demo_pkg-1.0-py3-none-any.whl"}, "not the name of a wheel|no wheel of"),
+        ({"filename": "demo_pkg-1.0-py3-none-any/../x.whl"}, "not the name of a wheel"),
+        ({"filename": "other-1.0-py3-none-any.whl"}, "no wheel of demo-pkg"),
+        ({"filename": f"demo_pkg-{'9' * 5000}-py3-none-any.whl"}, "not the name of a wheel"),
+        ({"filename": f"demo_pkg-1.0-{TAG_PRODUCT}.whl"}, "8000 tags"),
+    ],
+)
+def test_a_hostile_entry_is_passed_over(more: dict[str, Any], said: str) -> None:
+    wheels, refused = listed(**more)
+    assert wheels == ()
+    assert len(refused) == 1
+    assert any(part in refused[0] for part in said.split("|")), refused
+
+
+def test_a_file_of_a_directory_is_for_an_index_in_a_directory_alone() -> None:
+    anchor = f'<a href="{WHEEL}">{WHEEL}</a>'
+    assert (
+        read(anchor, base="file:///srv/simple/demo-pkg/")[0][0].url == f"file:///srv/simple/demo-pkg/{WHEEL}"
+    )
+
+
+def test_a_base_that_is_no_address() -> None:
+    wheels, refused = read(f'<base href="http://[x/"><a href="{WHEEL}">{WHEEL}</a>')
+    assert ([wheel.url for wheel in wheels], refused) == ([f"{BASE}{WHEEL}"], ())  # as if there were none
+
+
+def test_two_hashes_of_one_name() -> None:
+    anchor = '<a href="{0}#sha256={1}">{0}</a>'
+    wheels, refused = read(anchor.format(WHEEL, SHA) + anchor.format(WHEEL, "cd" * 32))
+    assert [wheel.sha256 for wheel in wheels] == [SHA]
+    assert "two hashes" in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("nothing", "not JSON"),
+        ("[]", "not a page of a simple index"),
+        ('{"meta": {"api-version": "2.0"}, "files": []}', "version '2.0'"),
+        ("[" * 100_000, "not JSON"),
+        (f"[{'[],' * 1_000_001}[]]", "not JSON"),
+    ],
+)
+def test_what_is_no_page(body: str, said: str) -> None:
+    with pytest.raises(FetchError, match=said):
+        read(body, "application/vnd.pypi.simple.v1+json")
+
+
+def test_odd_values_mean_nothing() -> None:
+    (wheel,), _ = listed(**{"size": -1, "requires-python": "not a specifier", "hashes": []})
+    assert (wheel.size, wheel.requires_python, wheel.sha256) == (None, None, None)
+
+
+@pytest.mark.parametrize("part", ["<a ", "<!--", "<a href='", "<", "</", "<![", "<?", "&#"])
+def test_broken_markup_ends_soon(part: str) -> None:
+    start = time.monotonic()
+    assert read(part * 20_000)[0] == ()
+    assert time.monotonic() - start < 5

@@ -1,0 +1,265 @@
+"""install.fetching and install.cache: wheels from an index, by pip, for the target's Python; never from the network here."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import socketserver
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relink.indexes.install import cache
+from relink.indexes.install.cache import (
+    cache_directory,
+    cached_wheels,
+    find_by_sha256,
+    hold,
+    in_cache,
+    keep,
+    working_place,
+)
+from relink.indexes.install.requirements import parse_requirement
+from relink.make.added_members import PLAN_MEMBER
+from relink.system.errors import UsageError
+from tests.support.command import Run
+from tests.support.wheels import make_wheel
+from tests.support.works import MACHINE, OUTPUT, TAG, Works
+from tests.unit.planning.checks.test_tags import python_that_is
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def vendor(index: Path, version: str = "1.0", tag: str = TAG) -> Path:
+    return make_wheel(index, {"demo/__init__.py": version.encode()}, version=version, tag=tag)
+
+
+# Requirements
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("demo==", "is not a requirement"),
+        ("../demo.whl", "is not a requirement"),
+        (f"demo ; {'(' * 2000}python_version > '3'{')' * 2000}", "is not a requirement"),
+        ("--index-url=x", "is not a requirement"),
+        ("demo @ https://127.0.0.1/demo-1.0.tar.gz", "a URL or an environment marker"),
+        ("demo==1.0; python_version > '3'", "a URL or an environment marker"),
+        ("demo==1.*", "does not name one version"),
+        ("demo>=1", "does not name one version"),
+        ("demo==1,>0", "does not name one version"),
+        ("demo", "does not name one version"),
+    ],
+)
+def test_what_is_not_fetched(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        parse_requirement(text, exact=True)
+
+
+def test_extras_are_for_dependencies() -> None:
+    wanted = parse_requirement("Demo_Pkg[b,a]>=1")
+    assert (wanted.canonical, wanted.extras, wanted.text) == ("demo-pkg", "[a,b]", "Demo_Pkg>=1")
+    with pytest.raises(UsageError):
+        parse_requirement(f"{wanted.text}; extra == 'a'")
+
+
+# relink REQUIREMENT
+
+
+@pytest.mark.slow(reason="pip runs")
+def test_a_requirement_is_relinked(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
+    """The vendor's wheel is fetched, its hash is told, and what is written is what its path would have given."""
+    wheel = works.wheel(index)
+    code, out, err = run(
+        "demo==1.0", "--prefix", works.prefix, "-o", tmp_path / "fetched", "--python", sys.executable
+    )
+    assert (code, err) == (0, "")
+    first = out.splitlines()[0]
+    assert first.startswith(f"{wheel.name}  sha256 {sha256(wheel)}  ")
+    assert f"fetched for Python 3.{sys.version_info[1]} on {MACHINE}" in first
+    run(wheel, "--prefix", works.prefix, "-o", tmp_path / "given")
+    assert (tmp_path / "fetched" / OUTPUT).read_bytes() == (tmp_path / "given" / OUTPUT).read_bytes()
+
+
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
+def test_offline_takes_what_was_fetched(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
+    words = ("demo==1.0", "--prefix", works.prefix, "-o", tmp_path / "out", "--offline")
+    code, _, err = run(*words)
+    assert code == 2
+    assert "demo==1.0: the cache has no wheel of it" in err
+    wheel = works.wheel(index)
+    assert run(*words[:-1])[0] == 0
+    wheel.unlink()
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "from the cache" in out
+    code, _, err = run(*words[:-1])
+    assert code == 2
+    assert "demo==1.0: pip has got no wheel of it for Python" in err
+    assert "check the name and the version" in err
+
+
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
+def test_json_is_nothing_but_json(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
+    works.wheel(index)
+    code, out, _ = run("demo==1.0", "--prefix", works.prefix, "-o", tmp_path, "--json")
+    assert code == 0
+    assert out.startswith("{")
+
+
+# relink fetch
+
+
+@pytest.mark.slow(reason="pip runs")
+def test_the_newest_that_the_target_installs(run: Run, index: Path, tmp_path: Path) -> None:
+    """Of Python, ABI and platform; a source distribution is never taken, since pip would run it."""
+    best = (
+        vendor(index, "1.2", "cp39-abi3-manylinux_2_28_x86_64")
+        if MACHINE == "x86_64"
+        else vendor(index, "1.2", "cp39-abi3-linux_aarch64")
+    )
+    vendor(index, "1.1", f"cp312-cp312-linux_{MACHINE}")
+    vendor(index, "1.3", f"cp311-cp311-linux_{MACHINE}")
+    vendor(index, "1.4", "cp312-cp312-win_amd64")
+    (index / "demo-1.5.tar.gz").write_bytes(b"")
+    python = python_that_is(tmp_path / "python3.12", version=[3, 12])
+    code, out, err = run("fetch", "demo", "--python", python, "-o", tmp_path / "got")
+    assert (code, err) == (0, "")
+    assert [path.name for path in (tmp_path / "got").iterdir()] == [best.name]
+    assert (tmp_path / "got" / best.name).read_bytes() == best.read_bytes()
+    assert f"sha256 {sha256(best)}" in out
+    code, out, err = run("fetch", "demo", "--python", python, "-o", tmp_path / "got", "--json", "--offline")
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, err, wheel["requirement"], wheel["path"]) == (
+        0,
+        "",
+        "demo",
+        str(tmp_path / "got" / best.name),
+    )
+    assert (wheel["sha256"], wheel["size"], wheel["from_cache"]) == (sha256(best), best.stat().st_size, True)
+
+
+@pytest.mark.usefixtures("index")
+def test_offline_chooses_like_pip(run: Run, tmp_path: Path) -> None:
+    for version, tag in (("1.0", TAG), ("1.1", TAG), ("1.2", "cp39-cp39-win_amd64")):
+        with working_place() as place:
+            keep(vendor(place, version, tag))
+    assert run("fetch", "demo<1.1", "--offline", "-o", tmp_path / "old")[0] == 0
+    assert run("fetch", "demo", "--offline", "-o", tmp_path / "new")[0] == 0
+    assert [path.name for path in (tmp_path / "old").iterdir()] == [f"demo-1.0-{TAG}.whl"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [f"demo-1.1-{TAG}.whl"]
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def simple_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same wheels, served as a simple repository (PEP 503) on the loopback interface."""
+    root = index.parent / "served"
+    project = root / "simple" / "demo"
+    project.mkdir(parents=True)
+    wheel = vendor(project)
+    (project / "index.html").write_text(f'<a href="{wheel.name}#sha256={sha256(wheel)}">{wheel.name}</a>')
+    server = socketserver.ThreadingTCPServer(
+        ("127.0.0.1", 0), functools.partial(_Silent, directory=str(root))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.delenv("PIP_NO_INDEX", raising=False)
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_address[1]}/simple")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    yield wheel
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
+def test_pips_own_configuration_names_the_index(run: Run, simple_index: Path, tmp_path: Path) -> None:
+    code, _, err = run("fetch", "demo", "-o", tmp_path / "got")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "got" / simple_index.name).read_bytes() == simple_index.read_bytes()
+    page = simple_index.parent / "index.html"
+    page.write_text(page.read_text().replace(sha256(simple_index), "0" * 64))
+    code, _, err = run("fetch", "demo", "-o", tmp_path / "damaged")
+    assert code == 2
+    assert "pip has got no wheel of it" in err
+    assert not (tmp_path / "damaged").exists()
+
+
+# The cache
+
+
+@pytest.mark.usefixtures("index")
+def test_what_changed_in_the_cache_is_not_taken() -> None:
+    with working_place() as place:
+        kept = keep(vendor(place))
+    assert find_by_sha256(kept.sha256) == kept
+    kept.path.write_bytes(b"something else")
+    assert find_by_sha256(kept.sha256) is None
+    assert cached_wheels(kept.name.canonical) == []
+
+
+@pytest.mark.usefixtures("index")
+def test_the_cache_stays_within_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not used for longest goes first; the newest stays, however large."""
+    wheels = []
+    for number in range(3):
+        with working_place() as place:
+            wheels.append(keep(vendor(place, f"1.{number}")))
+        os.utime(wheels[-1].path, (number, number))
+    os.utime(wheels[0].path)  # it was used
+    monkeypatch.setattr(cache, "SIZE", sum(wheel.path.stat().st_size for wheel in wheels) + 64)
+    with working_place() as place:
+        newest = keep(vendor(place, "1.9"))
+    left = {wheel.path.name for wheel in cached_wheels(newest.name.canonical)}
+    assert left == {wheel.path.name for wheel in (wheels[0], wheels[2], newest)}
+    monkeypatch.setattr(cache, "SIZE", 0)
+    with working_place() as place:
+        last = keep(vendor(place, "2.0"))
+    assert cached_wheels(newest.name.canonical) == [last]
+
+
+@pytest.mark.usefixtures("index")
+def test_what_is_held_stays_whatever_the_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As long as what the wheel became lies where it was installed; a note that leads elsewhere holds nothing."""
+    monkeypatch.setattr(cache, "SIZE", 0)
+    installed = tmp_path / "site/demo-1.0+rocm7.dist-info"
+    with working_place() as place:
+        wheel = in_cache(vendor(place))
+    assert in_cache(wheel.path) == wheel
+    plan = installed / PLAN_MEMBER
+    plan.parent.mkdir(parents=True)
+    plan.write_text(f'{{"wheel": {{"sha256": "{wheel.sha256}"}}}}')
+    hold(wheel, installed)
+
+    def left() -> set[str]:
+        with working_place() as place:
+            newest = keep(vendor(place, "2.0"))
+        return {found.sha256 for found in cached_wheels(newest.name.canonical)} - {newest.sha256}
+
+    assert left() == {wheel.sha256}
+    hold(wheel, tmp_path / "another")
+    assert left() == {wheel.sha256}
+    plan.write_text('{"wheel": {"sha256": "of another wheel"}}')
+    assert left() == set()
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert cache_directory() == tmp_path / ".cache" / "relink" / "wheels"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
+    assert cache_directory() == Path("/var/cache/me/relink/wheels")

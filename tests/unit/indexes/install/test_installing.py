@@ -1,0 +1,518 @@
+"""install: an environment gets the relinked wheel, by its own pip or by uv, and has the vendor's again after --undo."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relink.indexes.install import cache
+from relink.indexes.install.cache import cached_sha256s, keep, working_place
+from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.installed import find_installed
+from relink.indexes.install.kept import keep_aside, put_back
+from relink.system.errors import UsageError
+from tests.support.command import Run
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
+from tests.unit.runs.build_trees import snapshot
+
+LOADS = b"""import ctypes, os
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), "a.so"))
+"""
+RELINKED = "demo==1.0+rocm7.2.4"
+
+
+def vendor(works: Works, index: Path, **more: object) -> Path:
+    """A wheel that can be imported only after it was relinked, with a script in it."""
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": LOADS,
+        "demo/more/__init__.py": b"",
+        "demo/a.so": works.library,
+        "demo-1.0.data/scripts/demo-script": b"#!python\nimport demo\n",
+        "demo-1.0.dist-info/entry_points.txt": b"[console_scripts]\ndemo = demo:main\n",
+    }
+    return make_wheel(index, files, tag=TAG, **more)  # type: ignore[arg-type]
+
+
+def version_in(environment: Path) -> str:
+    ask = "import importlib.metadata as m; print(m.version('demo'))"
+    return subprocess.run(
+        [python_of(environment), "-I", "-c", ask], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def imports(environment: Path) -> bool:
+    return (
+        subprocess.run(
+            [python_of(environment), "-I", "-c", "import demo"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+
+
+# relink install
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.few(1, reason="the same by the other installer")
+def test_install(run: Run, works: Works, index: Path, environment: Path) -> None:
+    """With what it depends on; the wheel is chosen by hash, so that no temporary path is recorded."""
+    make_wheel(index, {"helper.py": b""}, name="helper", tag="py3-none-any")
+    vendor(works, index, requires=("helper",))
+    code, out, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert (code, err) == (0, "")
+    assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
+    assert out.splitlines()[-1].strip() == RELINKED
+    site = site_of(environment)
+    assert (site / "helper.py").exists()
+    assert not list(site.glob("demo-*.dist-info/direct_url.json"))
+    assert imports(environment)
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..., Path]) -> None:
+    """Nothing but one document on standard output: of install, of a run with errors, and of repair."""
+    environment = make_environment()
+    vendor(works, index)
+    words = ("--python", python_of(environment), "--json")
+    code, out, err = run("install", "demo", "--prefix", works.prefix, *words)
+    document = json.loads(out)
+    (wheel,) = document["wheels"]
+    assert (code, err, document["schema"], document["environment"]) == (
+        0,
+        "",
+        "relink.install/1",
+        str(environment),
+    )
+    assert (wheel["ok"], wheel["version"], wheel["constraint"]) == (True, "1.0+rocm7.2.4", RELINKED)
+    assert wheel["imports"] == [{"module": "demo", "problem": None}]
+    assert wheel["report"]["schema"] == "relink.report/1"
+    code, out, err = run("repair", "demo", "--undo", *words)
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, err, wheel["version"], wheel["report"]) == (0, "", "1.0", None)
+    make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, version="2.0", tag=TAG)
+    code, out, err = run("install", "demo", "--prefix", works.prefix, *words)
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, err, wheel["ok"], wheel["version"]) == (1, "", False, None)
+    assert "RLK101" in [found["code"] for found in wheel["report"]["findings"]]
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_the_constraint_keeps_it(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Without the line an upgrade takes a newer wheel of the vendor's."""
+    environment = make_environment()
+    vendor(works, index)
+    assert run("install", "demo==1.0", "--prefix", works.prefix, "--python", python_of(environment))[0] == 0
+    make_wheel(index, {"demo/__init__.py": LOADS, "demo/a.so": works.library}, version="1.1", tag=TAG)
+    (tmp_path / "constraints.txt").write_text(RELINKED + "\n")
+    pip_install(environment, "--upgrade", "demo", "-c", tmp_path / "constraints.txt")
+    assert version_in(environment) == "1.0+rocm7.2.4"
+    pip_install(environment, "--upgrade", "demo")
+    assert version_in(environment) == "1.1"
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_a_wheel_that_is_named_and_kept(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The active environment is the one that is changed; installing it again installs it again, the relinked one as it is."""
+    environment = make_environment()
+    monkeypatch.setenv("VIRTUAL_ENV", str(environment))
+    words = ("install", vendor(works, index), "--prefix", works.prefix, "-o", tmp_path / "kept")
+    assert run(*words)[0] == 0
+    (kept,) = (tmp_path / "kept").iterdir()
+    (site_of(environment) / "demo" / "a.so").write_bytes(b"")
+    code, out, _ = run(*words)
+    assert code == 0
+    assert str(kept) in out
+    assert imports(environment)
+    (site_of(environment) / "demo" / "a.so").write_bytes(b"")
+    code, out, _ = run("install", kept, "--prefix", works.prefix)
+    assert (code, imports(environment)) == (0, True)
+    assert "Already relinked for this ROCm" in out
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_what_cannot_be_imported(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    environment = make_environment()
+    make_wheel(index, {"demo/__init__.py": b"import nosuch\n", "demo/a.so": works.library}, tag=TAG)
+    words = ("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    code, out, _ = run(*words)
+    assert code == 1
+    assert "import demo: ModuleNotFoundError: No module named 'nosuch'" in out
+    assert "but cannot be imported. `relink repair demo --undo`" in out
+    code, out, _ = run(*words, "--no-import-test")
+    assert code == 0
+    assert "; nothing was imported." in out
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path, environment: Path) -> None:
+    make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
+    before = tree(environment)
+    code, out, _ = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert code == 1
+    assert "error RLK101 libnowhere.so.1" in out
+    assert f"{environment} was not changed." in out
+    assert tree(environment) == before
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, environment: Path) -> None:
+    vendor(works, index, requires=("nosuch",))
+    code, _, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert code == 2
+    assert "demo==1.0+rocm7.2.4 is installed, but not all that it depends on" in err
+    assert "nosuch" in err
+
+
+# relink repair and --undo
+
+
+@pytest.mark.few(0, reason="an installation each")
+@pytest.mark.parametrize("known", ["by content", "by hash"])
+def test_every_file_is_as_before(run: Run, works: Works, index: Path, environment: Path, known: str) -> None:
+    """SHA-256 of every installed file before the repair and after --undo; compiled modules and notes of the installer, too."""
+    wheel = vendor(works, index)
+    pip_install(environment, "demo" if known == "by content" else wheel)
+    before = tree(environment)
+    assert any(name.endswith(".pyc") for name in before)
+    assert any(name.endswith("direct_url.json") for name in before) is (known == "by hash")
+    assert not imports(environment)
+    times = {path: path.stat().st_mtime_ns for path in (site_of(environment) / "demo").rglob("*.py")}
+
+    words = ("repair", "demo", "--python", python_of(environment))
+    code, out, err = run(*words, "--prefix", works.prefix)
+    assert (code, err) == (0, "")
+    assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
+    assert imports(environment)
+    assert tree(environment) != before
+
+    code, out, err = run(*words, "--undo")
+    assert (code, err) == (0, "")
+    assert f"demo 1.0 is installed in {environment} again." in out
+    assert tree(environment) == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times  # the compiled modules are valid
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_repaired_again_for_another_rocm(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From the vendor's wheel again, not from the relinked one; what pip made at first is still kept for --undo."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    words = ("repair", "demo", "--python", python_of(environment))
+    assert run(*words, "--prefix", works.prefix)[0] == 0
+    other = Path(shutil.copytree(works.prefix, tmp_path / "other"))
+    (other / ".info" / "version").write_text("7.3.0\n")
+    assert run(*words, "--prefix", other)[0] == 0
+    assert version_in(environment) == "1.0+rocm7.3.0"
+    assert run(*words, "--undo")[0] == 0
+    assert tree(environment) == before
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_undo_of_an_installation(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """`relink install` has nothing to keep; the vendor's wheel comes from the cache, by its hash."""
+    environment = make_environment()
+    vendor(works, index)
+    python = python_of(environment)
+    assert run("install", "demo", "--prefix", works.prefix, "--python", python)[0] == 0
+    for wheel in index.iterdir():
+        wheel.unlink()
+    make_wheel(index, {"demo/__init__.py": b"another build"}, tag=TAG)
+    assert run("repair", "demo", "--undo", "--python", python)[0] == 0
+    assert version_in(environment) == "1.0"
+    assert (site_of(environment) / "demo" / "__init__.py").read_bytes() == LOADS
+    code, _, err = run("repair", "demo", "--undo", "--python", python)
+    assert code == 2
+    assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.parametrize("command", ["install", "repair"])
+def test_the_vendors_wheel_is_kept_until_it_is_undone(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    """Also one that was passed by its path, which is gone afterwards, and in a cache that may hold nothing."""
+    monkeypatch.setattr(cache, "SIZE", 0)
+    environment = make_environment()
+    python = python_of(environment)
+    wheel = vendor(works, index)
+    words: tuple[str | Path, ...] = ("install", wheel)
+    if command == "repair":
+        pip_install(environment, "demo")
+        words = ("repair", "demo", "--wheel", wheel)
+    assert run(*words, "--prefix", works.prefix, "--python", python)[0] == 0
+    wheel.unlink()
+
+    def fill() -> None:
+        with working_place() as place:
+            keep(make_wheel(place, {"other.py": b""}, name="other", tag="py3-none-any"))
+
+    fill()
+    assert len(cached_sha256s()) == 2
+    assert run("repair", "demo", "--undo", "--offline", "--python", python)[0] == 0
+    assert version_in(environment) == "1.0"
+    fill()
+    assert len(cached_sha256s()) == 1
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_only_the_very_wheel(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    environment = make_environment()
+    wheel = vendor(works, index)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    words = ("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    other = make_wheel(tmp_path / "other", {"demo/__init__.py": LOADS, "demo/a.so": works.plain}, tag=TAG)
+    code, _, err = run(*words, "--wheel", other)
+    assert code == 2
+    assert "is not the wheel that demo was installed from, or its files were changed since: demo/a.so" in err
+    assert tree(environment) == before
+    assert run(*words, "--wheel", wheel)[0] == 0
+    code, _, err = run("repair", "demo", "--undo", "--python", python_of(environment), "--wheel", other)
+    assert code == 2
+    assert "is not the wheel that demo was installed from (sha256 " in err
+
+
+# Who is refused
+
+
+def test_no_environment_was_named(run: Run, works: Works, index: Path) -> None:
+    """Relink's own Python is never changed, whether in a virtual environment or not."""
+    vendor(works, index)
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix)
+        assert code == 2
+        assert "no environment was named: activate a virtual environment, or pass --python PATH" in err
+
+
+def test_an_externally_managed_python(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
+    vendor(works, index)
+    facts = dict.fromkeys(("prefix", "base", "purelib", "platlib", "stdlib"), str(tmp_path / "usr"))
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr" / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
+    python = tmp_path / "python3"
+    python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(facts)}\nEND\n")
+    python.chmod(0o755)
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python)
+        assert code == 2
+        assert f"{python} is managed by the system's package manager (PEP 668)" in err
+        assert f"{python} -m venv DIR" in err
+
+
+@pytest.mark.parametrize("mark", ["pipx_metadata.json", "uv-receipt.toml"])
+def test_the_environment_of_a_tool(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
+) -> None:
+    """Relink itself runs in one under pipx and uvx."""
+    environment = make_environment()
+    vendor(works, index)
+    (environment / mark).touch()
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
+        assert code == 2
+        assert "has made for a tool of its own" in err
+
+
+@pytest.mark.few(0, reason="an installation each")
+@pytest.mark.parametrize("kept", ["", "[]", '{"sha256": 1}', '{"sha256": "SHA", "files": [], "times": {}}'])
+def test_kept_files_that_were_damaged(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], kept: str
+) -> None:
+    """The vendor's wheel is installed again all the same."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    words = ("repair", "demo", "--python", python_of(environment))
+    assert run(*words, "--prefix", works.prefix)[0] == 0
+    (environment / "share" / "relink" / "demo" / "kept.json").write_text(kept)
+    assert run(*words, "--undo")[0] == 0
+    assert version_in(environment) == "1.0"
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
+def test_condas_packages(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
+) -> None:
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    if mark == "INSTALLER":
+        (site_of(environment) / "demo-1.0.dist-info" / "INSTALLER").write_text("conda\n")
+    else:
+        (environment / "conda-meta").mkdir()
+        (environment / "conda-meta" / "demo-1.0-py311h_0.json").write_text("{}")
+    before = tree(environment)
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
+        assert code == 2
+        assert "demo is a package of conda's" in err
+    assert tree(environment) == before
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_an_editable_installation(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """As pip leaves it behind: PEP 660, with direct_url.json of PEP 610."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    facts = {"url": "file:///src/demo", "dir_info": {"editable": True}}
+    (site_of(environment) / "demo-1.0.dist-info" / "direct_url.json").write_text(json.dumps(facts))
+    for command in ("install", "repair"):
+        code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
+        assert code == 2
+        assert "demo is an editable installation" in err
+
+
+def hand_made(site: Path) -> tuple[TargetEnvironment, Path]:
+    """An environment that has demo 1.0 without a file; and the dist-info directory."""
+    info = site / "demo-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    (info / "RECORD").write_text("")
+    return TargetEnvironment(sys.executable, site, (site,)), info
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"files": {"a\0": "0"}, "times": {}},
+        {"files": {"\ud800": "0"}, "times": {}},
+        {"files": {"a": "\0"}, "times": {}},
+        {"files": {}, "times": {"\0": 1}},
+        {"files": {}, "times": {"a": 10**30}},
+        {"files": {}, "times": {"a": float("inf")}},
+        {"files": {}, "times": {"a": "9" * 30}},
+    ],
+)
+def test_kept_names_and_times_that_no_file_can_have(tmp_path: Path, kept: dict[str, object]) -> None:
+    environment, _ = hand_made(tmp_path)
+    installed = find_installed(environment, "demo")
+    assert installed is not None
+    (tmp_path / "a").write_text("")
+    place = tmp_path / "share" / "relink" / "demo"
+    place.mkdir(parents=True)
+    (place / "0").write_text("")
+    (place / "kept.json").write_text(json.dumps({"sha256": "x", **kept}))
+    assert put_back(environment, installed, installed, "x") is False
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "[" * 900 + "]" * 900 + "}", '{"a": 1e400}'])
+def test_json_recursion(tmp_path: Path, text: str) -> None:
+    """direct_url.json, which whatever installs a package writes."""
+    environment, info = hand_made(tmp_path)
+    (info / "direct_url.json").write_text(text)
+    with pytest.raises(UsageError, match="so nobody knows what was installed; install the package again"):
+        find_installed(environment, "demo")
+
+
+@pytest.mark.usefixtures("index")
+def test_what_is_not_installed(run: Run, make_environment: Callable[..., Path]) -> None:
+    environment = make_environment()
+    code, _, err = run("repair", "demo", "--python", python_of(environment))
+    assert code == 2
+    assert f"demo is not installed in {environment}" in err
+    code, _, err = run("repair", "demo==1.0", "--python", python_of(environment))
+    assert code == 2
+    assert "pass the name alone" in err
+
+
+# What an environment of others can say
+
+
+def hostile_environment(root: Path) -> TargetEnvironment:
+    """An environment with a distribution, of which one directory is a link out of it."""
+    site = root / "env/lib/python3/site-packages"
+    info = site / "demo-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    (info / "RECORD").write_text(
+        "demo/a.py,,\ndemo/sub/b.py,,\n../../../share/x,,\n../../../../outside/victim,,\nx\0y,,\n"
+    )
+    (site / "demo").mkdir()
+    (site / "demo/a.py").write_text("")
+    (root / "outside/__pycache__").mkdir(parents=True)
+    for name in ("victim", "b.py", "x", "RECORD", "__pycache__/a.cpython-311.pyc"):
+        (root / "outside" / name).write_text("mine")
+    (site / "demo/sub").symlink_to(root / "outside")
+    (site / "demo/__pycache__").symlink_to(root / "outside/__pycache__")
+    (root / "env/share").symlink_to(root / "outside")
+    return TargetEnvironment("python", root / "env", (site,))
+
+
+def test_tree_record_link_of_an_environment(tmp_path: Path) -> None:
+    """A RECORD names files beyond a link, and its own directory may be one: nothing there is taken for the environment's."""
+    environment = hostile_environment(tmp_path)
+    (site,) = environment.site
+    found = find_installed(environment, "demo")
+    assert found is not None
+    assert found.files == (site / "demo/a.py",)
+    (site / "demo-1.0.dist-info").rename(tmp_path / "outside/info")
+    (site / "demo-1.0.dist-info").symlink_to(tmp_path / "outside/info")
+    with pytest.raises(UsageError, match="is a symbolic link out of"):
+        find_installed(environment, "demo")
+
+
+def test_what_is_put_back_stays_in_the_environment(tmp_path: Path) -> None:
+    """The notes of an earlier repair are files of the environment, which others may have made."""
+    environment = hostile_environment(tmp_path)
+    (site,) = environment.site
+    found = find_installed(environment, "demo")
+    assert found is not None
+    before = snapshot(tmp_path / "outside")
+    with pytest.raises(OSError, match="lies outside of"):
+        keep_aside(environment, found, frozenset(), "sha")
+    with pytest.raises(OSError, match="lies outside of"):
+        put_back(environment, found, found, "sha")
+    (tmp_path / "env/share").unlink()
+    (site / "link").symlink_to(tmp_path / "outside/victim")
+    notes = tmp_path / "env/share/relink/demo"
+    notes.mkdir(parents=True)
+    (notes / "0").write_text("evil")
+    paths = (
+        "demo/sub/b.py",
+        "demo/sub/new.py",
+        "../../../../outside/victim",
+        "demo/__pycache__/a.cpython-311.pyc",
+    )
+    relative = [f"lib/python3/site-packages/{name}" for name in paths]
+    times = dict.fromkeys([*relative, "lib/python3/site-packages/link"], 1)
+    document = {"sha256": "sha", "files": dict.fromkeys(relative, "0"), "times": times}
+    (notes / "kept.json").write_text(json.dumps(document))
+    assert put_back(environment, found, found, "sha")
+    assert snapshot(tmp_path / "outside") == before
+    assert not (site / "demo/a.py").exists()  # in the environment, and not among what was kept

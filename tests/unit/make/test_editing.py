@@ -1,0 +1,311 @@
+"""Large members: they are edited without what the edit does not touch, and the wheel is the same as if they had not been."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from relink.elf.image import read_image
+from relink.elf.patchelf import apply_edit
+from relink.gpu import BufferSource, read_device_code
+from relink.library import relink
+from relink.make import editing as apply
+from relink.planning import contents as ahead
+from relink.planning.reading import open_wheel
+from relink.runs.questions import verify_wheel
+from relink.system.errors import EditError, RelinkError, WheelError
+from relink.wheel.archive import WheelArchive
+from relink.wheel.deflate import splice
+from tests.support.cc import shared
+from tests.support.works import OUTPUT, VENDOR_PATH, Works
+from tests.unit.gpu.build import entries_of, raw
+
+
+@pytest.fixture(autouse=True, params=[16 << 20, 1 << 20], ids=["anew", "taken over"])
+def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Deflated anew, as so little is, or taken over, as more would be."""
+    size: int = request.param
+    monkeypatch.setattr(splice, "LEAST", size)
+    monkeypatch.setattr(ahead, "REUSE", 1 << 20)
+    return size
+
+
+SIZE = 3 << 20
+HALF = SIZE // 2
+SOURCE = """
+extern int hip(void); int g(void) { return hip() + 1; }
+__asm__(".section .hip_fatbin,\\"aw\\",@progbits\\n.p2align 12\\nbundle: .incbin \\"PAYLOAD\\"\\n.previous\\n");
+extern const char bundle[] __attribute__((visibility("hidden")));
+struct wrapper { unsigned magic, version; const void *bundle; void *reserved; };
+static struct wrapper first __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle, 0};
+static struct wrapper second __attribute__((section(".hipFatBinSegment"), used)) = {0x48495046, 1, bundle + 1572864, 0};
+"""
+
+
+@pytest.fixture(scope="module")
+def fat(works: Works, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with two bundles in 3 MiB of device code."""
+    directory = tmp_path_factory.mktemp("fat")
+    noise = random.Random(3).randbytes(HALF - (1 << 16))
+    one = raw(
+        {name: code + noise * (not name.startswith("host")) for name, code in entries_of("gfx1030").items()}
+    )
+    payload = one.ljust(HALF, b"\0") * 2
+    (directory / "payload").write_bytes(payload)
+    hip = works.prefix / "lib" / "libhip.so.7"
+    source = SOURCE.replace("PAYLOAD", f"{directory}/payload")
+    return shared(directory / "fat.so", source, needed=[hip], flags=[VENDOR_PATH])
+
+
+@pytest.fixture
+def vendor(fat: Path, works: Works, tmp_path: Path) -> Path:
+    return works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/fat.so": fat})
+
+
+@pytest.mark.few(1, reason="the same of streams written in another way")
+def test_the_result_is_that_of_patchelf_on_the_whole_file(
+    vendor: Path, fat: Path, works: Works, tmp_path: Path
+) -> None:
+    report = relink(vendor, works.options(tmp_path / "out"))
+    assert report.ok, report.findings
+    (planned,) = (file for file in report.files if file.changed)
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        written = bytes(archive.read_into("demo/fat.so"))
+    whole = tmp_path / "whole.so"
+    whole.write_bytes(fat.read_bytes())
+    original = fat.read_bytes()
+    apply_edit(whole, planned.edit, read_image(original, "x"), original)
+    assert written == whole.read_bytes()
+    assert verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings == ()
+
+
+hooks: list[Callable[[str, tuple[Any, ...]], None]] = []  # an audit hook cannot be taken away again
+
+
+@pytest.fixture(scope="module")
+def audited() -> None:
+    def call(event: str, arguments: tuple[Any, ...]) -> None:
+        for hook in hooks:
+            hook(event, arguments)
+
+    sys.addaudithook(call)
+
+
+@pytest.mark.usefixtures("audited")
+def test_nothing_large_touches_the_disk(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    most = 0
+
+    def watch(event: str, _arguments: tuple[Any, ...]) -> None:
+        nonlocal most
+        if event in ("subprocess.Popen", "shutil.rmtree", "os.rename"):
+            with suppress(FileNotFoundError):  # another thread removes what it has done with
+                places = [*(tmp_path / "tmp").rglob("*"), *(tmp_path / "out").rglob("*.elf")]
+                most = max([most, *(place.stat().st_blocks * 512 for place in places if place.is_file())])
+
+    hooks.append(watch)
+    try:
+        assert relink(vendor, works.options(tmp_path / "out")).ok
+    finally:
+        hooks.remove(watch)
+    assert 0 < most < SIZE // 4
+
+
+def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path) -> None:
+    """The largest one whole, others without their gaps."""
+    original = fat.read_bytes()
+    larger = tmp_path / "larger.so"
+    larger.write_bytes(original + bytes(10))
+    with ExitStack() as stack:
+        wheel = open_wheel(works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger}), stack)
+        assert [*wheel.images] == [*wheel.contents.loaded] == ["demo/fat.so", "demo/larger.so"]
+        held = wheel.contents.loaded["demo/fat.so"]
+        whole = wheel.contents.loaded["demo/larger.so"]
+        assert whole.view == larger.read_bytes()
+        assert (held.whole, whole.whole) == (False, True)
+        assert sum(map(len, held.gaps)) > SIZE - (1 << 18)
+        gone = bytearray(original)
+        for gap in held.gaps:
+            gone[gap.start : gap.stop] = bytes(len(gap))
+        for part in held.kept_ranges:
+            gone[part.start : part.stop] = original[part.start : part.stop]
+        assert held.view == gone
+        code = wheel.codes["demo/fat.so"]
+        assert len(code.bundles) == 2
+        assert read_device_code(BufferSource(held.view), "demo/fat.so") == code
+
+
+def test_small_members_are_not_held(works: Works, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        assert open_wheel(works.wheel(tmp_path), stack).contents.loaded == {}
+
+
+@pytest.fixture
+def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise EditError("it does not hold up", ["a section with a gap moved"])
+
+    monkeypatch.setattr(apply, "short_edit", fail)
+
+
+@pytest.mark.few(1, reason="the same of streams written in another way")
+@pytest.mark.usefixtures("unwilling")
+def test_where_that_fails_the_whole_file_is_edited(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "RLK510" not in [found.code for found in relink(vendor, works.options(tmp_path / "a")).findings]
+    monkeypatch.setattr(apply, "REPORTED_FROM", SIZE)
+    report = relink(vendor, works.options(tmp_path / "b"))
+    (found,) = (found for found in report.findings if found.code == "RLK510")
+    assert (found.level, found.subject) == ("info", "demo/fat.so")
+    assert "a section with a gap moved" in found.message
+    assert (tmp_path / "a" / OUTPUT).read_bytes() == (tmp_path / "b" / OUTPUT).read_bytes()
+
+
+@pytest.mark.few(2, reason="the same of streams written in another way")
+@pytest.mark.parametrize("share", [8, 0.5])
+def test_two_large_members(
+    works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The smaller of which is inflated a second time when it is written: bit by bit, or at once if it is far smaller."""
+    monkeypatch.setattr(ahead, "SHARE", share)
+    real, reading = WheelArchive.read_into, Mock()
+
+    def read_into(archive: WheelArchive, name: str, *told: Any, **how: Any) -> memoryview:
+        reading(name)
+        return real(archive, name, *told, **how)
+
+    monkeypatch.setattr(WheelArchive, "read_into", read_into)
+    larger = tmp_path / "larger.so"
+    larger.write_bytes(fat.read_bytes() + bytes(10))
+    vendor = works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger})
+    report = relink(vendor, works.options(tmp_path / "out"))
+    assert report.ok, report.findings
+    assert [file.path for file in report.files if file.changed] == ["demo/fat.so", "demo/larger.so"]
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        first, second = (bytes(archive.read_into(file.path)) for file in report.files)
+    assert first[HALF:SIZE] == second[HALF:SIZE] == fat.read_bytes()[HALF:SIZE]
+    assert reading.call_count == (4 if share == 8 else 5)
+
+
+@pytest.mark.few(1, reason="the same of streams written in another way")
+def test_one_large_member_after_the_other(
+    works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory has gone back before the next one is read."""
+    larger = tmp_path / "larger.so"
+    larger.write_bytes(fat.read_bytes() + bytes(10))
+    vendor = works.wheel(tmp_path, {"demo/fat.so": fat, "demo/larger.so": larger})
+    order = []
+    real, reading = splice.find_spans, WheelArchive.read_into
+
+    def find_spans(*of: Any) -> tuple[splice.Span, ...]:
+        time.sleep(0.2)
+        order.append("found")
+        return real(*of)
+
+    def read_into(archive: WheelArchive, name: str, *told: Any, **how: Any) -> memoryview:
+        order.append(name)
+        return reading(archive, name, *told, **how)
+
+    monkeypatch.setattr(ahead, "find_spans", find_spans)
+    monkeypatch.setattr(WheelArchive, "read_into", read_into)
+    relink(vendor, works.options(tmp_path / "out", verify=False))
+    assert order == ["demo/fat.so", "found", "demo/larger.so", "found"]
+
+
+def raw_middle(wheel: Path) -> bytes:
+    """Some deflated bytes out of the middle of the large member."""
+    with WheelArchive(wheel) as archive:
+        data = b"".join(archive.raw("demo/fat.so"))
+    return data[len(data) // 2 :][:1000]
+
+
+def test_what_is_taken_over_is_what_is_read_back(
+    vendor: Path, works: Works, tmp_path: Path, least: int
+) -> None:
+    assert relink(vendor, works.options(tmp_path / "out")).ok
+    output = tmp_path / "out" / OUTPUT
+    with WheelArchive(output) as archive:
+        data = b"".join(archive.raw("demo/fat.so"))
+    assert (raw_middle(vendor) in data) == (least == 1 << 20)
+    again = tmp_path / "again"
+    relink(vendor, works.options(again, verify=False, jobs=3))
+    assert (again / OUTPUT).read_bytes() == output.read_bytes()
+
+
+def test_content_that_changed_in_a_stretch_is_deflated_anew(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are looked for across small gaps between gaps, where an edit may change something after all."""
+    monkeypatch.setattr(splice, "LEAST", 1 << 20)
+    monkeypatch.setattr(ahead, "joined_gaps", lambda gaps, _: [range(gaps[-1].stop)])
+    assert relink(vendor, works.options(tmp_path / "out")).ok
+    with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
+        assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))
+        assert sum(map(len, archive.chunks("demo/fat.so"))) > SIZE
+
+
+def other_bytes(span: splice.Span) -> splice.Span:
+    """What is read a second time is something else."""
+    read = span.read
+    seen: set[int] = set()
+
+    def twice(offset: int, length: int) -> bytes:
+        data = read(offset, length)
+        if offset in seen:
+            return bytes(len(data))
+        seen.add(offset)
+        return data
+
+    return replace(span, read=twice)
+
+
+def test_what_was_taken_over_wrongly_is_not_let_out(
+    vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splice, "LEAST", 1 << 20)
+    real = splice.find_spans
+    monkeypatch.setattr(ahead, "find_spans", lambda *of: tuple(other_bytes(span) for span in real(*of)))
+    with pytest.raises(RelinkError, match=r"demo/fat\.so.*the disk does not give back"):
+        relink(vendor, works.options(tmp_path / "out", verify=False))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.few(1, reason="the same of streams written in another way")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_file_that_record_does_not_list_is_refused(
+    fat: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    honest = works.wheel(tmp_path, {"demo/fat.so": fat})
+    vendor = tmp_path / "vendor" / honest.name
+    vendor.parent.mkdir()
+    with zipfile.ZipFile(honest) as source, zipfile.ZipFile(vendor, "w", zipfile.ZIP_DEFLATED) as sink:
+        for entry in source.infolist():
+            data = source.read(entry)
+            if entry.filename.endswith("/RECORD"):
+                data = re.sub(rb"(?<=demo/fat.so,sha256=).{4}", b"AAAA", data)
+            sink.writestr(entry, data)
+    if whole:
+        monkeypatch.setattr("relink.planning.reading.find_gaps", lambda *_: ())
+    with pytest.raises(WheelError) as caught:
+        relink(vendor, works.options(tmp_path / "out", force=True))
+    assert "'demo/fat.so' is not the file that RECORD lists (sha256=" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    relink(vendor, works.options(tmp_path / "out", force=True, verify_record=False))
+    assert os.listdir(tmp_path / "out") == [OUTPUT]

@@ -1,0 +1,137 @@
+"""checks.device_packages: GPU code that a package of its own installs, in the layout of ROCm as pip installs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.elf.source import BufferSource
+from relink.gpu.archives import resolve_kpack
+from relink.gpu.device_code import DeviceCode, read_device_code
+from relink.gpu.wanted import wanted_gpus
+from relink.planning.checks.gpu import GpuPlan, check_gpus, read_libraries
+from tests.support import kpack_elf
+from tests.support.cc import shared
+from tests.support.command import Run
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+from tests.unit.gpu import build
+from tests.unit.planning.checks.test_gpu import RUNTIME, codes, only
+
+REFERENCE = {"kernel_name": "lib/libhipfft.so.0", "kpack_search_paths": ["../.kpack/fft_lib_@GFXARCH@.kpack"]}
+
+
+def installed(site: Path, *targets: str, directory: str = "_rocm_sdk_libraries") -> Path:
+    """libhipfft with its archives for `targets`."""
+    library = site / directory / "lib" / "libhipfft.so.0"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(build.library(kpack=build.msgpack(REFERENCE), kpack_wrappers=1))
+    (site / directory / ".kpack").mkdir()
+    for target in targets:
+        data = build.kpack_archive({"lib/libhipfft.so.0#0": [target]})
+        (site / directory / ".kpack" / f"fft_lib_{target}.kpack").write_bytes(data)
+    return library
+
+
+def checked(library: Path, *names: str, allow_gap: bool = False) -> GpuPlan:
+    libraries = read_libraries([("libhipfft.so.0", str(library))])
+    return check_gpus({}, libraries, RUNTIME, wanted_gpus(names), allow_gap=allow_gap)
+
+
+@pytest.mark.parametrize("others", [(), ("gfx1030",)])
+def test_a_missing_device_package_is_named(tmp_path: Path, others: tuple[str, ...]) -> None:
+    library = installed(tmp_path / "site-packages", *others)
+    found = only(checked(library, "gfx1100"), "RLK427")
+    assert found.level == "error"
+    assert found.message.endswith("which is not installed: no fft_lib_gfx1100.kpack is there")
+    assert (
+        found.remedy
+        == f"pip install rocm-sdk-device-gfx1100, in the environment of {tmp_path}/site-packages."
+    )
+    assert only(checked(library, "gfx1100", allow_gap=True), "RLK427").level == "warning"
+    assert "RLK401" not in codes(checked(library, "gfx1100"))
+
+
+def test_with_the_package_nothing_is_missing(tmp_path: Path) -> None:
+    library = installed(tmp_path, "gfx1030", "gfx1100")
+    assert not {"RLK401", "RLK404", "RLK427"} & set(codes(checked(library, "gfx1100", "gfx1030")))
+
+
+def test_a_torn_archive_is_unknown_and_not_missing(tmp_path: Path) -> None:
+    library = installed(tmp_path, "gfx1100")
+    archive = library.parents[1] / ".kpack" / "fft_lib_gfx1100.kpack"
+    archive.write_bytes(archive.read_bytes()[:-2])
+    plan = checked(library, "gfx1100")
+    assert "RLK427" not in codes(plan)
+    assert "fft_lib_gfx1100.kpack: torn" in only(plan, "RLK404").message
+
+
+def test_code_that_was_built_in_is_no_matter_of_packages(tmp_path: Path) -> None:
+    library = installed(tmp_path, directory="_rocm_sdk_libraries_gfx110X_all")
+    library.write_bytes(build.library([build.raw(build.entries_of("gfx1100"))]))
+    assert "RLK401" in codes(checked(library, "gfx1030"))
+    assert "RLK427" not in codes(checked(library, "gfx1030"))
+
+
+def test_a_wheel_of_another_vendor(tmp_path: Path) -> None:
+    library = installed(tmp_path, "gfx1030", directory="pkg")
+    code: DeviceCode = resolve_kpack(read_device_code(BufferSource(library.read_bytes()), str(library)))
+    plan = check_gpus({"pkg/lib/libhipfft.so.0": code}, (), RUNTIME, wanted_gpus(["gfx1100"]))
+    assert "its vendor names one for each GPU" in only(plan, "RLK427").remedy
+
+
+def test_amds_pytorch(tmp_path: Path) -> None:
+    library = installed(tmp_path, "gfx1030", directory="torch")
+    code: DeviceCode = resolve_kpack(read_device_code(BufferSource(library.read_bytes()), str(library)))
+    plan = check_gpus(
+        {"torch/lib/libhipfft.so.0": replace(code, path="torch/lib/x.so")},
+        (),
+        RUNTIME,
+        wanted_gpus(["gfx1100"]),
+    )
+    assert only(plan, "RLK427").remedy == "pip install amd-torch-device-gfx1100, in the version of the wheel."
+
+
+FOO = {f"lib/libfoo.so#{number}": ["gfx1100"] for number in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("archive", "exit_code", "told"),
+    [
+        (build.kpack_archive(FOO), 0, ""),
+        (None, 1, "error RLK427 gfx1100: "),
+        (build.kpack_archive(FOO)[:-9], 0, "foo_gfx1100.kpack: torn"),
+        (build.kpack_archive(FOO, version=2), 0, "kpack version 2 is not known"),
+    ],
+    ids=["there", "missing", "torn", "of an unknown version"],
+)
+def test_archives_that_another_package_puts_into_the_directory_of_a_wheel(
+    tmp_path: Path, run: Run, archive: bytes | None, exit_code: int, told: str
+) -> None:
+    """As amd-torch-device-gfx1100 does it for torch; the command line is asked for that GPU."""
+    dependency = shared(tmp_path / "rocm" / "lib" / "libdep.so.1", "int dep(void){return 40;}")
+    whole = kpack_elf.compile_input(tmp_path / "libfoo.so", dependency)
+    reference = kpack_elf.reference("lib/libfoo.so", ["../.kpack/foo_@GFXARCH@.kpack"])
+    library = kpack_elf.split(whole.read_bytes(), reference)
+    wheel = make_wheel(
+        tmp_path, {"torch/__init__.py": b"", "torch/lib/libfoo.so": library}, name="torch", tag=TAG
+    )
+    python = tmp_path / "venv" / "bin" / "python"
+    place = tmp_path / f"venv/lib/python3.{sys.version_info[1]}/site-packages/torch/.kpack"
+    place.mkdir(parents=True)
+    if archive is not None:
+        (place / "foo_gfx1100.kpack").write_bytes(archive)
+    python.parent.mkdir()
+    python.symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
+    )
+    words = (wheel, "--prefix", tmp_path / "rocm", "--python", python, "--gpu", "gfx1100", "--dry-run")
+    code, out, err = run(*words, "--verbose")
+    assert (code, told in out) == (exit_code, True), out + err
+    assert ("RLK427" in out) == (archive is None)
+    assert archive is not None or "Next: pip install amd-torch-device-gfx1100" in out

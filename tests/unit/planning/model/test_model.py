@@ -1,0 +1,281 @@
+"""plan.model: a plan survives JSON unchanged, what is no plan is refused by its place, and a file's plan says what to edit."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relink.elf.patchelf import ElfEdit
+from relink.elf.version_edits import VersionEdit
+from relink.planning.model.files import FileRecord, LinkFacts, necessary
+from relink.planning.model.model import (
+    Action,
+    FilePlan,
+    InterpreterChange,
+    NeededDecision,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+    from_json,
+    plain,
+    to_json,
+)
+from relink.system.errors import UsageError
+from relink.system.findings.model import Finding, Level
+from tests.support.amount import amount
+from tests.support.plans import planned_as, recorded
+
+# Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
+TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
+
+
+NEEDED = st.builds(NeededDecision).filter(lambda entry: entry.action != "substitute" or entry.soname_after)
+RECORDS = st.builds(
+    FileRecord,
+    needed=st.lists(NEEDED, max_size=4, unique_by=lambda entry: entry.soname).map(tuple),
+)
+PLANS = st.builds(Plan, files=st.lists(RECORDS.map(FileRecord.plan), max_size=3).map(tuple))
+
+
+@settings(max_examples=amount(80), deadline=None)
+@given(PLANS)
+def test_a_plan_survives_json(plan: Plan) -> None:
+    as_data = to_json(plan)
+    assert from_json(as_data) == plan
+    text = json.dumps(as_data, sort_keys=True)
+    assert from_json(text) == plan
+    assert json.dumps(to_json(from_json(text)), sort_keys=True) == text
+
+
+@settings(max_examples=amount(50), deadline=None)
+@given(TEXT)
+def test_names_that_are_not_utf_8_survive(text: str) -> None:
+    plan = replace(PLAN, output=text)
+    assert from_json(json.dumps(to_json(plan))) == plan
+
+
+def needed(soname: str, action: Action = "keep", after: str | None = "same") -> NeededDecision:
+    return NeededDecision(soname, action, soname if after == "same" else after, None, None, "provider")
+
+
+NOTHING = RpathChange("/r", "/r", "rpath", "rpath")
+LIBRARY = InterpreterChange(None, None)
+FILE = recorded("a.so", "nothing", (needed("liba.so"),), NOTHING, LIBRARY, (("liba.so", "/p/liba.so"),))
+PLAN = Plan(
+    WheelFacts("x.whl", "00", "x", "1", ("py3-none-any",)),
+    "x.whl",
+    TargetFacts("/ld.so", "2.36", ("/lib",)),
+    (ProviderFacts("prefix", "/opt/rocm", "7.2"),),
+    (FILE,),
+    (Finding("RLK110", "info", "libz.so", "from the system", "nothing"),),
+)
+
+
+# What a plan says
+
+
+@pytest.mark.parametrize(
+    ("file", "edit"),
+    [
+        (FILE, ElfEdit()),
+        (planned_as(FILE, rpath=RpathChange("/r", "/n", "rpath", "runpath")), ElfEdit("/n", "runpath")),
+        (planned_as(FILE, rpath=RpathChange("/r", "/r", "rpath", "runpath")), ElfEdit("/r", "runpath")),
+        (planned_as(FILE, rpath=RpathChange("/r", "/n", "rpath", "rpath")), ElfEdit("/n", "rpath")),
+        (planned_as(FILE, rpath=RpathChange(None, "/n", None, "rpath")), ElfEdit("/n", "rpath")),
+        (planned_as(FILE, rpath=RpathChange("/r", None, "rpath", None)), ElfEdit("", None)),
+        (planned_as(FILE, rpath=RpathChange("", None, "runpath", None)), ElfEdit("", None)),
+        (planned_as(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
+        (planned_as(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
+        (planned_as(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
+        (
+            planned_as(
+                FILE,
+                needed=(
+                    needed("libk.so"),
+                    needed("libold.so.1", "substitute", "libold.so.2"),
+                    needed("libz.so", "add"),
+                    needed("libgone.so", "drop", None),
+                    needed("liba.so", "add"),
+                ),
+            ),
+            ElfEdit(
+                replace=(("libold.so.1", "libold.so.2"),), remove=("libgone.so",), add=("libz.so", "liba.so")
+            ),
+        ),
+    ],
+)
+def test_the_edit_of_a_file(file: FilePlan, edit: ElfEdit) -> None:
+    assert file.edit == edit
+    assert file.changed is bool(edit)
+    plan = replace(PLAN, files=(FILE, file))
+    assert plan.empty is not bool(edit)
+
+
+def test_version_edits_survive_json() -> None:
+    edit = VersionEdit("libold.so.1", "X_1.0_V_1", "libold.so.2", "V_1", weak=True, evidence=("why",))
+    change = needed("libold.so.1", "substitute", "libold.so.2")
+    file = planned_as(FILE, needed=(change,), versions=(edit,))
+    assert file.edit.versions == (edit,)
+    plan = replace(PLAN, files=(file,))
+    data = to_json(plan)
+    assert data["files"][0]["versions"][0]["version_after"] == "V_1"
+    assert from_json(data) == plan
+    assert "versions" not in to_json(PLAN)["files"][0]  # as before, where there is none
+
+
+def test_a_plan_with_an_error_may_not_be_written() -> None:
+    assert PLAN.ok
+    levels: dict[Level, bool] = {"info": True, "warning": True, "error": False}
+    for level, may in levels.items():
+        found = replace(PLAN.findings[0], level=level)
+        assert replace(PLAN, findings=(*PLAN.findings, found)).ok is may
+
+
+def test_plain() -> None:
+    assert plain({"a": (1, [FILE.rpath])}) == {
+        "a": [1, [{"before": "/r", "after": "/r", "kind_before": "rpath", "kind_after": "rpath"}]]
+    }
+    assert plain(FILE)["closure"] == [["liba.so", "/p/liba.so"]]
+
+
+def test_a_plan_of_0_1_0_is_read() -> None:
+    """relink 0.1.0 wrote it for bitsandbytes 0.50.2; a part of it, with another prefix."""
+    data = json.loads((pathlib.Path(__file__).parent / "relink-0.1.0.json").read_text(encoding="utf-8"))
+    plan = from_json(data)
+    assert to_json(plan) == data | {"basis": None}
+    cpu, cuda, rocm = plan.files
+    assert cpu.edit == ElfEdit(cpu.rpath.after, "rpath")
+    assert not cuda.changed
+    assert not cuda.served
+    assert rocm.edit.add == tuple(
+        entry["soname"] for entry in data["files"][2]["needed"] if entry["action"] == "add"
+    )
+    assert rocm.edit.remove == tuple(
+        entry["soname"] for entry in data["files"][2]["needed"] if entry["action"] == "drop"
+    )
+    assert rocm.edit.search_path == data["files"][2]["rpath"]["after"]
+    assert (len(rocm.edit.add), len(rocm.edit.remove)) == (13, 1)
+    assert plan.findings[0].subjects == (plan.findings[0].subject,)
+
+
+# What is no plan
+
+
+def test_what_has_a_default_may_be_left_out() -> None:
+    data = to_json(PLAN)
+    del data["findings"], data["files"][0]["closure"], data["files"][0]["needed"][0]["evidence"]
+    assert from_json(data) == replace(PLAN, findings=(), files=(replace(FILE, closure=()),))
+
+
+Path = tuple[str | int, ...]
+LOST = object()
+
+
+def changed(path: Path, value: object) -> dict[str, Any]:
+    data = to_json(PLAN)
+    place: Any = data
+    for step in path[:-1]:
+        place = place[step]
+    if value is LOST:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("wheel", "sha256"), 5, "plan.wheel.sha256: str was expected"),
+        (("wheel",), [], "plan.wheel: an object was expected"),
+        (("wheel", "sha256"), LOST, "plan.wheel: unknown keys [], missing keys ['sha256']"),
+        (("wheel", "more"), 1, "plan.wheel: unknown keys ['more'], missing keys []"),
+        (("wheel", "tags"), "x", "plan.wheel.tags: a list was expected"),
+        (("wheel", "tags", 0), None, "plan.wheel.tags[0]: str was expected"),
+        (("surplus",), 1, "plan: unknown keys ['surplus'], missing keys []"),
+        (("output",), None, "plan.output: str was expected"),
+        (("files",), {}, "plan.files: a list was expected"),
+        (("files", 0, "strategy"), "guess", "plan.files[0].strategy: 'guess' is none of ('nothing', "),
+        (("files", 0, "strategy"), [], "plan.files[0].strategy: [] is none of "),
+        (("files", 0, "served"), 1, "plan.files[0].served: bool was expected"),
+        (("files", 0, "needed", 0, "action"), "keeps", "plan.files[0].needed[0].action: 'keeps' is none of"),
+        (("files", 0, "needed", 0, "resolved"), 1, "plan.files[0].needed[0].resolved: str was expected"),
+        (("files", 0, "closure", 0), ["a"], "plan.files[0].closure[0]: 2 items were expected"),
+        (("files", 0, "closure", 0, 1), 7, "plan.files[0].closure[0][1]: str was expected"),
+        (("findings", 0, "level"), "fatal", "plan.findings[0].level: 'fatal' is none of"),
+        (("providers", 0), None, "plan.providers[0]: an object was expected"),
+    ],
+)
+def test_the_place_of_an_error_is_named(path: Path, value: object, message: str) -> None:
+    data = changed(path, value)
+    for given_as in (data, json.dumps(data)):
+        with pytest.raises(UsageError) as caught:
+            from_json(given_as)
+        assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "3", '"x"', "{}", '{"schema": "relink.plan/2"}', "[" * 200_000, "\x00"]
+)
+def test_what_is_no_plan_at_all(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^(the plan is not JSON|this is not a plan of the kind)"):
+        from_json(text)
+
+
+def test_reading_leaves_the_data_as_it_is() -> None:
+    data = to_json(PLAN)
+    again = copy.deepcopy(data)
+    from_json(data)
+    assert data == again
+
+
+def test_every_action_is_one_that_an_edit_knows() -> None:
+    assert set(get_args(Action)) == {"keep", "substitute", "drop", "add"}
+
+
+@pytest.mark.parametrize(
+    ("needed", "message"),
+    [
+        ((needed("liba.so"), needed("liba.so", "add")), "plan.files[0].needed: liba.so is listed twice"),
+        ((needed("liba.so", "substitute", None),), "plan.files[0].needed: liba.so is replaced by nothing"),
+    ],
+)
+def test_a_record_that_no_edit_can_give(needed: tuple[NeededDecision, ...], message: str) -> None:
+    data = to_json(PLAN)
+    data["files"][0]["needed"] = plain(needed)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        from_json(data)
+
+
+def test_what_an_edit_says_of_each_needed() -> None:
+    """The order is the file's own, additions last; what the edit says of sonames that are not there is left out."""
+    before = LinkFacts(("liba.so", "libold.so.1", "libgone.so"), "/r", "rpath", "/a")
+    edit = ElfEdit(
+        "",
+        None,
+        (("libx.so", "liby.so"), ("libold.so.1", "libold.so.2")),
+        ("libgone.so",),
+        ("libnew.so", "liba.so"),
+    )
+    exact = necessary(edit, before)
+    assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))
+    file = replace(FILE, edit=exact, before=before, resolutions=FILE.resolutions * 4)
+    assert [(one.soname, one.action, one.soname_after) for one in file.needed] == [
+        ("liba.so", "keep", "liba.so"),
+        ("libold.so.1", "substitute", "libold.so.2"),
+        ("libgone.so", "drop", None),
+        ("libnew.so", "add", "libnew.so"),
+    ]
+    assert file.rpath == RpathChange("/r", None, "rpath", None)
+    assert file.interpreter == InterpreterChange("/a", "/a")
+    assert from_json(to_json(replace(PLAN, files=(file,)))).files == (file,)

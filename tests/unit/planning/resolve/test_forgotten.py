@@ -1,0 +1,200 @@
+"""resolve.forgotten: one library that exports all open imports is added to NEEDED, with evidence, and never on symbols alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.elf.patchelf import ElfEdit
+from relink.planning.resolve.decide import PlanDraft, decide
+from tests.support.cc import cc
+from tests.unit.planning.resolve.scenes import Scene, call, codes, define
+
+MEMBER = "demo/a.so"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def edit_of(draft: PlanDraft, member: str = MEMBER) -> ElfEdit:
+    return next(file.edit for file in draft.files if file.path == member)
+
+
+def refused(draft: PlanDraft) -> str:
+    """The remedy of the error that remains, where nothing is added."""
+    assert edit_of(draft).add == ()
+    (error,) = (item for item in draft.findings if item.level == "error")
+    assert error.code == "RLK302"
+    return error.remedy
+
+
+def test_the_soname_that_other_members_need(scene: Scene) -> None:
+    scene.provide("lib/libdevice.so.7", source=define("device", "device_more"))
+    scene.member("demo/b.so", ["libdevice.so.7"], call("device"))
+    scene.member(MEMBER, [], call("device", "device_more"))
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libdevice.so.7",)
+    (told,) = (item for item in draft.findings if item.code == "RLK122")
+    assert (told.level, told.subject) == ("info", MEMBER)
+    assert "it alone exports 2 imports that no NEEDED brings: device, device_more; b.so of" in told.message
+    assert not [item for item in draft.findings if item.level == "error"]
+    assert edit_of(scene.decide_again(draft)).add == ()
+    (resolution,) = (
+        item for file in draft.files if file.path == MEMBER for item in file.resolutions if item.evidence
+    )
+    assert resolution.origin == "provider"
+
+
+def test_a_member_of_the_wheel_that_others_need(scene: Scene) -> None:
+    scene.provide("lib/libother.so.1")
+    scene.member("demo/libtvm.so", source=define("tvm"))
+    scene.member("demo/b.so", ["libtvm.so"], call("tvm"), ["-Wl,-rpath,$ORIGIN"])
+    scene.member(MEMBER, [], call("tvm"), ["-Wl,-rpath,$ORIGIN"])
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libtvm.so",)
+    assert not [item for item in draft.findings if item.level == "error"]
+
+
+def test_the_names_that_the_table_gives_to_it(scene: Scene) -> None:
+    scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc", "__hipPush"))
+    scene.member(MEMBER, [], call("hipMalloc", "__hipPush"))
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libamdhip64.so.6",)
+    assert "all of them are its names (table rocm)" in next(
+        item.message for item in draft.findings if item.code == "RLK122"
+    )
+
+
+def test_a_library_that_only_has_the_symbols_is_refused(scene: Scene) -> None:
+    scene.provide("lib/libchance.so.1", source=define("init", "run"))
+    scene.member(MEMBER, [], call("init", "run"))
+    assert "pass --preload libchance.so.1" in refused(scene.decide())
+
+
+def test_two_versions_are_refused_and_both_named(scene: Scene) -> None:
+    for major in "67":
+        scene.provide(f"lib/libamdhip64.so.{major}", source=define("hipMalloc"))
+    scene.member(MEMBER, [], call("hipMalloc"))
+    remedy = refused(scene.decide())
+    assert "libamdhip64.so.6, libamdhip64.so.7 of the prefix each export all of them" in remedy
+    assert "pass --preload libamdhip64.so.6 or --preload libamdhip64.so.7" in remedy
+
+
+def test_another_version_that_has_some_of_them_is_a_second_candidate(scene: Scene) -> None:
+    scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc", "hiprtcVersion"))
+    scene.provide("lib/libamdhip64.so.7", source=define("hipMalloc"))
+    scene.member(MEMBER, [], call("hipMalloc", "hiprtcVersion"))
+    remedy = refused(scene.decide())
+    assert remedy.startswith(
+        "libamdhip64.so.6 of the prefix exports all of them (libamdhip64.so.7 some of them)"
+    )
+
+
+def test_two_libraries_are_refused_even_where_members_need_one(scene: Scene) -> None:
+    scene.provide("lib/libone.so.1", source=define("device"))
+    scene.provide("lib/libtwo.so.1", source=define("device"))
+    scene.member("demo/b.so", ["libone.so.1"], call("device"))
+    scene.member(MEMBER, [], call("device"))
+    assert "--preload libone.so.1 or --preload libtwo.so.1" in refused(scene.decide())
+
+
+def test_the_user_decides_between_two(scene: Scene) -> None:
+    for major in "67":
+        scene.provide(f"lib/libamdhip64.so.{major}", source=define("hipMalloc"))
+    scene.member(MEMBER, [], call("hipMalloc"))
+    scene.preload = ("libamdhip64.so.7",)
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libamdhip64.so.7",)
+    assert "--preload names it" in next(item.message for item in draft.findings if item.code == "RLK122")
+
+
+def test_the_wheel_was_built_for_another_version(scene: Scene) -> None:
+    scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc"))
+    scene.member("demo/b.so", ["libamdhip64.so.5"], call("hipMalloc"))
+    scene.member(MEMBER, [], call("hipMalloc"))
+    assert edit_of(scene.decide()).add == ()
+
+
+def test_one_import_that_it_lacks_is_enough_to_refuse(scene: Scene) -> None:
+    scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc"))
+    scene.member(MEMBER, [], call("hipMalloc", "hipNever"))
+    refused(scene.decide())
+
+
+def test_a_library_that_would_change_a_binding_is_refused(scene: Scene) -> None:
+    """What libamdhip64 needs exports a symbol too that binds to another library so far."""
+    scene.provide("lib/libinner.so.1", source=define("inner"))
+    scene.provide("lib/libdeep.so.1", ["libinner.so.1"], call("inner") + define("deep"))
+    scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc", "inner"))
+    scene.member(MEMBER, ["libdeep.so.1"], call("deep", "hipMalloc"))
+    draft = scene.decide()
+    assert "libamdhip64.so.6" not in edit_of(draft).add
+    assert "RLK302" in codes(draft)
+
+
+def test_a_second_build_of_the_same_code_is_not_added(scene: Scene) -> None:
+    """libtvm.so and libtvm_runtime.so: both register the same names when they are loaded, and the second one ends the process."""
+    runtime = call("registry") + define("registry", "run")
+    scene.provide("lib/libother.so.1")
+    scene.member("demo/libtvm_runtime.so", source=runtime)
+    scene.member("demo/libtvm.so", source=runtime + define("compile"))
+    scene.member("demo/b.so", ["libtvm.so"], call("compile"), ["-Wl,-rpath,$ORIGIN"])
+    scene.member(MEMBER, ["libtvm_runtime.so"], call("run", "compile"), ["-Wl,-rpath,$ORIGIN"])
+    assert "libtvm.so exports all of them" in refused(scene.decide())
+
+
+def test_what_was_mixed_before_keeps_nothing_from_being_added(scene: Scene) -> None:
+    same = "int registry(void){return 1;} int start(void){return registry();} "
+    scene.provide("lib/libdevice.so.7", source=define("device"))
+    for name in ("one", "two"):
+        scene.member(f"demo/lib{name}.so", source=same.replace("start", f"start_{name}") + define(name))
+    origin = ["-Wl,-rpath,$ORIGIN"]
+    scene.member("demo/b.so", ["libdevice.so.7"], call("device"))
+    scene.member(MEMBER, ["libone.so", "libtwo.so"], call("one", "two", "device"), origin)
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libdevice.so.7",)
+    assert "RLK131" in codes(draft)  # they are mixed, and were so
+
+
+def test_weak_imports_ask_for_nothing(scene: Scene) -> None:
+    scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc"))
+    source = (
+        "extern int hipMalloc(void) __attribute__((weak)); int u(void){return hipMalloc ? hipMalloc() : 0;}"
+    )
+    scene.member(MEMBER, [], source)
+    assert edit_of(scene.decide()).add == ()
+
+
+def test_libm_is_not_taken_for_granted_of_a_python_that_has_none(scene: Scene) -> None:
+    """What a Python that is known maps is seen: one without libm leaves an import of it open, so libm is added."""
+    scene.provide("lib/libother.so.1")
+    scene.member(
+        MEMBER,
+        [],
+        "extern float fmaxf(float, float); float u(float x){return fmaxf(x, 2*x);}",
+        ["-fno-builtin"],
+    )
+    python = cc("int main(void){return 0;}", scene.root / "python")
+    context = scene.context()
+    draft = decide(replace(context, target=replace(context.target, python=str(python))), scene.tables)
+    assert "RLK303" not in codes(draft)
+    assert "RLK302" in codes(draft) or edit_of(draft).add == ("libm.so.6",)
+
+
+@pytest.mark.parametrize(("name", "is_open"), [("fmaxf", False), ("fmax_of_nobody", True)])
+def test_libm_is_there_with_every_python(scene: Scene, name: str, is_open: bool) -> None:
+    """Without a Python (``--interpreter`` alone), too; what libm lacks stays open."""
+    scene.provide("lib/libother.so.1")
+    source = f"extern float {name}(float, float); float u(float x){{return {name}(x, 2*x);}}"
+    scene.member(MEMBER, [], source, ["-fno-builtin"])
+    context = scene.context()
+    draft = decide(replace(context, target=replace(context.target, python=None)), scene.tables)
+    assert edit_of(draft).add == ()
+    assert ("RLK302" in codes(draft)) is is_open
+    told = [item.message for item in draft.findings if item.code == "RLK303"]
+    assert all(name in text and "libm.so.6" in text for text in told)
+    assert bool(told) is not is_open

@@ -1,0 +1,237 @@
+"""wayout: the options that lead out of a refusal are printed as a command that works; --fix adds those that are proved."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.elf.image import read_image
+from relink.library import relink
+from relink.planning.contents import Contents
+from relink.planning.options import Options
+from relink.planning.proposals import Replan, find_way_out, with_sound_options
+from relink.planning.wheel_plan import PreparedPlan
+from relink.providers.distribution import Distribution
+from relink.report.summary import verdict
+from relink.runs.relink_wheel import make_plan
+from relink.system.findings.model import Finding, finding
+from relink.system.progress import Clock
+from tests.support.cc import shared
+from tests.support.command import Run
+from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, VENDOR_PATH, Works
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+LOOSE = "-Wl,--allow-shlib-undefined"
+
+
+@pytest.fixture
+def prefix(works: Works, tmp_path: Path) -> Path:
+    """The small ROCm, a copy to be changed."""
+    directory = tmp_path / "rocm"
+    for path in works.prefix.rglob("*"):
+        if path.is_file():
+            place = directory / path.relative_to(works.prefix)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(path.read_bytes())
+    return directory
+
+
+def member(path: Path, source: str, *needed: Path) -> Path:
+    return shared(
+        path.parent / "members" / path.name, source, needed=list(needed), flags=[VENDOR_PATH, LOOSE]
+    )
+
+
+def wheel(tmp_path: Path, source: str, *needed: Path) -> Path:
+    library = member(tmp_path / "a.so", source, *needed)
+    return make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": library}, tag=TAG)
+
+
+def old(tmp_path: Path, soname: str, source: str) -> Path:
+    """A library of the vendor's, to link with."""
+    return shared(tmp_path / "old" / soname, source)
+
+
+RCCL = "int ncclGetVersion(int*p){return 0;}"
+USES_RCCL = "extern int ncclGetVersion(int*); int g(void){return ncclGetVersion(0);}"
+
+
+HIP_USER = "extern int hip(void); int g(void){return hip() + 1;}"
+
+
+def proposed(out: str) -> list[str]:
+    """The command of the last line, as a shell takes it apart."""
+    last = out.splitlines()[-1]
+    found = re.search(r"^Next: .*?(relink .*)$", last)
+    assert found is not None, last
+    return shlex.split(found[1])[1:]
+
+
+def tried(run: Run, *words: str | Path) -> tuple[list[str], str]:
+    """Run a command that is refused and the one that it prints; the options that were added, and the last output."""
+    code, out, _ = run(*words)
+    assert code == 1, out
+    command = proposed(out)
+    assert command[: len(words)] == [str(word) for word in words]
+    code, again, error = run(*command)
+    assert code == 0, (again, error)
+    return command[len(words) :], again
+
+
+def test_a_stub_for_an_optional_library(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    added, out = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--stub", "librccl.so.1"]
+    assert "Loads; checked by ld.so" in out
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_a_substitute_before_a_stub(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    shared(prefix / "lib/librccl.so.2", RCCL)
+    added, _ = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--substitute", "librccl.so.1=librccl.so.2"]
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_a_substitute_that_lacks_a_symbol_gives_way(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    shared(prefix / "lib/librccl.so.2", "int ncclOther(void){return 0;}")
+    added, _ = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--stub", "librccl.so.1"]
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_several_at_once(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Of two members; what the one has forgotten shows only once the other has what it misses."""
+    blas = old(tmp_path, "libmyblas.so.1", "int blas(void){return 1;}")
+    shared(prefix / "lib/libmyblas.so.2", "int blas(void){return 2;}")
+    source = USES_RCCL + "extern int blas(void); int h(void){return blas();}"
+    first = member(tmp_path / "a.so", source, old(tmp_path, "librccl.so.1", RCCL), blas)
+    second = member(tmp_path / "b.so", HIP_USER)
+    made = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": first, "demo/b.so": second}, tag=TAG)
+    added, _ = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert sorted(zip(added[::2], added[1::2], strict=True)) == [
+        ("--preload", "libhip.so.7"),
+        ("--stub", "librccl.so.1"),
+        ("--substitute", "libmyblas.so.1=libmyblas.so.2"),
+    ]
+
+
+def test_what_no_option_brings(run: Run, prefix: Path, tmp_path: Path) -> None:
+    nowhere = old(tmp_path, "libnowhere.so.1", "int nowhere(void){return 1;}")
+    source = USES_RCCL + "extern int nowhere(void); int h(void){return nowhere();}"
+    made = wheel(tmp_path, source, old(tmp_path, "librccl.so.1", RCCL), nowhere)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    assert "--stub" not in out.splitlines()[-1]
+    assert "libnowhere.so.1" in out.splitlines()[-1] or "for the other" in out.splitlines()[-1]
+
+
+def test_the_package_comes_first(
+    works: Works, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    command = ("relink", str(made), "--prefix", str(prefix))
+    monkeypatch.setattr(
+        "relink.planning.wheel_plan.read_distribution", lambda _: Distribution("Debian", "debian")
+    )
+    options = replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), command=command)
+    found = verdict(relink(made, options))
+    again = shlex.join([*command, "--stub", "librccl.so.1"])
+    assert found.step == f"apt install librccl1, then the same command; or, without them: {again}"
+    assert found.commands == ("apt install librccl1", again)
+
+
+# --fix
+
+
+def test_a_forgotten_library_that_alone_exports_all(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, HIP_USER)
+    words = (made, "--prefix", prefix, "-o", tmp_path / "out")
+    code, out, _ = run(*words)
+    assert code == 1
+    assert "error RLK302" in out
+    code, out, _ = run(*words, "--fix", "-v")
+    assert code == 0, out
+    assert "applied, since it changes no binding: --preload libhip.so.7" in out
+    with zipfile.ZipFile(next((tmp_path / "out").glob("*.whl"))) as archive:
+        assert read_image(archive.read("demo/a.so"), "a").needed[0] == "libhip.so.7"
+
+
+@pytest.mark.parametrize("case", ["stub", "substitute", "two"])
+def test_what_fix_never_adds(run: Run, prefix: Path, tmp_path: Path, case: str) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    if case == "substitute":
+        shared(prefix / "lib/librccl.so.2", RCCL)
+    if case == "two":  # each exports it: only the user can know which one was meant
+        made = wheel(tmp_path, HIP_USER)
+        shared(prefix / "lib/libhip.so.6", "int hip(void){return 6;}")
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out", "--fix")
+    assert code == 1
+    assert "RLK129" not in out
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_fix_changes_nothing_that_loads(run: Run, works: Works, tmp_path: Path) -> None:
+    made = works.small(tmp_path)
+    for place, more in (("one", ()), ("two", ("--fix",))):
+        assert run(made, "--prefix", works.prefix, "-o", tmp_path / place, *more)[0] == 0
+    one, two = (next((tmp_path / place).glob("*.whl")).read_bytes() for place in ("one", "two"))
+    assert one == two
+
+
+def test_what_makes_anything_worse_is_not_kept(works: Works, tmp_path: Path) -> None:
+    """A plan in which a binding has changed, or another library is missing, is no better than the one before."""
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+    named = finding("RLK120", "libdeep.so.1", "m", step="--preload libdeep.so.1")
+    worse = finding("RLK304", "demo/a.so", "1 symbol bound to another library")
+
+    def having(*findings: Finding) -> PreparedPlan:
+        return replace(planned, plan=replace(planned.plan, findings=findings))
+
+    asked: list[tuple[str, ...]] = []
+
+    def replan(after: PreparedPlan) -> Replan:
+        def again(more: Options) -> PreparedPlan:
+            asked.append(tuple(more.preload))
+            return after
+
+        return again
+
+    for after, kept in (
+        (having(), True),
+        (having(finding("RLK201", "demo/a.so", "info")), True),
+        (having(worse), False),
+        (having(named), False),
+        (having(finding("RLK101", "libother.so.1", "m")), False),
+    ):
+        result, chosen = with_sound_options(having(named), options, replan(after))
+        assert chosen.preload == (("libdeep.so.1",) if kept else ())
+        assert ("RLK129" in [found.code for found in result.plan.findings]) == kept
+    assert asked == [("libdeep.so.1",)] * 5
+
+
+def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, tmp_path: Path) -> None:
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+
+    def never(_: Options) -> PreparedPlan:
+        raise AssertionError("nothing is to be planned")
+
+    for step in ("--force", "--preload", "--preload 'a", "--trust x", "--preload a b", "apt install x"):
+        wrong = finding("RLK302", "demo/a.so", "m", step=step)
+        refused = replace(planned, plan=replace(planned.plan, findings=(wrong,)))
+        assert find_way_out(refused, options, never) == ()
+        assert with_sound_options(refused, options, never) == (refused, options)

@@ -1,0 +1,123 @@
+"""sibling_packages: which packages a wheel comes after, and what is taken from one that is installed, by the real loader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relink.library import plan, relink, verify
+from relink.loader.python import ask_python
+from relink.planning.options import Options
+from relink.providers.profiles import shipped_profiles
+from relink.report.model import Report
+from tests.support.cc import shared
+from tests.support.rocm_sdk import unpack
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+
+USES = "extern int hip(void), tensor(void); int g(void){return hip() + tensor();}"
+IMPORTS = b"import os\nimport torch\n"
+
+
+def wheel(works: Works, directory: Path, init: bytes = b"", requires: tuple[str, ...] = ()) -> Path:
+    """An extension of PyTorch: it needs libc10.so and has no search path to it."""
+    torch = shared(directory / "build" / "libc10.so", "int tensor(void){return 1;}")
+    extension = shared(directory / "ext.so", USES, needed=[works.prefix / "lib" / "libhip.so.7", torch])
+    files: dict[str, bytes | Path] = {"demo/__init__.py": init, "demo/ext.so": extension}
+    return make_wheel(directory, files, tag=TAG, requires=requires)
+
+
+def environment(directory: Path, *exports: str) -> Path:
+    """A virtual environment with a torch that has such a libc10.so; returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    python = directory / "bin" / "python"
+    (site,) = ask_python(str(python)).site_packages
+    assert site.startswith(str(directory))
+    source = "".join(f"int {name}(void){{return 1;}}" for name in exports)
+    library = shared(directory / "build" / "libc10.so", source)
+    files: dict[str, bytes | Path] = {"torch/__init__.py": b"", "torch/lib/libc10.so": library}
+    unpack([make_wheel(directory, files, name="torch", version="2.9.1")], Path(site))
+    return python
+
+
+def told(report: Report, code: str) -> list[str]:
+    return [found.message for found in report.findings if found.code == code]
+
+
+@pytest.mark.parametrize(
+    ("init", "requires", "why"),
+    [
+        (IMPORTS, (), "demo/__init__.py imports torch"),
+        (b"from torch.ops import x\n", (), "demo/__init__.py imports torch"),
+        (b"", ("Torch >= 2 ; python_version >= '3.8'",), "METADATA requires Torch"),
+        (b"", ("torchvision",), None),
+        (b"", ("torch ; extra == 'gpu'",), None),
+        (b"", ("not a requirement !",), None),
+        (b"", (f"torch ; {'(' * 2000}python_version > '3'{')' * 2000}",), None),
+        (b"import torchvision\n    import torch\n", (), None),
+    ],
+)
+def test_what_says_that_the_package_is_there(
+    works: Works, tmp_path: Path, init: bytes, requires: tuple[str, ...], why: str | None
+) -> None:
+    made = plan(wheel(works, tmp_path, init, requires), works.options(tmp_path))
+    warned = [found.message for found in made.findings if found.code == "RLK118"]
+    missing = [found.subject for found in made.findings if found.code == "RLK101"]
+    assert (len(warned), missing) == ((1, []) if why else (0, ["libc10.so"]))
+    assert why is None or f"({why})" in warned[0]
+
+
+@pytest.mark.parametrize("name", [item.name for item in shipped_profiles().values() if item.brings])
+def test_what_each_package_is_known_to_bring(works: Works, tmp_path: Path, name: str) -> None:
+    profile = shipped_profiles()[name]
+    sonames = [Path(glob.replace("*", "")).name for glob in profile.brings]
+    libraries = [shared(tmp_path / "build" / soname, "int f(void){return 1;}") for soname in sonames]
+    extension = shared(
+        tmp_path / "ext.so",
+        "extern int hip(void); int g(void){return hip();}",
+        needed=[works.prefix / "lib" / "libhip.so.7", *libraries],
+        flags=["-Wl,--no-as-needed"],
+    )
+    required = (profile.distributions[0],)
+    made = plan(
+        make_wheel(tmp_path, {"demo/ext.so": extension}, tag=TAG, requires=required), works.options(tmp_path)
+    )
+    (told,) = (found for found in made.findings if found.code == "RLK118")
+    assert (told.subject, all(soname in told.message for soname in sonames)) == (name, True)
+    assert not [found for found in made.findings if found.level == "error"]
+
+
+def test_one_that_is_not_installed_is_assumed(works: Works, tmp_path: Path) -> None:
+    report = relink(wheel(works, tmp_path, IMPORTS), works.options(tmp_path / "out"))
+    assert report.output is not None
+    assert told(report, "RLK118")
+    found = verify(report.output.path, Options()).findings
+    assert [(item.code, item.level) for item in found if item.level != "info"] == [("RLK118", "warning")]
+
+
+def test_an_installed_one_is_asked_for_real(works: Works, tmp_path: Path) -> None:
+    python = environment(tmp_path / "env", "tensor")
+    options = works.options(tmp_path / "out", python=str(python))
+    report = relink(wheel(works, tmp_path, IMPORTS), options)
+    assert report.output is not None
+    assert report.verified is not None
+    assert not [item for item in report.findings if item.level != "info"]
+    (taken,) = told(report, "RLK119")
+    assert f"{tmp_path}/env/lib" in taken
+    assert not verify(report.output.path, Options(python=str(python))).findings
+    (file,) = (item for item in report.files if item.changed)
+    assert "torch" not in (file.rpath.after or "")  # it is found by its soname
+    assert [(item.name, item.version, item.files) for item in report.relies_on] == [
+        ("torch", "2.9.1", ("torch/lib/libc10.so",))
+    ]
+
+
+def test_an_installed_one_without_the_symbol_is_refused(works: Works, tmp_path: Path) -> None:
+    python = environment(tmp_path / "env", "another")
+    report = relink(wheel(works, tmp_path, IMPORTS), works.options(tmp_path / "out", python=str(python)))
+    assert report.output is None
+    (refused,) = told(report, "RLK302")
+    assert "tensor" in refused

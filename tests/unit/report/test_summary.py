@@ -1,0 +1,174 @@
+"""report.verdict: what came of a run in one sentence, and what to type next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from relink.planning.model.model import FilePlan, InterpreterChange, RpathChange, TargetFacts, WheelFacts
+from relink.report.model import OutputFacts, Report
+from relink.report.summary import verdict
+from relink.system.findings.model import Finding, finding
+from tests.support.plans import recorded
+
+TARGET = TargetFacts("/lib64/ld.so", "2.36", ("/lib",), None)
+WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))
+NO_INTERPRETER = InterpreterChange(None, None)
+CHANGED = recorded(
+    "demo/a.so", "runpath", (), RpathChange("/opt/rocm/lib", "/p", "runpath", "runpath"), NO_INTERPRETER
+)
+SAME = recorded("demo/b.so", "nothing", (), RpathChange(None, None, None, None), NO_INTERPRETER)
+OUTPUT = OutputFacts("dist/demo-1.0+rocm7.whl", "b" * 64)
+PIP = "pip install dist/demo-1.0+rocm7.whl"
+HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.", level="warning")
+ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
+WRITTEN = f"Written to {OUTPUT.path}."
+COVERED = {"common": {"targets": ["gfx908", "gfx90a"]}}
+HERE = {
+    **COVERED,
+    "gpus": [
+        {"target": "gfx90a", "local": True, "covered": True},
+        {"target": "gfx1031", "local": True, "covered": False},
+        {"target": "gfx942", "local": False, "covered": False},
+    ],
+}
+
+
+def report(*findings: Finding, files: tuple[FilePlan, ...] = (CHANGED, SAME), **facts: Any) -> Report:
+    return Report(("relink",), WHEEL, facts.pop("output", None), TARGET, (), files, findings, **facts)
+
+
+def missing(soname: str, step: str | None = None) -> Finding:
+    return finding("RLK101", soname, f"{soname} is not there", step=step)
+
+
+@pytest.mark.parametrize(
+    ("made", "text", "step"),
+    [
+        (report(output=OUTPUT, verified=1), "Loads; checked by ld.so for 1 file.", PIP),
+        (
+            report(output=OUTPUT, verified=3, isa=COVERED),
+            "Loads; checked by ld.so for 3 files. GPUs: gfx908, gfx90a.",
+            PIP,
+        ),
+        (
+            report(output=OUTPUT, verified=1, isa=HERE),
+            "Loads; checked by ld.so for 1 file. GPUs: gfx908, gfx90a. Of this machine: gfx90a (covered), gfx1031 (not covered).",
+            PIP,
+        ),
+        (report(output=OUTPUT), "Should load; ld.so was not asked.", PIP),
+        (report(output=OUTPUT, files=(SAME,)), "Loads as it is: no file has to change.", PIP),
+        (report(output=OUTPUT, files=()), "No ELF file in the wheel: nothing to relink.", PIP),
+        (report(), "Would load: 1 of 2 ELF files would change.", "the same command without --dry-run"),
+        (
+            report(HIP, output=OUTPUT, verified=1, isa=COVERED),
+            "Loads; checked by ld.so for 1 file; will not work on the GPU until one HIP runtime is left. "
+            + WRITTEN,
+            ONE_HIP,
+        ),
+        (
+            report(finding("RLK102", "liba.so.1", "m"), output=OUTPUT, verified=1),
+            "Loads; checked by ld.so for 1 file. liba.so.1 is to be there at run time, as --allow-missing says.",
+            PIP,
+        ),
+        (
+            report(missing("librccl.so.1", "apt install librccl1")),
+            "Cannot work yet: 1 library is missing.",
+            "apt install librccl1, then the same command",
+        ),
+        (
+            report(
+                missing("liba.so", "apt install a"), missing("libb.so", "apt install b"), missing("libc.so")
+            ),
+            "Cannot work yet: 3 libraries are missing.",
+            "apt install a b; for the other 1 a ROCm that has them (--prefix DIR), then the same command",
+        ),
+        (
+            report(missing("liba.so"), missing("libb.so")),
+            "Cannot work yet: 2 libraries are missing.",
+            "a ROCm that has liba.so and libb.so (--prefix DIR), then the same command",
+        ),
+        (
+            report(
+                finding(
+                    "RLK301",
+                    "a",
+                    "needs G_2 of libc.so.6; x goes up to G_1",
+                    cause="c",
+                    step="--interpreter /l",
+                ),
+                finding("RLK302", "a", "imports f@G_2 of libc.so.6", cause="c"),
+            ),
+            "Cannot work yet: the prefix was built for a newer glibc than the target's.",
+            "again with --interpreter /l",
+        ),
+        (
+            report(replace(HIP, level="error")),
+            "Cannot work yet: two HIP runtimes would be loaded.",
+            ONE_HIP,
+        ),
+        (
+            report(finding("RLK602", "w", "m")),
+            "Nothing written: not verified (w).",
+            "relink rules RLK602",
+        ),
+        (
+            report(finding("RLK602", "w", "m"), output=OUTPUT),
+            "Written to dist/demo-1.0+rocm7.whl in spite of: not verified (w).",
+            "relink rules RLK602",
+        ),
+    ],
+)
+def test_verdict(made: Report, text: str, step: str) -> None:
+    found = verdict(made)
+    assert (found.text, found.step) == (text, step)
+
+
+def test_the_level_is_the_worst_that_is_left() -> None:
+    assert verdict(report(finding("RLK201", "a", "m"))).level == "info"
+    assert verdict(report(HIP)).level == "warning"
+    assert verdict(report(missing("liba.so"))).level == "error"
+
+
+def test_a_path_can_be_typed() -> None:
+    made = report(output=OutputFacts("my wheels/demo.whl", "b" * 64))
+    assert verdict(made).step == "pip install 'my wheels/demo.whl'"
+
+
+AGAIN = ("relink", "my wheel.whl", "--prefix", "/p")
+
+
+def commands(*findings: Finding, command: tuple[str, ...] = AGAIN, **facts: Any) -> tuple[str, ...]:
+    return verdict(replace(report(*findings, **facts), command=command)).commands
+
+
+def test_the_same_command_is_written_out() -> None:
+    assert commands(command=(*AGAIN, "--dry-run")) == ("relink 'my wheel.whl' --prefix /p",)
+    assert commands(output=OUTPUT) == (PIP,)
+    passed = finding("RLK301", "a.so", "m", step="--interpreter '/p/my ld.so'")
+    assert commands(passed) == ("relink 'my wheel.whl' --prefix /p --interpreter '/p/my ld.so'",)
+
+
+def test_packages_and_then_the_same_command() -> None:
+    two = (missing("liba.so.1", "apt install liba1"), missing("libb.so.1", "apt install libb1"))
+    assert commands(*two) == ("apt install liba1 libb1", "relink 'my wheel.whl' --prefix /p")
+    assert commands(*two, missing("libc.so.1")) == ("apt install liba1 libb1",), "it would fail again"
+
+
+def test_what_is_no_command_is_not_one() -> None:
+    assert commands(missing("libc.so.1")) == ()
+    assert commands(HIP, output=OUTPUT) == ()
+
+
+def test_a_stranger_s_report_gives_no_command_of_its_own() -> None:
+    assert commands(missing("liba.so.1", "apt install a; rm -rf x")) == ("relink 'my wheel.whl' --prefix /p",)
+    assert commands(missing("liba.so.1", "curl example.org")) == ("relink 'my wheel.whl' --prefix /p",)
+    assert commands(command=("rm", "-rf", "x", "--dry-run")) == ()
+    assert commands(finding("RLK301", "a.so", "m", step="--interpreter 'x")) == ()
+
+
+def test_an_error_of_a_newer_relink_is_named_by_its_code() -> None:
+    found = verdict(report(Finding("RLK999", "error", "a.so", "m", "r")))
+    assert found.text == "Nothing written: RLK999 (a.so)."

@@ -1,0 +1,118 @@
+"""The contents of both wheels: whole, in pieces, and never all of them at once."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relink.runs.comparison.content import open_both, ranges_of, text_differences
+from relink.wheel.archive import WheelArchive
+from tests.support.cc import shared
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+from tests.unit.runs.comparison.pairs import flipped
+
+
+def test_both_contents_are_whole_whatever_pieces_they_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relink.wheel.deflate.stream.COMPRESSED_CHUNK", 5000)
+    before = random.Random(1).randbytes(300_000) * 5
+    after = bytearray(before)
+    for at in range(100, len(after), 50_001):
+        after[at] ^= 1
+    one = make_wheel(tmp_path / "1", {"demo/data": before}, tag=TAG)
+    two = make_wheel(tmp_path / "2", {"demo/data": bytes(after)}, tag=TAG)
+    with (
+        WheelArchive(one) as first,
+        WheelArchive(two) as second,
+        open_both(first, second, "demo/data", "demo/data") as (old, new),
+    ):
+        ranges = ranges_of(old, new, 10)
+        assert bytes(old) == before
+        assert bytes(new) == after
+    assert ranges.differing == len(range(100, len(after), 50_001))
+    assert len(ranges.found) == 10
+    assert ranges.found[-1][1] > len(after) - 50_001
+
+
+def test_ranges() -> None:
+    def found(old: bytes, new: bytes) -> list[tuple[int, int]]:
+        return ranges_of(memoryview(old), memoryview(new), 100).found
+
+    data = bytes(3 << 20)
+    for at in (0, 4095, 4096, (1 << 20) - 1, 1 << 20, len(data) - 1):
+        assert found(data, flipped(data, at)) == [(at, at + 1)]
+    assert found(data, data) == []
+    assert found(data[:10], data[:15]) == found(data[:15], data[:10]) == [(10, 15)]
+    assert found(data, flipped(flipped(data, 10), 26)) == [(10, 27)]
+    assert found(data, flipped(flipped(data, 10), 27)) == [(10, 11), (27, 28)]
+
+
+def said(old: object, new: object, path: str = "x.json") -> tuple[str, ...]:
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
+    a, b = (memoryview(text.encode()) for text in texts)
+    return text_differences(a, b, path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}, ("a.b[1].c is 3 instead of 2",)),
+        ({"a": 1}, {"b": 1}, ("a is not there", "b is added: 1")),
+        ({"a": [1, 2]}, {"a": [2, 1]}, ("a is in another order",)),
+        ({"a": [1, 1]}, {"a": [1]}, ("a lacks 1",)),
+        ({"a": []}, {"a": {}}, ("a is {} instead of []",)),
+        ({"a": 1}, '{"a": true}', ('- {"a": 1}', '+ line 1: {"a": true}')),
+        ({"a": 1}, "[" * 2000, ('- {"a": 1}', f"+ line 1: {'[' * 490}")),
+        ("x\ny\n", "y\nx\n", ("the same lines in another order, or with other ends",)),
+        ([*range(99)], [], (*(f" lacks {number}" for number in range(20)), "and more")),
+    ],
+)
+def test_texts(old: object, new: object, lines: tuple[str, ...]) -> None:
+    assert said(old, new) == lines
+
+
+def test_what_is_no_text() -> None:
+    assert text_differences(memoryview(b"x"), memoryview(b"\xff"), "x.json") == ()
+    assert said("a\nb\n", "a\nc\nb\n", "x.py") == ("+ line 2: c",)
+
+
+def test_a_large_document() -> None:
+    """Each of 100,000 entries is another: what is shown is found without comparing each with each, which would take hours."""
+    ours, theirs = ({"a": [{"b": start + number} for number in range(100_000)]} for start in (0, 10**6))
+    assert said(ours, theirs)[0] == "a[0].b is 1000000 instead of 0"
+
+
+@pytest.mark.slow(reason="deflates and reads 320 MB")
+def test_memory_is_that_of_one_file(tmp_path: Path) -> None:
+    """Two wheels of 24 x 16 MB of libraries: less than 3 of them at once, and those of other kinds in pieces."""
+    library = shared(tmp_path / "big.so", "char big[1 << 24] = {1};").read_bytes()
+    files = {f"demo/{number}.so": library for number in range(6)}
+    one = make_wheel(tmp_path / "1", {**files, "demo/data": bytes(1 << 26)}, tag=TAG)
+    edited = {name: flipped(data, len(data) // 2) for name, data in files.items()}
+    two = make_wheel(tmp_path / "2", {**edited, "demo/data": bytes((1 << 26) - 1) + b"x"}, tag=TAG)
+    script = """
+import sys
+import time
+from pathlib import Path
+from relink.runs.comparison import diff
+from tests.support.memory import peak
+before = peak()
+found = diff(Path(sys.argv[1]), Path(sys.argv[2]))
+assert [change.differing for change in found.changed][:-1] == [1] * 7, found
+print((peak() - before) >> 10)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(one), str(two)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[4],
+    )
+    assert int(run.stdout) < 3 << 14  # KiB

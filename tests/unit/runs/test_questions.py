@@ -1,0 +1,136 @@
+"""Questions that change nothing, asked of small compiled wheels."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from relink.library import relink
+from relink.loader.target import find_target
+from relink.make.added_members import read_plan
+from relink.planning.options import Options
+from relink.runs import questions as queries
+from relink.runs.questions import explain, inspect, verify_wheel
+from relink.system.errors import UsageError, WheelError
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import WheelLimits
+from tests.support.wheels import changed, make_wheel
+from tests.support.works import MACHINE, TAG, Works
+
+
+def test_inspect(works: Works, tmp_path: Path) -> None:
+    found = inspect(works.wheel(tmp_path))
+    assert (found.name, found.version, found.tags) == ("demo", "1.0", (TAG,))
+    assert (found.members, found.findings) == (8, ())
+    files = {file.path: file for file in found.files}
+    assert [*files] == ["demo/a.so", "demo/plain.so", "demo/bin/prog", "demo-1.0.data/scripts/demo-prog"]
+    library, program = files["demo/a.so"], files["demo/bin/prog"]
+    assert (library.machine, library.soname, library.needed) == (MACHINE, "a.so", ("libhip.so.7",))
+    assert (library.search_kind, library.search_path) == ("runpath", "/opt/rocm-0.0.0/lib:")
+    assert (library.imports, library.exports, library.versions) == (1, 1, ())
+    assert library.size == works.library.stat().st_size
+    assert program.interpreter == "/nowhere/ld.so"
+    assert [file for file, _ in program.versions] == ["libc.so.6"]
+    with WheelArchive(tmp_path / f"demo-1.0-{TAG}.whl") as archive:
+        assert found.unpacked == sum(len(archive.read(name)) for name in archive.members)
+
+
+def test_inspect_sees_other_machines_libraries(works: Works, tmp_path: Path) -> None:
+    data = bytearray(works.library.read_bytes())
+    data[18:20] = (183 if MACHINE == "x86_64" else 62).to_bytes(2, "little")
+    (file,) = inspect(works.wheel(tmp_path, {"demo/other.so": bytes(data)})).files
+    assert file.machine == ("aarch64" if MACHINE == "x86_64" else "x86_64")
+
+
+def test_inspect_tells_of_a_poor_record(tmp_path: Path) -> None:
+    vendor = make_wheel(tmp_path, {"demo/__init__.py": b""}, tag="py3-none-any", hashes=False)
+    assert [found.code for found in inspect(vendor).findings] == ["RLK501"]
+
+
+def test_inspect_of_what_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(WheelError):
+        inspect(tmp_path / "none-1-py3-none-any.whl")
+
+
+def test_explain_simulates_every_member(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("relink.planning.wheel_plan.plan_gpus")  # who loads whom does not depend on GPU code
+    found = {member.file.path: member for member in explain(works.wheel(tmp_path), works.options(tmp_path))}
+    assert [*found] == ["demo/a.so", "demo/plain.so", "demo/bin/prog", "demo-1.0.data/scripts/demo-prog"]
+    closure = found["demo/a.so"].closure
+    paths = [
+        closure.objects[edge.target or 0].path
+        for edge in closure.edges
+        if edge.requester >= found["demo/a.so"].root
+    ]
+    assert paths == [str(works.prefix / "lib" / name) for name in ("libhip.so.7", "libdeep.so.1")]
+
+
+def test_a_plan_of_another_format(works: Works, tmp_path: Path) -> None:
+    files: dict[str, bytes | Path] = {
+        "demo/plain.so": works.plain,
+        "demo-1.0.dist-info/relink.json": json.dumps({"schema": "relink.plan/9"}).encode(),
+    }
+    vendor = works.wheel(tmp_path, files)
+    with WheelArchive(vendor) as archive, pytest.raises(UsageError, match="not a plan of the kind"):
+        read_plan(archive)
+    with pytest.raises(UsageError):
+        verify_wheel(vendor, Options())
+
+
+def test_verify_wheel_has_the_limits_of_its_options(works: Works, tmp_path: Path) -> None:
+    vendor = works.small(tmp_path)
+    assert verify_wheel(vendor, Options(limits=WheelLimits(members=5))).maps
+    with pytest.raises(WheelError, match="5 members; the limit is 4"):
+        verify_wheel(vendor, Options(limits=WheelLimits(members=4)))
+
+
+@pytest.mark.parametrize("key", ["python", "interpreter", "sysroot"])
+def test_no_program_is_run_because_a_wheel_names_it(works: Works, tmp_path: Path, key: str) -> None:
+    """The plan inside of a wheel was written by its maker: a Python, a loader or a root directory in it is not the user's."""
+    report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
+    assert report.output is not None
+    output, name = Path(report.output.path), "demo-1.0+rocm7.2.4.dist-info/relink.json"
+    with WheelArchive(output) as archive:
+        plan = json.loads(archive.read(name))
+    canary = tmp_path / "ran"
+    shutil.copy(report.target.interpreter, tmp_path / "ld.so")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    program.chmod(0o755)
+    plan["target"][key] = str(
+        {"python": program, "interpreter": tmp_path / "ld.so", "sysroot": tmp_path}[key]
+    )
+    forged = changed(output, tmp_path / "forged", {name: json.dumps(plan).encode()})
+    if key == "python":
+        assert verify_wheel(forged, Options()).target.python == find_target().python
+    else:
+        with pytest.raises(UsageError, match=r"relinked for another loader.*name it: --interpreter"):
+            verify_wheel(forged, Options())
+    assert not canary.exists()
+
+
+def test_the_demo_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    class Ended:
+        returncode = 3
+
+    def run(command: list[str], **_: object) -> Ended:
+        seen.append(command)
+        return Ended()
+
+    monkeypatch.setattr("relink.runs.questions.subprocess.run", run)
+    assert queries.run_demo(["--x"]) == 3
+    assert Path(seen[0][1]).name == "demo.py"
+    assert seen[0][2:] == ["--x"]
+
+
+def test_no_demo_in_this_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relink.system.shipped_files.PACKAGE", tmp_path / "relink")
+    with pytest.raises(UsageError, match="the demo is not part of this installation"):
+        queries.run_demo([])

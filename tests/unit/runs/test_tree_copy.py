@@ -1,0 +1,177 @@
+"""trees.tree_copy: what a copy has, and what it has not. The attacks of trees in place are here by their names."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import stat
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from relink.runs.tree_archive import TreeArchive
+from relink.runs.tree_copy import TreeCopy
+from relink.system.errors import UsageError, WheelError
+from relink.system.findings.model import Finding
+from tests.unit.runs.build_trees import HOLE, add_rarities, kept, snapshot
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+
+
+def copied(
+    tree: Path, new: dict[str, bytes] | None = None, *, link: bool = False
+) -> tuple[Path, list[Finding]]:
+    place = tree.with_name("copy")
+    place.mkdir()
+    findings = [
+        *TreeCopy(
+            TreeArchive(tree), place, {name: [data] for name, data in (new or {}).items()}, link
+        ).write()
+    ]
+    return place, findings
+
+
+def test_all_of_a_tree(tree: Path) -> None:
+    """Modes, times, links, hard links and holes; and the tree is as it was, to the last time."""
+    add_rarities(tree)
+    before = snapshot(tree)
+    place, findings = copied(tree)
+    assert snapshot(tree) == before
+    assert kept(place) == kept(tree)
+    names = ("mod/m.so", "mod/again.so", "deep/er/other.so")
+    assert len({(place / name).stat().st_ino for name in names}) == 1
+    assert (place / "README").samefile(place / "READTHIS")
+    assert not (place / "README").samefile(tree / "README")
+    assert (place / "sparse").stat().st_size == HOLE + 3
+    assert (place / "sparse").stat().st_blocks == (tree / "sparse").stat().st_blocks < HOLE >> 10
+    assert {(found.code, found.subject) for found in findings} == {
+        ("RLK540", "deep/pipe"),
+        ("RLK545", "deep"),
+        ("RLK545", "bin/tool"),
+    }
+
+
+def test_what_is_no_file_is_left_out(tree: Path) -> None:
+    add_rarities(tree)
+    place, findings = copied(tree)
+    assert not os.path.lexists(place / "deep/pipe")
+    (found,) = [found for found in findings if found.code == "RLK540"]
+    assert found.subject == "deep/pipe"
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=AS_ROOT)])
+def test_tree_setuid(tree: Path, *, others: bool, link: bool) -> None:
+    """A set-user-id program, also another user's, is not written anew as yours with its bit; nor is it linked."""
+    (tree / "bin/driver").chmod(0o6755)
+    if others:
+        os.chown(tree / "bin/driver", 65534, 65534)
+        (tree / "bin/driver").chmod(0o6755)
+    for new in (None, {"bin/driver": b"edited"}):
+        place, findings = copied(tree, new, link=link)
+        status = (place / "bin/driver").stat()
+        assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_nlink) == (0o755, os.geteuid(), 1)
+        (found,) = [found for found in findings if found.code == "RLK545"]
+        assert found.subject == "bin/driver"
+        shutil.rmtree(place)
+    assert stat.S_IMODE((tree / "bin/driver").stat().st_mode) == 0o6755
+
+
+@AS_ROOT
+@pytest.mark.parametrize("link", [False, True])
+def test_files_of_others(tree: Path, *, link: bool) -> None:
+    os.chown(tree / "README", 65534, 65534)
+    place, findings = copied(tree, link=link)
+    assert ((place / "README").stat().st_uid, (place / "README").stat().st_nlink) == (0, 1)
+    (found,) = findings
+    assert (found.code, found.message) == ("RLK543", "of other users, and yours in the copy: README")
+
+
+@AS_ROOT
+def test_capabilities_are_left_out(tree: Path) -> None:
+    """security.capability (capabilities(7), revision 2): a program with it has rights without being set-user-id."""
+    try:
+        os.setxattr(
+            tree / "bin/driver",
+            "security.capability",
+            bytes.fromhex("0100000200200000000000000000000000000000"),
+        )
+    except OSError as error:
+        pytest.skip(f"capabilities cannot be set here: {error.strerror}")
+    place, findings = copied(tree, link=True)
+    assert "security.capability" not in os.listxattr(place / "bin/driver")
+    assert not (place / "bin/driver").samefile(tree / "bin/driver")
+    assert [found.code for found in findings] == ["RLK545"]
+
+
+def test_links_are_made_of_what_stays_alone(tree: Path) -> None:
+    """A file that is edited is never one inode with the original; RECORD, which lists it, neither."""
+    add_rarities(tree)
+    place, _ = copied(tree, {"mod/m.so": b"edited"}, link=True)
+    same = {name for name in kept(tree) if (place / name).is_file() and (place / name).samefile(tree / name)}
+    assert {"README", "READTHIS", "sparse", "core/lib/libhip.so.7.2", "mod/again.so"} <= same
+    assert not {"mod/m.so", "d-1.dist-info/RECORD", "bin/tool"} & same
+    assert (tree / "mod/m.so").read_bytes() != b"edited"
+
+
+def test_links_that_cannot_be_made(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(UsageError, match=r"cannot be linked \(Invalid cross-device link\); leave --link out"):
+        copied(tree, link=True)
+
+
+def test_hard_links_that_are_edited_alike_stay_one_file(tree: Path) -> None:
+    add_rarities(tree)
+    place, _ = copied(tree, {"mod/m.so": b"one", "mod/again.so": b"one", "deep/er/other.so": b"other"})
+    assert (place / "mod/m.so").samefile(place / "mod/again.so")
+    assert (place / "deep/er/other.so").read_bytes() == b"other"
+
+
+def test_records_list_the_new_files(tree: Path) -> None:
+    """Of a dist-info at any depth; all other lines stay to the byte, and so does a RECORD of other files."""
+    site = tree / "lib/python3/site-packages"
+    for place in (tree / "a-1.dist-info", site / "b-1.dist-info", site / "c-1.dist-info"):
+        place.mkdir(parents=True)
+    (tree / "a-1.dist-info/RECORD").write_bytes(b'mod/m.so,sha256=old,3\r\n"mod/m.so",,\nodd\xff,x\x0cy,\n')
+    (site / "b-1.dist-info/RECORD").write_bytes(b"../../../bin/driver,,\nx.py,,")
+    (site / "c-1.dist-info/RECORD").write_bytes(b"x.py,,\n")
+    copy, _ = copied(tree, {"mod/m.so": b"abc", "bin/driver": b""})
+
+    def fields(data: bytes) -> bytes:
+        return b"sha256=" + base64.urlsafe_b64encode(sha256(data).digest()).rstrip(b"=") + b",%d" % len(data)
+
+    line = b"mod/m.so," + fields(b"abc")
+    assert (copy / "a-1.dist-info/RECORD").read_bytes() == b"%b\r\n%b\nodd\xff,x\x0cy,\n" % (line, line)
+    below = copy / "lib/python3/site-packages"
+    assert (below / "b-1.dist-info/RECORD").read_bytes() == b"../../../bin/driver,%b\nx.py,," % fields(b"")
+    assert (below / "c-1.dist-info/RECORD").read_bytes() == b"x.py,,\n"
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("link", [False, True])
+def test_tree_record_link(tree: Path, *, link: bool, absolute: bool) -> None:
+    """A *.dist-info that is a symbolic link out of the tree: the RECORD there is neither lost nor written, nor taken along."""
+    outside = tree.parent / "outside"
+    outside.mkdir()
+    (outside / "RECORD").write_text("mod/m.so,sha256=old,3\n")
+    (tree / "d-1.dist-info").symlink_to(outside if absolute else "../outside")
+    (tree / "e-1.dist-info").mkdir()
+    (tree / "e-1.dist-info/RECORD").symlink_to("../../outside/RECORD")
+    before = snapshot(outside)
+    place, _ = copied(tree, {"mod/m.so": b"edited"}, link=link)
+    assert snapshot(outside) == before
+    assert (place / "d-1.dist-info").is_symlink()
+    assert (place / "e-1.dist-info/RECORD").is_symlink()
+
+
+def test_a_file_that_is_written_to_meanwhile(tree: Path) -> None:
+    archive = TreeArchive(tree)
+    (tree / "README").write_text("other words")
+    (tree.parent / "copy").mkdir()
+    with pytest.raises(WheelError, match="README has changed while it was read"):
+        list(TreeCopy(archive, tree.parent / "copy", {}).write())

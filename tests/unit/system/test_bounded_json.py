@@ -1,0 +1,98 @@
+"""JSON of others: what would take all memory or the whole stack is refused before or while it is parsed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import relink
+from relink.system.bounded_json import JSON_LIMIT, parse_json
+
+
+def test_a_document() -> None:
+    assert parse_json('{"a": [1, 2.5, null, "\\u00e9"]}') == {"a": [1, 2.5, None, "é"]}
+
+
+def test_the_largest_document() -> None:
+    text = '"' + "x" * (JSON_LIMIT - 2) + '"'
+    assert len(parse_json(text)) == JSON_LIMIT - 2
+    with pytest.raises(ValueError, match="larger than 32 MiB"):
+        parse_json(text + " ")
+
+
+@pytest.mark.slow(reason="a million values")
+def test_lists_and_objects_are_counted() -> None:
+    assert len(parse_json("[" + "[]," * 999_998 + "[]]")) == 999_999
+    with pytest.raises(ValueError, match="more than 1000000 lists and objects"):
+        parse_json("[" + "{}," * 999_999 + "[]]")
+
+
+@pytest.mark.slow(reason="as many values as twice the length allows")
+def test_a_larger_limit_allows_more() -> None:
+    text = "[" + "[]," * 1_999_998 + "[]]"
+    with pytest.raises(ValueError, match="more than 1000000 lists and objects"):
+        parse_json(text)
+    assert len(parse_json(text, 2 * JSON_LIMIT)) == 1_999_999
+
+
+@pytest.mark.parametrize("depth", [101, 900, 500_000])
+@pytest.mark.parametrize("pair", ["[]", '{"a":}'])
+def test_json_recursion(pair: str, depth: int) -> None:
+    """What the parser could take is refused, too, where code that walks through it later could not."""
+    begin, end = pair[:-1], pair[-1]
+    assert repr(parse_json(begin * 99 + "[1]" + end * 99)).count("1") == 1
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_json(begin * (depth - 1) + "[1]" + end * (depth - 1))
+
+
+@pytest.mark.parametrize(
+    "text", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity", str(1 << 63), str(-(1 << 63) - 1), "9" * 4000]
+)
+def test_json_recursion_numbers(text: str) -> None:
+    """int() of infinity, and most of what the system takes as a number of 64 bits, raise OverflowError."""
+    with pytest.raises(ValueError, match="a number that nothing holds"):
+        parse_json(f'{{"copy": [{text}]}}')
+
+
+def test_numbers() -> None:
+    largest = (1 << 63) - 1
+    assert parse_json(f"[{largest}, {-largest - 1}, 1e300, -0, 1E-400]") == [
+        largest,
+        -largest - 1,
+        1e300,
+        0,
+        0.0,
+    ]
+
+
+TRUSTED = {
+    "system/bounded_json.py",
+    "system/findings/model.py",
+    "indexes/build/store.py",
+    "providers/platform.py",
+    "system/shipped_files.py",
+}
+"""What parses its own data: schemas and tables that are shipped, and the database of an index."""
+
+
+def test_json_recursion_everywhere() -> None:
+    """Nothing else in relink parses JSON by itself."""
+    package = Path(relink.__file__).parent
+    parsing = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("load", "loads")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "json"
+    }
+    assert parsing <= TRUSTED
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,]"])
+def test_what_is_no_document(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Expect|[Ii]llegal"):
+        parse_json(text)

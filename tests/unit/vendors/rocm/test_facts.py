@@ -1,0 +1,117 @@
+"""The table of what is known of ROCm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import relink.vendors.rocm.facts
+from relink.system.errors import UsageError
+from relink.vendors.rocm.facts import component_of, dlopens_of, rocm_facts, same_abi, who_has
+
+
+def test_rocm_smi_is_one_abi_under_two_numbers() -> None:
+    why = same_abi("librocm_smi64.so.1", "librocm_smi64.so.7")
+    assert why is not None
+    assert why == same_abi("librocm_smi64.so.7", "librocm_smi64.so.1")
+    assert same_abi("librocm_smi64.so.1", "librocm_smi64.so.1") is None
+    assert same_abi("libhipblas.so.2", "libhipblas.so.3") is None
+
+
+def test_globs_are_matched_with_what_there_is() -> None:
+    available = ("libamd_comgr.so.3", "libamd_comgr.so.2", "libfoo.so.1")
+    assert set(dlopens_of("libamdhip64.so.7", available)) == {"libamd_comgr.so.3", "libamd_comgr.so.2"}
+    assert set(dlopens_of("libamdhip64.so.7", ())) == {"libamd_comgr.so.*"}
+    assert dlopens_of("libfoo.so.1", available) == {}
+
+
+@pytest.mark.parametrize(
+    ("soname", "debian", "fedora", "arch"),
+    [
+        ("librocm_smi64.so.1", "librocm-smi64-1", "rocm-smi", "rocm-smi-lib"),
+        ("librocm_smi64.so.7", "librocm-smi64-7", "rocm-smi", "rocm-smi-lib"),
+        ("libamdhip64.so.6", "libamdhip64-6", "rocm-hip", "hip-runtime-amd"),
+        ("libamdhip64.so.99", None, "rocm-hip", "hip-runtime-amd"),
+        ("libhipfftw.so.0", "libhipfftw0", "hipfft", "hipfft"),
+        ("libamd_comgr.so.2", None, "rocm-comgr", "comgr"),
+        ("libroctracer64.so.4", None, "roctracer", "roctracer"),
+        ("libhipsparselt.so.0", "libhipsparselt0", "hipsparselt", "hipsparselt"),
+        ("libnuma.so.1", "libnuma1", None, "numactl"),
+    ],
+)
+def test_who_has_what(soname: str, debian: str | None, fedora: str | None, arch: str | None) -> None:
+    component = who_has(soname)
+    assert component is not None
+    assert component.package(soname, "debian") == debian
+    assert component.package(soname, "fedora") == fedora
+    assert component.package(soname, "arch") == arch
+    assert component.package(soname, "nixos") is None
+    assert component.package(soname, None) is None
+
+
+def test_what_nobody_has() -> None:
+    assert who_has("librocm_sysdeps_numa.so.1") is None
+    assert component_of("librocm_sysdeps_numa.so.1", 7) is None
+    assert component_of("libamdhip64.so.7", 7) is not None
+
+
+@pytest.mark.parametrize(
+    ("soname", "major", "attribute", "there"),
+    [
+        ("libhipsparselt.so.0", 7, "rocmPackages.hipsparselt", "libhipsparselt.so.0"),
+        ("libamd_comgr.so.3", 6, "rocmPackages.rocm-comgr", "libamd_comgr.so.3"),
+        ("libmigraphx_gpu.so.2014000", 7, "rocmPackages.migraphx", "libmigraphx_gpu.so.2014000"),
+        ("libmigraphx_gpu.so.2099000", 7, "rocmPackages.migraphx", "libmigraphx_gpu.so.2015000"),
+        ("libmigraphx_tf.so.2012000", 6, "rocmPackages.migraphx", "libmigraphx_tf.so.2012000"),
+        ("libaotriton_v2.so.0.11.1", 7, "rocmPackages.aotriton", "libaotriton_v2.so.0.11.1"),
+        ("libaotriton_v2.so.0.10.0", 7, "rocmPackages.aotriton", "libaotriton_v2.so.0.11.1"),
+        ("libhiprt64.so", 7, "rocmPackages.hiprt", "libhiprt64.so"),
+        ("libhsakmt.so.1", 6, "rocmPackages.hsakmt", "libhsakmt.so.1"),
+        ("libhipfftw.so.0", 7, "rocmPackages.hipfft", "libhipfftw.so.0"),
+        ("librocalution.so.0", 7, "rocmPackages.rocalution", "librocalution.so.1"),
+        ("librocm-core.so.1", 7, "rocmPackages.rocm-core", "librocm-core.so.1"),
+        ("libhsa-amd-aqlprofile64.so.1", 7, "rocmPackages.aqlprofile", "libhsa-amd-aqlprofile64.so.1"),
+        ("librpp.so.2", 7, "rocmPackages.rpp", "librpp.so.2"),
+        ("libomp.so", None, "rocmPackages.llvm.openmp", "libomp.so"),
+        ("libbz2.so.1", None, "pkgs.bzip2", "libbz2.so.1"),
+        ("libffi.so.8", None, "pkgs.libffi", "libffi.so.8"),
+    ],
+)
+def test_what_nixpkgs_has(soname: str, major: int | None, attribute: str, there: str) -> None:
+    found = component_of(soname, major)
+    assert found is not None
+    assert (found[0].attribute, found[1]) == (attribute, there)
+
+
+def test_no_library_belongs_to_two_components() -> None:
+    stems: dict[str, str] = {}
+    for component in rocm_facts().components:
+        for soname in {*component.of(None), *component.debian}:
+            stem = soname.partition(".so")[0]
+            assert stems.setdefault(stem, component.name) == component.name
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("schema = 'other/1'", r"rocm\.toml:1: schema: "),
+        ("schema = 'relink.rocm.facts/1'\nwrong = 1", r"rocm\.toml:2: wrong: no such key"),
+        ("[[", r"rocm\.toml:1: not TOML"),
+        (
+            "schema='relink.rocm.facts/1'\n[[same_abi]]\nwhy=''",
+            r"rocm\.toml:2: same_abi\[0\]: the key sonames is missing",
+        ),
+        (
+            "schema='relink.rocm.facts/1'\n[[component]]\nname='x'\nsonames.8=['libx.so.1']",
+            r"rocm\.toml:4: component\[0\]\.sonames\.8: no such key",
+        ),
+    ],
+)
+def test_a_damaged_table(text: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rocm.toml").write_text(text)
+    monkeypatch.setattr(relink.vendors.rocm.facts, "shipped_directory", lambda _: tmp_path)
+    rocm_facts.cache_clear()
+    with pytest.raises(UsageError, match=where):
+        rocm_facts()
+    rocm_facts.cache_clear()
