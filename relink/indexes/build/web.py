@@ -28,12 +28,12 @@ from relink.system.errors import RelinkError
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_trouble
 
-__all__ = ["FetchError", "Page", "RemoteFile", "Web", "without_secrets"]
+__all__ = ["FILE_PACE", "PAGE_PACE", "FetchError", "Page", "RemoteFile", "Web", "without_secrets"]
 
 _TIMEOUT = 60  # seconds until there is a connection
 # Seconds and bytes that have to come in them: all of a page, and 10 kB a second of a file.
-_PAGE = (120.0, float("inf"))
-_FILE = (60.0, 600_000)
+PAGE_PACE = (120.0, float("inf"))
+FILE_PACE = (60.0, 600_000)
 _READ = 1 << 18  # bytes
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
@@ -142,7 +142,7 @@ class Web:
         shown = without_secrets(url)
         if urlsplit(url).scheme == "file":
             return _local_page(url, limit)
-        with _told(shown), self._open(url, {"Accept": _ACCEPT}, Pace(*_PAGE)) as answer:
+        with _told(shown), self._open(url, {"Accept": _ACCEPT}, Pace(*PAGE_PACE)) as answer:
             parts: list[bytes] = []
             size = 0
             while data := answer.read(_READ):
@@ -162,11 +162,11 @@ class Web:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         with _told(shown):
             try:
-                answer = self._open(url, headers, Pace(*_FILE))
+                answer = self._open(url, headers, Pace(*FILE_PACE))
             except urllib.error.HTTPError as error:
                 if error.code != 416 or not start:  # the part that is there is as long as the file
                     raise
-                answer = self._open(url, {"Accept-Encoding": "identity"}, Pace(*_FILE))
+                answer = self._open(url, {"Accept-Encoding": "identity"}, Pace(*FILE_PACE))
             with answer:
                 partial = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
                     f"bytes {start}-"

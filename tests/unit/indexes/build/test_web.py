@@ -69,8 +69,8 @@ def test_a_page_without_end(server: WebServer) -> None:
 )
 def test_index_trickle(server: WebServer, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     """Each byte comes within the socket's timeout; together they have to be enough."""
-    monkeypatch.setattr("relink.indexes.build.web._PAGE", (0.5, float("inf")))
-    monkeypatch.setattr("relink.indexes.build.web._FILE", (0.5, 100_000))
+    monkeypatch.setattr("relink.indexes.build.web.PAGE_PACE", (0.5, float("inf")))
+    monkeypatch.setattr("relink.indexes.build.web.FILE_PACE", (0.5, 100_000))
     server.answers["/a"] = answer
     server.answers["/end"] = Answer(b"end")
     if answer.status == 302:  # what follows a redirect is not read
@@ -87,7 +87,7 @@ def test_index_trickle(server: WebServer, monkeypatch: pytest.MonkeyPatch, answe
 
 def test_a_slow_file_that_comes_is_read(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is waited for counts, and enough bytes begin anew."""
-    monkeypatch.setattr("relink.indexes.build.web._FILE", (0.5, 1000))
+    monkeypatch.setattr("relink.indexes.build.web.FILE_PACE", (0.5, 1000))
     server.answers["/a"] = Answer(bytes(1000), endless=True, trickle=0.1)
     with Web().opened(f"{server.url}/a") as part:
         for _ in range(10):
