@@ -41,7 +41,6 @@ ELSEWHERE = {
     # One test module for a subject that has several modules
     "runs/apply_plan": "unit/runs/test_relink_wheel",
     "planning/wheel_plan": "unit/runs/test_relink_wheel",
-    "make/added_members": "unit/runs/test_relink_wheel",
     "planning/reading": "unit/runs/test_relink_wheel",
     "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from relink.planning.memory import LEAST_MEMORY, Shares, check_room, edit_memory
 from relink.planning.options import Options
 from relink.system.errors import UsageError
 from tests.support.cc import shared
+from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 
 SIZE = 600 << 20
@@ -53,6 +56,33 @@ def test_a_run_that_takes_more_is_refused_before_the_first_edit(works: Works, tm
             UsageError, match=r"--max-memory 1 is too little, \d+ MiB are needed; nothing was edited"
         ):
             check_room(1 << 20, contents, ["demo/a.so"])
+
+
+def test_max_memory_counts_members_without_content(tmp_path: Path) -> None:
+    """250,000 empty members took 985 MiB although 300 were allowed."""
+    needed = {}
+    for count in (10, 20_010):
+        files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(count)}
+        wheel = make_wheel(tmp_path / str(count), files)
+        with Contents(wheel) as contents, pytest.raises(UsageError) as error:
+            check_room(1, contents, [])
+        needed[count] = int(re.findall(r"(\d+) MiB are needed", str(error.value))[0])
+    assert needed[20_010] - needed[10] >= 20_000 * (3 << 10) >> 20
+
+
+@pytest.mark.slow(reason="a wheel of 100,000 members is written")
+def test_max_memory_is_the_most_that_many_members_take(works: Works, tmp_path: Path) -> None:
+    files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(100_000)}
+    wheel = works.wheel(tmp_path, {**files, "demo/a.so": works.library})
+    words = command(works, wheel, tmp_path / "out")[:-1]
+    refused = subprocess.run([*words, "300"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    needed = int(re.findall(r"(\d+) MiB are needed", refused.stderr)[0])
+    process = subprocess.Popen([*words, str(needed + 16)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    assert status == 0
+    assert 300 << 10 < usage.ru_maxrss < (needed + 16) << 10
 
 
 def test_the_same_bytes_with_little_memory(
