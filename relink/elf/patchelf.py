@@ -35,7 +35,7 @@ from relink.system.processes import Steps, finished
 from relink.system.safe_open import map_file
 from relink.system.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages
-from relink.system.system_errors import raise_trouble, trouble_in
+from relink.system.system_errors import raise_if_machine_fault, trouble_in
 
 __all__ = [
     "BELOW_VERSION",
@@ -131,7 +131,7 @@ def ask_version(path: str) -> Patchelf:
         version = Version(run.stdout.strip().rpartition(" ")[2])
     except (OSError, subprocess.TimeoutExpired, InvalidVersion) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, f"{path} cannot be run")
+            raise_if_machine_fault(error, f"{path} cannot be run")
         raise PatchelfError(
             f"{path}: does not say its version ({error}); {_INSTALL} brings one that does"
         ) from error
@@ -177,7 +177,7 @@ def whole_edit(
     except ElfError as error:
         raise _wrong_result(before, [error.message]) from error
     except OSError as error:
-        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -229,7 +229,7 @@ def short_edit(
     except ElfError as error:
         raise _wrong_result(before, [error.message]) from error
     except OSError as error:
-        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -246,7 +246,7 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
                 yield from _run(patchelf, arguments, path, before.path, sandbox)
         place_headers(path, before)
     except OSError as error:
-        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -277,7 +277,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
             [os.path.abspath(patchelf.path), *arguments, place], {}, limits, writable=place
         )
     except OSError as error:
-        raise_trouble(error, f"{patchelf.path}: cannot be run")
+        raise_if_machine_fault(error, f"{patchelf.path}: cannot be run")
         raise _cannot_run(patchelf, str(error.strerror)) from error
     with process:
         try:

@@ -14,7 +14,7 @@ from relink.loader.seen_files import Files
 from relink.loader.symbol_index import SymbolIndex
 from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Tables"]
 
@@ -79,7 +79,7 @@ class Tables:
                 with map_file(self.files.host(path)) as buffer:
                     table = read_symbols(buffer)
             except OSError as error:
-                raise_trouble(error, path)
+                raise_if_machine_fault(error, path)
                 table = SymbolTable()
             except ElfError:
                 table = SymbolTable()
@@ -100,7 +100,7 @@ class Tables:
                     with map_file(self.files.host(path)) as buffer:
                         names = library_names(buffer, image)
                 except OSError as error:
-                    raise_trouble(error, path)
+                    raise_if_machine_fault(error, path)
                 except ElfError:
                     pass
             self._dlopened[identity] = names

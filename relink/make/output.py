@@ -24,7 +24,7 @@ from relink.system.atomic import move_synced, working_directory
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding
 from relink.system.progress import OnProgress
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Packing
@@ -83,7 +83,7 @@ class Staging:
                 stack.enter_context(_created(parent))
                 self.directory = stack.enter_context(working_directory(parent))
             except OSError as error:
-                raise_trouble(error, f"{parent}: cannot be written to")
+                raise_if_machine_fault(error, f"{parent}: cannot be written to")
                 step = _STEPS.get(error.errno or 0, "name another by --output")
                 raise UsageError(f"{parent}: cannot be written to ({error.strerror}); {step}") from error
             self._packing = stack.enter_context(Packing(self._write_options))
@@ -188,11 +188,11 @@ class Staging:
         own = (self.final, self.final.parent)
         reason = error.strerror or str(error)
         if names and not any(path in own or path.is_relative_to(self.directory) for path in map(Path, names)):
-            raise_trouble(error, f"{names[0]}")
+            raise_if_machine_fault(error, f"{names[0]}")
             return RelinkError(
                 f"{names[0]}: {reason}, so {self.final.name} cannot be made; see to that file, and run this again"
             )
-        raise_trouble(error, f"{self.final}: cannot be written")
+        raise_if_machine_fault(error, f"{self.final}: cannot be written")
         step = _STEPS.get(error.errno or 0, _ELSEWHERE)
         return UsageError(f"{self.final}: cannot be written ({reason}); {step}")
 

@@ -37,7 +37,7 @@ from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file
 from relink.system.sandbox import Sandbox
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
 __all__ = ["Verification", "verify"]
@@ -131,7 +131,7 @@ def verify(
                 )
     except (TargetError, OSError) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, f"{wheel}: the loader could not be asked")
+            raise_if_machine_fault(error, f"{wheel}: the loader could not be asked")
         findings.append(finding("RLK602", wheel, why_not_laid_out(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 

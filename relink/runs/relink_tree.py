@@ -28,7 +28,7 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import has_errors, select
 from relink.system.progress import Clock, OnBytes
 from relink.system.sandbox import find_sandbox, sandbox_findings
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.rocm.names import is_runtime
 from relink.wheel.limits import NO_LIMITS
 
@@ -68,7 +68,7 @@ def relink_tree(
         try:
             return _written(wheel, planned, archive, options, clock, link)
         except OSError as error:
-            raise_trouble(error, f"{new}: cannot be written")
+            raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
 
 

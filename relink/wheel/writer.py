@@ -20,16 +20,16 @@ from typing import Final
 from relink.system.atomic import atomic_file
 from relink.system.errors import RelinkError, UsageError
 from relink.system.progress import OnProgress
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of
-from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.member_content import content_size
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Packing
 from relink.wheel.paths import collisions, name_defect
+from relink.wheel.readback import ReadBack
 from relink.wheel.record import (
     RecordEntry,
     read_record,
@@ -290,7 +290,7 @@ def _os_errors_of(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise_trouble(error, f"{target} cannot be written")
+        raise_if_machine_fault(error, f"{target} cannot be written")
         reason = error.strerror or str(error)
         # The file in question may also be one that a replacement is read from.
         where = f" ({error.filename})" if error.filename else ""

@@ -20,10 +20,10 @@ import pytest
 
 from relink.system.spool import room_in
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.deflate.splice import find_spans
 from relink.wheel.deflate.stream import content as inflated
 from relink.wheel.deflate.stream import inflate_into
+from relink.wheel.readback import ReadBack
 from relink.wheel.zipformat import DEFLATED
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.fuzz.conftest import COUNTED

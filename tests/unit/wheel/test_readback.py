@@ -14,8 +14,8 @@ import pytest
 from relink.system.errors import RelinkError
 from relink.wheel.compress import Packed
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.deflate.splice import Piece, find_spans
+from relink.wheel.readback import ReadBack
 from relink.wheel.zipformat import DEFLATED, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.unit.wheel.streams import KIB, deflate, made, reader
