@@ -27,7 +27,7 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Memory
 
-__all__ = ["HASHED", "RELOCATED", "Columns", "symbol_columns", "symbol_count"]
+__all__ = ["HASHED", "RELOCATED", "Columns", "columns_of", "symbol_columns", "symbol_count"]
 
 HASHED, RELOCATED = 1, 2  # flags of a symbol: the hash table has it, a relocation names it
 
@@ -90,7 +90,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     for i in relocated:
         if i < count:
             flags[i] |= RELOCATED
-    return _columns(memory, data[: count * size], bytes(flags)), order
+    return columns_of(memory, data[: count * size], bytes(flags)), order
 
 
 def symbol_count(memory: Memory) -> int:
@@ -124,7 +124,7 @@ def _count(
     return count
 
 
-def _columns(memory: Memory, data: bytes, flags: bytes) -> Columns:
+def columns_of(memory: Memory, data: bytes, flags: bytes) -> Columns:
     """Split a symbol table into columns: each is a slice with the size of an entry as its step.
 
     Elf64_Sym: name info other shndx value size; Elf32_Sym: name value size info other shndx.

@@ -114,11 +114,11 @@ def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> Sy
     source = None
     if not memory.problems:
         facts = (verneeds, verdefs, has_versym, symbolic, sorted(copied), order)
-        if known and known.source and same_source(known.source, symbols, versyms, strings, facts):
+        if known and known.source and same_source(known.source, symbols, versyms, strings.text, facts):
             return known
         if with_source:
             search_paths = [dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in dynamic]
-            source = source_of(symbols, versyms, strings, facts, search_paths)
+            source = source_of(symbols, versyms, strings.text, facts, search_paths)
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from relink.elf.constants import SHN_ABS
-from relink.elf.dynamic import Strings
 from relink.elf.symbol_columns import Columns
 
 __all__ = ["SymbolSource", "same_source", "source_of"]
@@ -37,49 +36,50 @@ class SymbolSource:
 
 def source_of(
     columns: Columns,
-    versyms: array[int],
-    strings: Strings,
+    more: array[int],
+    strings: str,
     facts: Collection[object],
     search_paths: Iterable[int],
 ) -> SymbolSource | None:
     """Return the source of symbols; None where a name does not end inside of the string table.
 
-    :param columns: in the table's own order; `versyms`: their version numbers.
+    :param columns: in the table's own order; `more`: one more number of each symbol.
+    :param strings: the string table, a character for each byte.
     :param facts: all other facts that the symbols depend on; equal facts have equal representations (``repr``).
     :param search_paths: where in the string table DT_RPATH and DT_RUNPATH begin.
     """
     unused = tuple(_unused(columns, strings, at) for at in search_paths)
-    return _source(columns, versyms, strings, facts, len(strings.text), unused)
+    return _source(columns, more, strings, facts, len(strings), unused)
 
 
 def same_source(
-    source: SymbolSource, columns: Columns, versyms: array[int], strings: Strings, facts: Collection[object]
+    source: SymbolSource, columns: Columns, more: array[int], strings: str, facts: Collection[object]
 ) -> bool:
     """Whether symbols with these tables are those that were read from `source`; the string table may be longer."""
-    return source == _source(columns, versyms, strings, facts, source.strings, source.unused)
+    return source == _source(columns, more, strings, facts, source.strings, source.unused)
 
 
-def _unused(columns: Columns, strings: Strings, start: int) -> range:
+def _unused(columns: Columns, strings: str, start: int) -> range:
     """Return the string at `start`, without its end; nothing where a symbol's name is a part of it, or ends with it."""
-    end = strings.text.find("\0", start)
-    if start and strings.text[start - 1] == "\0" and not any(start <= name <= end for name in columns.names):
+    end = strings.find("\0", start)
+    if start and strings[start - 1] == "\0" and not any(start <= name <= end for name in columns.names):
         return range(start, end)
     return range(0)
 
 
 def _source(
     columns: Columns,
-    versyms: array[int],
-    strings: Strings,
+    more: array[int],
+    strings: str,
     facts: Collection[object],
     size: int,
     unused: tuple[range, ...],
 ) -> SymbolSource | None:
-    names = strings.text[:size]
+    names = strings[:size]
     if len(names) < size or not names.endswith("\0") or max(columns.names, default=0) >= size:
         return None
     digest = hashlib.sha256(repr((len(columns), *facts)).encode("utf-8", "surrogateescape"))
-    for column in (columns.names, columns.infos, columns.others, columns.values, columns.flags, versyms):
+    for column in (columns.names, columns.infos, columns.others, columns.values, columns.flags, more):
         digest.update(column)
     digest.update(bytes(map(_KINDS.__getitem__, columns.sections)))
     data = bytearray(names.encode("latin-1"))

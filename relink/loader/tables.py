@@ -39,12 +39,9 @@ class Tables:
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return tables for other files and members, which share what was read from the disk and the index.
 
-        A member's table that is equal to the one here is replaced by that one, so that what was computed for it counts.
+        What was computed for a table here counts there where it is a member's, too: :func:`relink.elf.symbol_reader.read_symbols`
+        returns the one that it is given for another file with the same symbols.
         """
-        members = {
-            name: mine if (mine := self._members.get(name)) is not None and mine == table else table
-            for name, table in members.items()
-        }
         other = Tables(files, members)
         other.index, other._read, other._dlopened = self.index, self._read, self._dlopened
         return other
