@@ -62,7 +62,7 @@ def same_source(
 def _unused(columns: Columns, strings: str, start: int) -> range:
     """Return the string at `start`, without its end; nothing where a symbol's name is a part of it, or ends with it."""
     end = strings.find("\0", start)
-    if start and strings[start - 1] == "\0" and not any(start <= name <= end for name in columns.names):
+    if strings[max(start - 1, 0) : start] == "\0" and not any(start <= name <= end for name in columns.names):
         return range(start, end)
     return range(0)
 
