@@ -31,6 +31,7 @@ from relink.elf.image import Buffer, Image, file_offset, read_image
 from relink.elf.renumber import renumber
 from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
+from relink.system.findings.model import Finding
 from relink.system.processes import Steps, finished
 from relink.system.safe_open import map_file
 from relink.system.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
@@ -84,12 +85,15 @@ class Patchelf:
 class Edited:
     """A file after an edit that was checked.
 
+    :ivar image: its facts; their path is the name of the file.
+    :ivar findings: about the edit; none is an error.
     :ivar view: its bytes; those at `gaps` are not in it; they are those of the original at the same offsets.
     """
 
     image: Image
     view: Buffer
     gaps: tuple[Gap, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def find_patchelf() -> Patchelf:

@@ -25,7 +25,7 @@ from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding
 from relink.system.progress import OnProgress
 from relink.system.system_errors import raise_if_machine_fault
-from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
+from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Packing
 from relink.wheel.record import verify_members
@@ -71,7 +71,7 @@ class Staging:
             shares_of(options.max_memory).packed,
         )
         self._on_progress = on_progress
-        self._replacements: dict[str, Replacement] = {}
+        self._replacements: dict[str, NewContent] = {}
         self._closing = threading.Event()
         self._written: Future[tuple[str, tuple[Finding, ...]]] = Future()
         self._stack = ExitStack()
@@ -103,19 +103,19 @@ class Staging:
             raise RelinkError(f"{self.final} has been given up")
         self._on_progress(more)
 
-    def add(self, name: str, replacement: Replacement) -> None:
+    def add(self, name: str, new: NewContent) -> None:
         """Begin to deflate a member's new content, if memory allows it.
 
         :raises UsageError: the output would replace the input.
         """
         self._refuse_the_inputs_place()
-        self._replacements[name] = replacement
+        self._replacements[name] = new
         # On the thread, as it may wait for the spans; where that fails, the writer fails in the same way.
-        self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), replacement)
+        self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), new)
 
     def write(
         self,
-        additions: Mapping[str, Addition],
+        additions: Mapping[str, NewContent],
         metadata: tuple[str, ...] = (),
     ) -> None:
         """Begin to write the output: the members that were added replace those of the input.
@@ -148,12 +148,12 @@ class Staging:
             move_synced(self.directory / self.final.name, self.final)
         return sha256
 
-    def _begin(self, path: str, replacement: Replacement) -> None:
+    def _begin(self, path: str, new: NewContent) -> None:
         if not self._closing.is_set():
-            self._packing.begin(path, replacement)
+            self._packing.begin(path, new)
 
     def _write(
-        self, additions: Mapping[str, Addition], metadata: tuple[str, ...]
+        self, additions: Mapping[str, NewContent], metadata: tuple[str, ...]
     ) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,

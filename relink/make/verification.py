@@ -66,10 +66,9 @@ class Verification:
 
 def verify(
     wheel: str,
-    contents: Callable[[str], Iterable[Buffer]],
+    contents: Callable[[str], tuple[Iterable[Buffer], Sequence[Gap]]],
     members: Collection[str],
     context: ResolveContext,
-    gaps: Mapping[str, Sequence[Gap]] | None = None,
     known: Tables | None = None,
     sandbox: Sandbox | None = None,
     trust: Sequence[str] = (),
@@ -84,10 +83,9 @@ def verify(
     one about the wheel.
 
     :param wheel: its name, for findings and errors.
-    :param contents: gives a member's content in pieces, by its name.
+    :param contents: gives by a member's name its content in pieces, and what the loader does not look at in a dry run
+        (:func:`relink.elf.gaps.find_gaps`): that is read and checked, but not written to the disk.
     :param members: the ELF members to ask about; `context` has all ELF members.
-    :param gaps: by member, what the loader does not look at in a dry run (:func:`relink.elf.gaps.find_gaps`): it is read and
-        checked, but not written to the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
     :param trust: globs of files that the loader gets although the static scan refuses them.
@@ -102,7 +100,8 @@ def verify(
         with ExitStack() as stack:
             layout = stack.enter_context(laid_out(context))
             for name in context.images:
-                extract(contents(name), context, layout, name, (gaps or {}).get(name, ()))
+                pieces, gaps = contents(name)
+                extract(pieces, context, layout, name, gaps)
             link_beside(context, layout, links or {})
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relink.loader.target import Target
+from relink.make.editing import edit_members, new_content
 from relink.planning.checks.mentions import mentions
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
@@ -20,7 +21,7 @@ from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
-from relink.runs.relink_wheel import check_edits, edit_members, make_plan, make_report
+from relink.runs.relink_wheel import check_edits, make_plan, make_report
 from relink.runs.tree_archive import TreeArchive
 from relink.runs.tree_copy import TreeCopy
 from relink.system.atomic import publish_directory, working_directory
@@ -134,7 +135,10 @@ def _written(
         if has_errors(select(findings, (), options.ignore)) and not options.force:
             return report(findings=findings, verified=verified)
         with clock.stage("write"):
-            contents = {name: file.replacement.content for name, file in edits.items()}
+            contents = {
+                name: new_content(wheel.contents, edited, check=False).content
+                for name, edited in edits.items()
+            }
             findings += TreeCopy(archive, staged, contents, link).write()
             findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
             output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())

@@ -211,7 +211,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "creates with O_EXCL, or opens directories and its own temporary files with O_NOFOLLOW",
     ("system/atomic.py", "open"): "a descriptor of the above",
     ("elf/gaps.py", "mmap.mmap"): MEMORY,
-    ("wheel/member_content.py", "content.open"): OWN,
+    ("wheel/changes.py", "content.open"): OWN,
     ("make/editing.py", "path.open"): OWN,
     ("make/editing.py", "path.write_bytes"): OWN,
     ("make/editing.py", "mmap.mmap"): OWN,
