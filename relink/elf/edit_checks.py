@@ -23,9 +23,8 @@ from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbol_columns import Columns, columns_of
+from relink.elf.symbol_columns import Columns, columns_of, same_source, source_of
 from relink.elf.symbol_reader import read_version_needs
-from relink.elf.symbol_source import same_source, source_of
 from relink.elf.version_checks import check_version_edits
 
 __all__ = [

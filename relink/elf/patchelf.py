@@ -26,9 +26,8 @@ from packaging.version import InvalidVersion, Version
 from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.executables import edited_as_library, place_headers
-from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
+from relink.elf.gaps import Gap, find_symbols, renumber, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
-from relink.elf.renumber import renumber
 from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.system.findings.model import Finding

@@ -32,8 +32,7 @@ from relink.elf.constants import (
     SHN_ABS,
 )
 from relink.elf.dynamic import Buffer, Memory, Strings
-from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
-from relink.elf.symbol_source import same_source, source_of
+from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, same_source, source_of, symbol_columns
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
 
@@ -62,7 +61,7 @@ def read_symbols(
     whatever they say.
 
     :param known: returned where the file has the tables that it was read from.
-    :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_source`).
+    :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_columns`).
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
     with memoryview(buffer) as raw, raw.cast("B") as view:

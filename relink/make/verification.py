@@ -21,13 +21,16 @@ from relink.loader.dryrun import LoaderMap, LoaderRefusal, refusal
 from relink.loader.loading import RootRefusedError
 from relink.loader.search import token_in
 from relink.loader.seen_files import Files
-from relink.make.dry_runs import answers, mapped_by, scenario_of, simulated_run
-from relink.make.scratch import (
+from relink.make.dry_runs import (
     ScratchDirectory,
     address_space_text,
+    answers,
     extract,
     laid_out,
     link_beside,
+    mapped_by,
+    scenario_of,
+    simulated_run,
     why_not_laid_out,
 )
 from relink.make.static_scan import screen

@@ -2,7 +2,9 @@
 
 The central directory is what installers that seek believe; the local headers are what installers that stream
 believe. A wheel on which the two disagree, or that has bytes which belong to neither, means different things to
-different tools, so it is refused. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
+different tools, so it is refused. The last end record whose comment ends with the file counts; ZIP64's (4.3.14, 4.3.15) must
+agree with it, lie directly before it, and directly behind the directory: readers differ on anything else. Section numbers: PKWARE
+APPNOTE.TXT 6.3.10.
 """
 
 from __future__ import annotations
