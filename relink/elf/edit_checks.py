@@ -18,7 +18,7 @@ from relink.elf.constants import (
     PT_NULL,
     PT_PHDR,
 )
-from relink.elf.dynamic import Buffer, Memory
+from relink.elf.dynamic import Buffer, loaded
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
@@ -124,11 +124,10 @@ def _check_other_entries(
 def _entries(buffer: Buffer, image: Image) -> tuple[list[tuple[int, int]], dict[int, Section]]:
     """The entries that are compared as they are, and the sections that are not empty by their addresses."""
     sections = read_sections(buffer, image.path)
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
-    entries = [entry for entry in memory.entries if entry[0] not in _COMPARED]
-    return entries, {one.address: one for one in sections if one.flags & _SHF_ALLOC and one.size}
+    with loaded(buffer) as memory:
+        entries = [entry for entry in memory.entries if entry[0] not in _COMPARED]
+    allocated = (section for section in sections if section.flags & _SHF_ALLOC and section.size)
+    return entries, {section.address: section for section in allocated}
 
 
 def _check_needed_records(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
@@ -236,16 +235,16 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 
 def _symbols(buffer: Buffer, table: Section) -> tuple[Columns, array[int], str, list[int]]:
     """Return a section of symbols by columns, their sizes (st_size), the strings, and the offsets of search paths in these."""
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
-    size = table.file_size - table.file_size % (24 if memory.wide else 16)  # of an Elf64_Sym, of an Elf32_Sym
-    data = bytes(buffer[table.offset : table.offset + size])
-    columns = columns_of(memory, data, b"")
-    for number, info in enumerate(columns.infos):
-        if info & 15 == _STT_SECTION:  # its section may be at another address
-            columns.values[number] = 0
-    sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
+    with loaded(buffer) as memory:
+        size = table.file_size - table.file_size % (
+            24 if memory.wide else 16
+        )  # of an Elf64_Sym, of an Elf32_Sym
+        data = bytes(buffer[table.offset : table.offset + size])
+        columns = columns_of(memory, data, b"")
+        for number, info in enumerate(columns.infos):
+            if info & 15 == _STT_SECTION:  # its section may be at another address
+                columns.values[number] = 0
+        sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
     strings = next((section for section in read_sections(buffer, "") if section.name == ".dynstr"), None)
     names = bytes(buffer[strings.offset : strings.offset + strings.file_size]) if strings else b""
     search_paths = [memory.dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in memory.dynamic]

@@ -32,7 +32,7 @@ from relink.elf.constants import (
     PT_LOAD,
     PT_NOTE,
 )
-from relink.elf.dynamic import Buffer, Memory, Strings
+from relink.elf.dynamic import Buffer, Strings, loaded
 from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
 
@@ -327,9 +327,7 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
     :param dlopened: how many libraries its notes name besides.
     Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         entries = memory.entries
         strings = Strings(memory)
     last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)

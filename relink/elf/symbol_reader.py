@@ -31,7 +31,7 @@ from relink.elf.constants import (
     DT_VERSYM,
     SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, Memory, Strings
+from relink.elf.dynamic import Buffer, Memory, Strings, loaded
 from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, same_source, source_of, symbol_columns
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
@@ -64,9 +64,7 @@ def read_symbols(
     :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_columns`).
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         return _read(memory, known, with_source=with_source)
 
 
@@ -75,9 +73,7 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
 
     :raises ElfError: as there.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         dynamic = memory.dynamic
         found = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
         return version_needs(memory, Strings(memory)) if found else ()

@@ -109,11 +109,6 @@ class SymbolTable:
     source: SymbolSource | None = field(default=None, compare=False, repr=False)
 
     @property
-    def has_verdef(self) -> bool:
-        """Whether the file defines versions (a base entry counts)."""
-        return bool(self.verdefs)
-
-    @property
     def exact(self) -> frozenset[int]:
         """The numbers of the required versions that are `hidden`: a definition without a version does not satisfy them."""
         return frozenset(item.index for need in self.verneeds for item in need.versions if item.hidden)

@@ -16,10 +16,8 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import Import
 from relink.loader.closure import Closure
-from relink.loader.loading import load
 from relink.loader.object_graph import file_of
 from relink.loader.scopes import Process, Reason, Scope
-from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 
@@ -36,7 +34,6 @@ __all__ = [
     "bind",
     "check_versions",
     "differences",
-    "interpreter_exports",
     "unserved_records",
 ]
 
@@ -193,8 +190,8 @@ def bind(
     is a Python, unversioned ``Py…`` and ``_Py…`` are assumed to come from the one that will import the object.
 
     :param assume: globs (``--assume-symbols``) of names, or of ``name@VERSION``, that the user promises to supply.
-    :param extra_exports: names that something outside of the closure supplies, by what it is: the interpreter's
-        (:func:`interpreter_exports`), members that the package preloads.
+    :param extra_exports: names that something outside of the closure supplies, by what it is: members that the package
+        preloads, for one.
     """
     process = Process(closure, tables)
     open_imports: list[Unbound] = []
@@ -329,18 +326,6 @@ class _OutsideSupply:
         if not self.python and item.version is None and item.name.startswith(("Py", "_Py")):
             return "assumed interpreter", "the interpreter that imports it"
         return None
-
-
-def interpreter_exports(environment: Environment, tables: Tables) -> dict[str, frozenset[str]]:
-    """Return what the target's Python and its libpython export, by their paths; nothing where there is no Python."""
-    python = environment.target.python
-    if python is None:
-        return {}
-    found = {}
-    for item in load(environment, [], python).objects:
-        if item.identity[0] == "program" or item.name.startswith("libpython"):
-            found[item.path] = frozenset(tables.of(item).exports)
-    return found
 
 
 def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings]) -> list[Difference]:

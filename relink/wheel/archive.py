@@ -27,7 +27,7 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
-from relink.wheel.zipformat import LOCAL, Member
+from relink.wheel.zipformat import Member
 
 __all__ = ["WheelArchive"]
 
@@ -258,14 +258,6 @@ class WheelArchive:
             if not missing:
                 break
         return b"".join(parts)
-
-    def local_extra(self, member: Member, name_size: int) -> bytes:
-        """Return the extra field of a member's local header, unchecked.
-
-        :param name_size: bytes of its name as it is stored.
-        """
-        start = member.header_offset + LOCAL.size + name_size
-        return self._pread(start, member.data_offset - start)
 
     def file(self) -> BinaryIO:
         """Return the archive as a file of its own, for another reader; the caller closes it."""

@@ -13,9 +13,10 @@ import pytest
 from relink.elf import edit_checks
 from relink.elf.edit_checks import check_edit, same_symbols
 from relink.elf.image import Image, Segment, read_image
-from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf
+from relink.elf.patchelf import ElfEdit, find_patchelf
 from relink.elf.sections import Section, read_sections
 from tests.support.cc import cc, shared
+from tests.support.edits import apply_edit
 
 LOAD, DYNAMIC, INTERP, PHDR, TLS, STACK, RELRO = 1, 2, 3, 6, 7, 0x6474E551, 0x6474E552
 NEEDED, SONAME, RPATH, RUNPATH, RELASZ, SYMTAB, STRTAB, RELR = 1, 14, 15, 29, 8, 6, 5, 36

@@ -28,12 +28,13 @@ from relink.elf.gaps import (
     without_gaps,
 )
 from relink.elf.image import Buffer, Image, read_image
-from relink.elf.patchelf import ElfEdit, apply_edit, edit_without_gaps
+from relink.elf.patchelf import ElfEdit
 from relink.elf.sections import Section, read_sections
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
 from relink.system.errors import ElfError, PatchelfError
 from tests.support.cc import cc, shared
+from tests.support.edits import apply_edit, edit_without_gaps
 
 UNIT = 1 << 16
 COUNT = 20_000

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit, apply_edit
+from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols as read_table
 from relink.elf.symbols import SymbolTable
 from relink.system.errors import ElfError
 from tests.support.cc import shared
+from tests.support.edits import apply_edit
 from tests.unit.elf.handmade import (
     GNU_HASH,
     IMPORTS,

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.elf.patchelf import Edited, apply_edit
+from relink.elf.patchelf import Edited
 from relink.elf.symbol_reader import read_symbols
 from relink.library import relink
 from relink.make.second_readers import refusals, reread_files, reread_wheel
 from relink.planning.model.model import FilePlan, NeededDecision
 from relink.system.findings.model import finding
 from relink.wheel.archive import WheelArchive
+from tests.support.edits import apply_edit
 from tests.support.plans import planned_as
 from tests.support.works import Works
 from tests.unit.wheel.build import DIST_INFO, FILENAME, RawZip, good_entries, make_wheel, write_raw
