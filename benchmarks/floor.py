@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.cost import Cost, measured
 from relink.wheel.archive import WheelArchive
+from relink.wheel.changes import NewContent
 from relink.wheel.zipformat import STORED
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
@@ -43,7 +44,7 @@ def _work(wheel: Path, changed: list[str], level: int, place: Path) -> None:
                 name, member.method, member.date_time, member.external_attributes, member.create_system
             )
             if name in changed and member.method != STORED:
-                writer.add(header, _hashed(archive.chunks(name), pool), member.size)
+                writer.add(header, NewContent(_hashed(archive.chunks(name), pool), member.size))
             elif not member.is_directory:
                 writer.copy(header, member, archive.raw(name))
         writer.finish()

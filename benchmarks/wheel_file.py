@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Final, Self
 
+from relink.wheel.changes import NewContent
 from relink.wheel.zipformat import DEFLATED
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
@@ -44,7 +45,7 @@ class WheelFile:
         self._rows.append(f"{name},sha256={text},{self._writer.members[-1].size}\n")
 
     def _put(self, name: str, content: Path | bytes) -> None:
-        self._writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), content)
+        self._writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), NewContent(content))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:

@@ -17,7 +17,7 @@ from relink.cli.guessing import closest, unknown_word
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.system.errors import MachineError, RelinkError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 
 __all__ = ["app", "main"]
@@ -152,7 +152,7 @@ def _known(error: Exception) -> str | None:
         if isinstance(error, OSError):
             if error.errno in _FULL and error.filename is None:
                 return str(output_failed(error))
-            raise_trouble(error)
+            raise_if_machine_fault(error)
     except MachineError as trouble:
         return f"{trouble}. No unfinished file was left behind"
     return None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_with_status
 from relink.system.shipped_files import load_schema
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 if TYPE_CHECKING:
     from relink.providers.profiles.schema import Problem
@@ -148,7 +148,7 @@ def _read(path: Path) -> tuple[str, os.stat_result]:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise
     except OSError as error:
-        raise_trouble(error, f"{path}: the settings cannot be read")
+        raise_if_machine_fault(error, f"{path}: the settings cannot be read")
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the settings cannot be read ({error})") from error

@@ -15,7 +15,7 @@ from relink.elf.constants import (
     DT_VERSYM,
     PT_NOTE,
 )
-from relink.elf.dynamic import Buffer, Memory
+from relink.elf.dynamic import Buffer, loaded
 from relink.elf.image import read_image
 
 __all__ = ["linking_digest"]
@@ -36,7 +36,8 @@ def linking_digest(buffer: Buffer) -> str:
     """
     image = read_image(buffer, "")
     digest = hashlib.sha256(f"{image.size}\n".encode())
-    with memoryview(buffer) as view:
+    with loaded(buffer) as memory:
+        view = memory.view
         digest.update(view[:_HEADERS])
         left = _NOTES
         for segment in image.segments:
@@ -44,8 +45,6 @@ def linking_digest(buffer: Buffer) -> str:
                 note = view[segment.offset : segment.offset + min(segment.file_size, left)]
                 digest.update(note)
                 left -= len(note)
-        memory = Memory(view)
-        memory.read_header()
         digest.update(repr(memory.entries).encode())
         for tag in _TABLES:
             if address := memory.dynamic.get(tag):

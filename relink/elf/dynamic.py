@@ -11,7 +11,8 @@ import mmap
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Final, TypeAlias
 
@@ -30,7 +31,7 @@ from relink.elf.constants import (
 )
 from relink.system.errors import ElfError
 
-__all__ = ["Buffer", "Memory", "Strings"]
+__all__ = ["Buffer", "Memory", "Strings", "loaded"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of one ELF file: a member inflated into memory, or a mapped file."""
@@ -138,6 +139,18 @@ class Memory:
         if (self.endian == "<") != (sys.byteorder == "little"):
             numbers.byteswap()
         return numbers
+
+
+@contextmanager
+def loaded(buffer: Buffer) -> Iterator[Memory]:
+    """Address the bytes of a whole file as the loaded one would be; the buffer may be closed behind the block.
+
+    :raises ElfError: this is not ELF, or its program headers lie outside of it.
+    """
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        memory = Memory(view)
+        memory.read_header()
+        yield memory
 
 
 class Strings:

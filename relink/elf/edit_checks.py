@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from relink.elf.constants import PT_DYNAMIC, PT_GNU_PROPERTY, PT_INTERP, PT_LOAD, PT_NOTE, PT_NULL, PT_PHDR
-from relink.elf.dynamic import Buffer, Memory
+from relink.elf.constants import (
+    DT_RPATH,
+    DT_RUNPATH,
+    PT_DYNAMIC,
+    PT_GNU_PROPERTY,
+    PT_INTERP,
+    PT_LOAD,
+    PT_NOTE,
+    PT_NULL,
+    PT_PHDR,
+)
+from relink.elf.dynamic import Buffer, loaded
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbol_checks import same_symbols
+from relink.elf.symbol_columns import Columns, columns_of, same_source, source_of
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_checks import check_version_edits
 
@@ -20,9 +31,11 @@ __all__ = [
     "MOVABLE",
     "check_edit",
     "equal_bytes",
+    "same_symbols",
 ]
 
 _PF_W = 2
+_STT_SECTION = 3
 _SHF_ALLOC = 2
 COMPARED_AT_ONCE = 8 << 20  # bytes compared at a time
 
@@ -111,11 +124,10 @@ def _check_other_entries(
 def _entries(buffer: Buffer, image: Image) -> tuple[list[tuple[int, int]], dict[int, Section]]:
     """The entries that are compared as they are, and the sections that are not empty by their addresses."""
     sections = read_sections(buffer, image.path)
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
-    entries = [entry for entry in memory.entries if entry[0] not in _COMPARED]
-    return entries, {one.address: one for one in sections if one.flags & _SHF_ALLOC and one.size}
+    with loaded(buffer) as memory:
+        entries = [entry for entry in memory.entries if entry[0] not in _COMPARED]
+    allocated = (section for section in sections if section.flags & _SHF_ALLOC and section.size)
+    return entries, {section.address: section for section in allocated}
 
 
 def _check_needed_records(original: Buffer, edited: Buffer, before: Image, after: Image) -> Iterator[str]:
@@ -203,12 +215,40 @@ def _check_sections(
             yield f"section {section.name} changed its size from {section.size} to {now.size} bytes"
         elif section.name == ".dynsym":
             # it carries section indices, which are renumbered
-            if not same_symbols(original, section, before, edited, now, after):
+            if not same_symbols(original, edited, section, now):
                 yield "the dynamic symbol table changed"
         elif section.name == ".gnu.version" and any(one.unversioned for one in edit.versions):
             pass  # check_version_edits compares it with the plan
         elif not equal_bytes(original, section.offset, edited, now.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"
+
+
+def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -> bool:
+    """Whether two dynamic symbol tables say the same, whatever the numbers of the sections and whatever follows the strings.
+
+    :param old: the table's section in `original`; `new`: in `edited`.
+    """
+    columns, sizes, strings, search_paths = _symbols(original, old)
+    source = source_of(columns, sizes, strings, (), search_paths)
+    return source is not None and same_source(source, *_symbols(edited, new)[:3], ())
+
+
+def _symbols(buffer: Buffer, table: Section) -> tuple[Columns, array[int], str, list[int]]:
+    """Return a section of symbols by columns, their sizes (st_size), the strings, and the offsets of search paths in these."""
+    with loaded(buffer) as memory:
+        size = table.file_size - table.file_size % (
+            24 if memory.wide else 16
+        )  # of an Elf64_Sym, of an Elf32_Sym
+        data = bytes(buffer[table.offset : table.offset + size])
+        columns = columns_of(memory, data, b"")
+        for number, info in enumerate(columns.infos):
+            if info & 15 == _STT_SECTION:  # its section may be at another address
+                columns.values[number] = 0
+        sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
+    strings = next((section for section in read_sections(buffer, "") if section.name == ".dynstr"), None)
+    names = bytes(buffer[strings.offset : strings.offset + strings.file_size]) if strings else b""
+    search_paths = [memory.dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in memory.dynamic]
+    return columns, sizes, names.decode("latin-1"), search_paths
 
 
 def equal_bytes(

@@ -3,10 +3,14 @@
 Section headers are optional in a file that is run (gABI, "Object Files"), and stripped or hardened libraries come without
 them. So nothing here depends on them; :mod:`relink.elf.sections` reads them for checks that need the names of sections. The
 dynamic array and its strings are read in :mod:`relink.elf.dynamic`, for these facts and for symbols.
+
+``.note.dlopen`` says what a file may dlopen (https://uapi-group.org/specifications/specs/elf_dlopen_metadata/). The notes are
+advice, so damage in them is no error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,24 +32,69 @@ from relink.elf.constants import (
     PT_LOAD,
     PT_NOTE,
 )
-from relink.elf.dlopen_notes import DlopenNote, dlopen_notes
-from relink.elf.dynamic import Buffer, Memory, Strings
+from relink.elf.dynamic import Buffer, Strings, loaded
+from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
 
 __all__ = [
     "DAMAGE",
     "HEADER_SIZE",
     "Buffer",
+    "DlopenNote",
     "Header",
     "Image",
     "Segment",
     "damaged",
+    "dlopen_notes",
     "file_offset",
     "is_elf",
     "machine_name",
     "read_header",
     "read_image",
 ]
+
+_NOTE_TYPE = 0x407C0C0A
+_NOTE_OWNER = b"FDO"
+
+
+@dataclass(frozen=True, slots=True)
+class DlopenNote:
+    """One entry of a ``.note.dlopen`` section (systemd's ELF dlopen metadata): sonames in order of preference."""
+
+    sonames: tuple[str, ...]
+    feature: str
+    priority: str
+
+
+def dlopen_notes(data: bytes, *, little_endian: bool, align: int) -> Iterator[DlopenNote]:
+    """Yield the dlopen metadata among the notes of one PT_NOTE segment (gABI, "Note Section"); a damaged note ends the walk.
+
+    :param data: the content of the segment.
+    :param align: its p_align. Notes are padded to 8 bytes where it is 8, else to 4.
+    """
+    order = "<" if little_endian else ">"
+    step = 8 if align == 8 else 4
+    position = 0
+    while position + 12 <= len(data):
+        name_size, size, kind = struct.unpack_from(order + "III", data, position)
+        name_start = position + 12
+        start = name_start + -(-name_size // step) * step
+        if start + size > len(data):
+            return
+        name = data[name_start : name_start + name_size].rstrip(b"\0")
+        if kind == _NOTE_TYPE and name == _NOTE_OWNER:
+            yield from _parse(data[start : start + size])
+        position = start + -(-size // step) * step
+
+
+def _parse(payload: bytes) -> Iterator[DlopenNote]:
+    """Yield the entries of one note; what is not as the specification says ends it, without harm to the rest."""
+    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
+        for entry in parse_json(payload.split(b"\0", 1)[0].decode()):
+            sonames = entry["soname"]
+            names = (sonames,) if isinstance(sonames, str) else tuple(str(name) for name in sonames)
+            yield DlopenNote(names, str(entry.get("feature", "")), str(entry.get("priority", "recommended")))
+
 
 _MACHINES = {
     3: "i386",
@@ -278,9 +327,7 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
     :param dlopened: how many libraries its notes name besides.
     Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         entries = memory.entries
         strings = Strings(memory)
     last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)

@@ -26,16 +26,16 @@ from packaging.version import InvalidVersion, Version
 from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.executables import edited_as_library, place_headers
-from relink.elf.gaps import Gap, find_symbols, with_gaps, without_gaps
+from relink.elf.gaps import Gap, find_symbols, renumber, with_gaps, without_gaps
 from relink.elf.image import Buffer, Image, file_offset, read_image
-from relink.elf.renumber import renumber
 from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
-from relink.system.processes import Steps, finished
+from relink.system.findings.model import Finding
+from relink.system.processes import Steps
 from relink.system.safe_open import map_file
 from relink.system.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages
-from relink.system.system_errors import raise_trouble, trouble_in
+from relink.system.system_errors import raise_if_machine_fault, trouble_in
 
 __all__ = [
     "BELOW_VERSION",
@@ -43,10 +43,8 @@ __all__ = [
     "Edited",
     "ElfEdit",
     "Patchelf",
-    "apply_edit",
     "ask_version",
     "call_patchelf",
-    "edit_without_gaps",
     "find_patchelf",
     "locate_patchelf",
     "result_of",
@@ -84,12 +82,15 @@ class Patchelf:
 class Edited:
     """A file after an edit that was checked.
 
+    :ivar image: its facts; their path is the name of the file.
+    :ivar findings: about the edit; none is an error.
     :ivar view: its bytes; those at `gaps` are not in it; they are those of the original at the same offsets.
     """
 
     image: Image
     view: Buffer
     gaps: tuple[Gap, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def find_patchelf() -> Patchelf:
@@ -131,7 +132,7 @@ def ask_version(path: str) -> Patchelf:
         version = Version(run.stdout.strip().rpartition(" ")[2])
     except (OSError, subprocess.TimeoutExpired, InvalidVersion) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, f"{path} cannot be run")
+            raise_if_machine_fault(error, f"{path} cannot be run")
         raise PatchelfError(
             f"{path}: does not say its version ({error}); {_INSTALL} brings one that does"
         ) from error
@@ -148,23 +149,16 @@ def ask_version(path: str) -> Patchelf:
     return Patchelf(path, version)
 
 
-def apply_edit(
+def whole_edit(
     path: Path, edit: ElfEdit, before: Image, original: Buffer, sandbox: Sandbox | None = None
-) -> Image:
-    """Edit the file at `path`, a private copy of `original`, in place; check the result and return its facts.
+) -> Steps[Image]:
+    """Edit the file at `path`, a private copy of `original`, in place and in steps; check the result and return its facts.
 
     :param before: the facts of `original`.
     :param sandbox: what patchelf runs in; None: the best kind that works here.
     :raises EditError: patchelf failed or did not end, or its result is wrong; `issues` has every check that failed.
     :raises PatchelfError: there is no patchelf that can be used.
     """
-    return finished(whole_edit(path, edit, before, original, sandbox))
-
-
-def whole_edit(
-    path: Path, edit: ElfEdit, before: Image, original: Buffer, sandbox: Sandbox | None = None
-) -> Steps[Image]:
-    """Do in steps what :func:`apply_edit` does."""
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
@@ -177,29 +171,8 @@ def whole_edit(
     except ElfError as error:
         raise _wrong_result(before, [error.message]) from error
     except OSError as error:
-        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
-
-
-def edit_without_gaps(
-    path: Path,
-    edit: ElfEdit,
-    before: Image,
-    original: Buffer,
-    gaps: Sequence[Gap],
-    keep: Iterable[range] = (),
-    sandbox: Sandbox | None = None,
-) -> Edited:
-    """Edit a file without its `gaps` and put them back: the same as :func:`apply_edit`, but nothing large is written or read.
-
-    :param path: where the short copy is written; it is not removed.
-    :param original: the bytes before; those at `gaps` are not read, but for `keep`.
-    :param keep: ranges inside of `gaps` that are copied from `original`, for callers that read them in the result.
-    :param sandbox: as for :func:`apply_edit`.
-    :raises EditError: as for :func:`apply_edit`, or the gaps cannot be put back.
-    :raises PatchelfError: as for :func:`apply_edit`.
-    """
-    return finished(short_edit(path, edit, before, original, gaps, keep, sandbox))
 
 
 def short_edit(
@@ -211,7 +184,15 @@ def short_edit(
     keep: Iterable[range] = (),
     sandbox: Sandbox | None = None,
 ) -> Steps[Edited]:
-    """Do in steps what :func:`edit_without_gaps` does."""
+    """Edit a file without its `gaps` and put them back: the same as :func:`whole_edit`, but nothing large is written or read.
+
+    :param path: where the short copy is written; it is not removed.
+    :param original: the bytes before; those at `gaps` are not read, but for `keep`.
+    :param keep: ranges inside of `gaps` that are copied from `original`, for callers that read them in the result.
+    :param sandbox: as for :func:`whole_edit`.
+    :raises EditError: as for :func:`whole_edit`, or the gaps cannot be put back.
+    :raises PatchelfError: as for :func:`whole_edit`.
+    """
     found = find_symbols(original, before, gaps)
     out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
     path.write_bytes(without_gaps(original, out))
@@ -229,7 +210,7 @@ def short_edit(
     except ElfError as error:
         raise _wrong_result(before, [error.message]) from error
     except OSError as error:
-        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -246,7 +227,7 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
                 yield from _run(patchelf, arguments, path, before.path, sandbox)
         place_headers(path, before)
     except OSError as error:
-        raise_trouble(error, f"{before.path}: what patchelf wrote cannot be read again")
+        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
@@ -277,7 +258,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
             [os.path.abspath(patchelf.path), *arguments, place], {}, limits, writable=place
         )
     except OSError as error:
-        raise_trouble(error, f"{patchelf.path}: cannot be run")
+        raise_if_machine_fault(error, f"{patchelf.path}: cannot be run")
         raise _cannot_run(patchelf, str(error.strerror)) from error
     with process:
         try:

@@ -10,7 +10,7 @@ from typing import Final, Protocol, Self
 
 from relink.system.safe_open import open_regular
 from relink.system.spool import release_pages
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
 
@@ -88,7 +88,7 @@ class FileSource:
         try:
             return os.pread(self._fd, min(length, self.size - offset), offset)
         except OSError as error:
-            raise_trouble(error, str(self.path))
+            raise_if_machine_fault(error, str(self.path))
             return b""
 
     def close(self) -> None:

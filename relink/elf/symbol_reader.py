@@ -31,9 +31,8 @@ from relink.elf.constants import (
     DT_VERSYM,
     SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, Memory, Strings
-from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
-from relink.elf.symbol_source import same_source, source_of
+from relink.elf.dynamic import Buffer, Memory, Strings, loaded
+from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, same_source, source_of, symbol_columns
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
 
@@ -62,12 +61,10 @@ def read_symbols(
     whatever they say.
 
     :param known: returned where the file has the tables that it was read from.
-    :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_source`).
+    :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_columns`).
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         return _read(memory, known, with_source=with_source)
 
 
@@ -76,9 +73,7 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
 
     :raises ElfError: as there.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         dynamic = memory.dynamic
         found = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
         return version_needs(memory, Strings(memory)) if found else ()
@@ -114,11 +109,11 @@ def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> Sy
     source = None
     if not memory.problems:
         facts = (verneeds, verdefs, has_versym, symbolic, sorted(copied), order)
-        if known and known.source and same_source(known.source, symbols, versyms, strings, facts):
+        if known and known.source and same_source(known.source, symbols, versyms, strings.text, facts):
             return known
         if with_source:
             search_paths = [dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in dynamic]
-            source = source_of(symbols, versyms, strings, facts, search_paths)
+            source = source_of(symbols, versyms, strings.text, facts, search_paths)
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relink.elf.constants import DT_SYMTAB, DT_VERSYM
-from relink.elf.dynamic import Buffer, Memory
+from relink.elf.dynamic import Buffer, loaded
 from relink.elf.edit import ElfEdit
 from relink.elf.symbol_columns import symbol_count
 from relink.elf.symbol_reader import read_version_needs
@@ -116,9 +116,7 @@ def _records(
 
 def _versyms(buffer: Buffer) -> bytes:
     """Return DT_VERSYM, as many entries as there are symbols; nothing where there is none."""
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         address = memory.dynamic.get(DT_VERSYM)
         if not address or not memory.dynamic.get(DT_SYMTAB):
             return b""

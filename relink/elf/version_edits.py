@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from relink.elf.constants import DT_NEEDED, DT_STRTAB, DT_VERNEED, DT_VERSYM
-from relink.elf.dynamic import Buffer, Memory
+from relink.elf.dynamic import Buffer, Memory, loaded
 from relink.elf.symbol_columns import symbol_columns
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.versions import VersionNeed, elf_hash
@@ -145,9 +145,7 @@ def read_records(buffer: Buffer) -> list[VersionRecord]:
 
     :raises ElfError: they are damaged: such a file is not edited.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         return _records(memory)
 
 
@@ -157,9 +155,7 @@ def freed_symbols(buffer: Buffer, edits: Iterable[VersionEdit]) -> dict[int, int
     :param buffer: the file before or after patchelf, whose version numbers are the same; `edits` name what was before.
     :raises ElfError: a definition has such a version, or a version that stays has the same number.
     """
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         return _freed(memory, _records(memory), _by_version(edits))
 
 
@@ -173,9 +169,7 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
         return
     by_version = _by_version(edits)
     before = read_records(original)
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        memory = Memory(view)
-        memory.read_header()
+    with loaded(buffer) as memory:
         records = _records(memory)
         if [len(item.requirements) for item in records] != [len(item.requirements) for item in before]:
             raise ElfError("the version records are not those of before")
@@ -194,13 +188,13 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
                     digest, name_at = elf_hash(edit.version_after), name_at + _suffix(edit)
                 flags = item.flags | (VER_FLG_WEAK if edit.weak else 0)
                 struct.pack_into(
-                    memory.endian + "IHHI", view, item.place, digest, flags, item.number, name_at
+                    memory.endian + "IHHI", memory.view, item.place, digest, flags, item.number, name_at
                 )
                 if new.file != edit.file_after:
                     at = _needed_at(memory, edit.file_after)
-                    struct.pack_into(memory.endian + "I", view, new.place + 4, at)
+                    struct.pack_into(memory.endian + "I", memory.view, new.place + 4, at)
         for place in freed.values():
-            struct.pack_into(memory.endian + "H", view, place, GLOBAL)
+            struct.pack_into(memory.endian + "H", memory.view, place, GLOBAL)
 
 
 def _by_version(edits: Iterable[VersionEdit]) -> dict[tuple[str, str], VersionEdit]:

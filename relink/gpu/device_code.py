@@ -19,7 +19,7 @@ from relink.gpu.msgpack import Effort
 from relink.gpu.offload import OFFLOAD_MAGIC, parse_offload_section
 from relink.gpu.searched_code import code_object_entry, scan
 from relink.gpu.target_id import HIP_KINDS, parse_bundle_id
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["DeviceCode", "read_device_code", "read_file", "same_device_code"]
 
@@ -76,7 +76,7 @@ def read_file(path: str | os.PathLike[str], *, scan_limit: int = 0) -> DeviceCod
         with FileSource(path) as source:
             return read_device_code(source, os.fspath(path), scan_limit=scan_limit)
     except OSError as error:
-        raise_trouble(error, os.fspath(path))
+        raise_if_machine_fault(error, os.fspath(path))
         return DeviceCode(os.fspath(path), "other", problems=(f"cannot be read: {error.strerror or error}",))
 
 

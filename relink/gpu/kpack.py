@@ -24,7 +24,7 @@ from relink.gpu.bundle import Bundle, BundleEntry
 from relink.gpu.msgpack import Effort
 from relink.gpu.target_id import TargetId, parse_target_id
 from relink.system.errors import UsageError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "ARCHIVE_MAGIC",
@@ -210,7 +210,7 @@ def directory_names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError as error:
-        raise_trouble(error, folder)
+        raise_if_machine_fault(error, folder)
         return []
 
 
@@ -267,5 +267,5 @@ def read_archive(path: str, effort: Effort | None = None) -> KpackArchive:
         with FileSource(path) as source:
             return parse_archive(source, path, effort)
     except OSError as error:
-        raise_trouble(error, path)
+        raise_if_machine_fault(error, path)
         return _unreadable(path, f"cannot be read: {error.strerror}")

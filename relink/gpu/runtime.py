@@ -18,7 +18,7 @@ from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_def
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import sort_key
 from relink.system.safe_open import read_start
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Capability", "capability_of", "find_runtime"]
 
@@ -133,7 +133,7 @@ def capability_of(
                     continue
                 facts |= read(source, elf, path, folders)
         except OSError as error:
-            raise_trouble(error, path)
+            raise_if_machine_fault(error, path)
             problems.append(f"{path} cannot be read: {error.strerror}")
     hip_generic, hsa_generic = facts.pop("hip_generic", None), facts.pop("hsa_generic", None)
     hip_spirv, comgr_spirv = facts.pop("hip_spirv", None), facts.pop("comgr_spirv", None)
@@ -197,7 +197,7 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
                 elif not found & {_READER_2, *_READER_3}:  # the reader is in clang itself up to LLVM 22
                     found |= _literals(library, constants, (_READER_3_LLVM,))
         except OSError as error:
-            raise_trouble(error, other)
+            raise_if_machine_fault(error, other)
             continue  # what it holds stays unknown
     facts["comgr_spirv"] = b"amdgcnspirv" in found
     if found & {*_READER_3, _READER_3_LLVM}:
@@ -279,7 +279,7 @@ def _newest(directories: list[str], name: str) -> str | None:
         try:
             names = [n for n in os.listdir(directory) if n == name or n.startswith(name + ".")]
         except OSError as error:
-            raise_trouble(error, directory)
+            raise_if_machine_fault(error, directory)
             continue
         named = [
             n
@@ -303,12 +303,12 @@ def _rocm_version(prefix: str | None) -> str:
         if re.match(r"\d+\.\d+", text):
             return text
     except OSError as error:
-        raise_trouble(error)
+        raise_if_machine_fault(error)
     try:
         header = os.path.join(prefix, "include", "hip", "hip_version.h")
         text = read_start(header, 65536).decode("utf-8", "replace")
     except OSError as error:
-        raise_trouble(error)
+        raise_if_machine_fault(error)
         return ""
     parts = [re.search(rf"#define\s+HIP_VERSION_{name}\s+(\d+)", text) for name in ("MAJOR", "MINOR")]
     return ".".join(part[1] for part in parts if part) if all(parts) else ""

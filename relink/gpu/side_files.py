@@ -17,7 +17,7 @@ from relink.gpu.device_code import read_file
 from relink.gpu.isa_table import table
 from relink.gpu.target_id import CodeTarget, TargetId, match, parse_target_id, sort_key
 from relink.system.errors import UsageError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["SideFiles", "SideTarget", "find_side_files", "miopen_processor", "side_files_of"]
 
@@ -143,7 +143,7 @@ def library_directories(prefix: str) -> tuple[str, ...]:
             try:
                 stat = os.stat(path)
             except OSError as error:
-                raise_trouble(error, path)
+                raise_if_machine_fault(error, path)
                 continue
             if os.path.isdir(path):
                 found.setdefault((stat.st_dev, stat.st_ino), path)
@@ -179,7 +179,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise_trouble(error, directory)
+        raise_if_machine_fault(error, directory)
         return []
 
 
@@ -194,7 +194,7 @@ def _names(directory: str, problems: list[str]) -> list[str]:
                     break
                 names.append(entry.name)
     except OSError as error:
-        raise_trouble(error, directory)
+        raise_if_machine_fault(error, directory)
         problems.append(f"{directory} cannot be read: {error.strerror}")
     return names
 

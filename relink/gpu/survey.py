@@ -26,7 +26,7 @@ from relink.gpu.side_files import SideFiles, find_side_files
 from relink.gpu.target_id import SPIRV, CodeTarget, TargetId, foremost, match, sort_key
 from relink.gpu.walk import walk
 from relink.system.errors import UsageError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
@@ -262,7 +262,7 @@ def _directory(path: Path, scan_limit: int) -> Survey:
                 elif head.startswith((b"\x7fELF", *_STANDALONE)):
                     found.standalone(read_device_code(source, file))
         except OSError as error:
-            raise_trouble(error, file)
+            raise_if_machine_fault(error, file)
             found.problems.append(f"{file}: cannot be read ({error.strerror})")
     libraries = [item for item in found.items if isinstance(item, LibraryCoverage)]
     known = {os.path.realpath(s.directory): s for item in libraries for s in item.side}
@@ -310,7 +310,7 @@ def _names(path: str | os.PathLike[str]) -> tuple[str | None, str]:
         with FileSource(path) as source:
             return _names_of(source)
     except OSError as error:
-        raise_trouble(error)
+        raise_if_machine_fault(error)
         return None, ""
 
 

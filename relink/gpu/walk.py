@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
 __all__ = ["walk"]
@@ -92,7 +92,7 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                     key=lambda entry: (entry.is_symlink(), entry.name),
                 )
         except OSError as error:
-            raise_trouble(error, directory)
+            raise_if_machine_fault(error, directory)
             unread.append(f"{directory}: cannot be read ({error.strerror})")
             continue
         below = []
@@ -117,7 +117,7 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                     continue
                 info = entry.stat()
             except OSError as error:
-                raise_trouble(error, entry.path)
+                raise_if_machine_fault(error, entry.path)
                 continue  # a link that leads nowhere
             key = (info.st_dev, info.st_ino)
             if info.st_size < 64 or key in seen:

@@ -2,22 +2,22 @@
 
 Scopes and the look-up in them: :mod:`relink.loader.scopes`. Only what a relocation names is looked up (elf/dl-reloc.c), and
 all of it at once, as with LD_BIND_NOW; with lazy binding a function may be missing until it is called.
+
+A process has hundreds of thousands of bindings, and most callers ask which objects are bound to which, or for a few symbols. So
+the symbols stay the indices that the look-ups gave (:class:`SymbolMap`), and become a dictionary only when a caller asks for one.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import Import
 from relink.loader.closure import Closure
-from relink.loader.loading import load
 from relink.loader.object_graph import file_of
 from relink.loader.scopes import Process, Reason, Scope
-from relink.loader.search import Environment
-from relink.loader.symbol_map import Symbol, SymbolMap
 from relink.loader.tables import Tables
 from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 
@@ -27,15 +27,75 @@ __all__ = [
     "Explained",
     "MissingVersion",
     "Symbol",
+    "SymbolMap",
     "Tables",
     "Unbound",
     "UnservedRecord",
     "bind",
     "check_versions",
     "differences",
-    "interpreter_exports",
     "unserved_records",
 ]
+
+Symbol: TypeAlias = tuple[int, str, str | None]
+"""An import: (index of the object in the closure's `objects`, name, version)."""
+
+
+class SymbolMap(Mapping[Symbol, int]):
+    """A mapping from symbols of objects to the indices of the objects that they bind to."""
+
+    def __init__(self) -> None:
+        self._groups: list[tuple[int, int, Sequence[Import], Sequence[int]]] = []
+        self._lists: list[tuple[int, int, Sequence[tuple[str, str | None]]]] = []
+        self._single: dict[Symbol, int] = {}
+        self._all: dict[Symbol, int] | None = None
+
+    def add(self, symbol: Symbol, target: int) -> None:
+        """Add one symbol."""
+        self._single[symbol] = target
+        self._all = None
+
+    def add_imports(
+        self, requester: int, imports: Sequence[Import], places: Sequence[int], target: int
+    ) -> None:
+        """Add the imports of an object at these indices, which all bind to one object."""
+        self._groups.append((requester, target, imports, places))
+        self._all = None
+
+    def add_symbols(self, requester: int, symbols: Sequence[tuple[str, str | None]], target: int) -> None:
+        """Add symbols of an object, names with versions, which all lead to one object."""
+        self._lists.append((requester, target, symbols))
+        self._all = None
+
+    def groups(self) -> Iterator[tuple[int, int, Iterable[tuple[str, str | None]]]]:
+        """Yield (requester, target, names with versions); a pair of objects may come more than once."""
+        for requester, target, imports, places in self._groups:
+            yield requester, target, ((imports[place].name, imports[place].version) for place in places)
+        yield from self._lists
+        for (requester, name, version), target in self._single.items():
+            yield requester, target, ((name, version),)
+
+    def _dictionary(self) -> dict[Symbol, int]:
+        if self._all is None:
+            self._all = {
+                (requester, name, version): target
+                for requester, target, names in self.groups()
+                for name, version in names
+            }
+        return self._all
+
+    def __getitem__(self, symbol: Symbol) -> int:
+        """Return the index of the object that a symbol binds to."""
+        return self._dictionary()[symbol]
+
+    def __iter__(self) -> Iterator[Symbol]:
+        """Iterate over the symbols."""
+        return iter(self._dictionary())
+
+    def __len__(self) -> int:
+        """Return how many symbols there are."""
+        return len(self._dictionary())
+
 
 Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
 
@@ -130,8 +190,8 @@ def bind(
     is a Python, unversioned ``Py…`` and ``_Py…`` are assumed to come from the one that will import the object.
 
     :param assume: globs (``--assume-symbols``) of names, or of ``name@VERSION``, that the user promises to supply.
-    :param extra_exports: names that something outside of the closure supplies, by what it is: the interpreter's
-        (:func:`interpreter_exports`), members that the package preloads.
+    :param extra_exports: names that something outside of the closure supplies, by what it is: members that the package
+        preloads, for one.
     """
     process = Process(closure, tables)
     open_imports: list[Unbound] = []
@@ -266,18 +326,6 @@ class _OutsideSupply:
         if not self.python and item.version is None and item.name.startswith(("Py", "_Py")):
             return "assumed interpreter", "the interpreter that imports it"
         return None
-
-
-def interpreter_exports(environment: Environment, tables: Tables) -> dict[str, frozenset[str]]:
-    """Return what the target's Python and its libpython export, by their paths; nothing where there is no Python."""
-    python = environment.target.python
-    if python is None:
-        return {}
-    found = {}
-    for item in load(environment, [], python).objects:
-        if item.identity[0] == "program" or item.name.startswith("libpython"):
-            found[item.path] = frozenset(tables.of(item).exports)
-    return found
 
 
 def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings]) -> list[Difference]:

@@ -18,7 +18,7 @@ from itertools import islice
 from relink.loader.target import Target
 from relink.system.errors import TargetError
 from relink.system.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "LoaderMap",
@@ -173,7 +173,7 @@ def start_loader(
 
 
 def _not_asked(target: Target, error: OSError) -> TargetError:
-    raise_trouble(error, f"{target.interpreter}: the loader could not be asked")
+    raise_if_machine_fault(error, f"{target.interpreter}: the loader could not be asked")
     return TargetError(f"{target.interpreter}: the loader could not be asked ({error})")
 
 

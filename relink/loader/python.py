@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError
 from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["PythonFacts", "active_python", "ask_python"]
 
@@ -136,7 +136,7 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
             check=False,
         )
     except OSError as error:
-        raise_trouble(error, f"{shown}: cannot be run")
+        raise_if_machine_fault(error, f"{shown}: cannot be run")
         raise TargetError(
             f"{shown}: cannot be run ({error.strerror}); name a Python interpreter by --python"
         ) from error

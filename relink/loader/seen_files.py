@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from relink.elf.image import Image, read_image
 from relink.system.errors import ElfError
 from relink.system.safe_open import NOT_REGULAR, map_file
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Files", "OpenedFile", "resolve_inside"]
 
@@ -77,7 +77,7 @@ def resolve_inside(root: str, path: str) -> str:
         except ValueError as error:  # a NUL or a lone surrogate, which JSON can write
             raise OSError(errno.EINVAL, str(error), path) from error
         except OSError as error:
-            raise_trouble(error, here)
+            raise_if_machine_fault(error, here)
             done.append(part)
             continue
         links += 1
@@ -258,7 +258,7 @@ class Files:
             try:
                 found = stat.S_ISDIR(os.stat(self.host(path)).st_mode)
             except OSError as error:
-                raise_trouble(error, path)
+                raise_if_machine_fault(error, path)
                 found = False
             except ValueError:  # a NUL in the path
                 found = False
@@ -281,5 +281,5 @@ class Files:
             problem = error.message.removeprefix(f"{path}: ")
             return OpenedFile(path, identity, problem=problem, head=head)
         except OSError as error:
-            raise_trouble(error, path)
+            raise_if_machine_fault(error, path)
             return OpenedFile(path, error=error.errno or errno.EINVAL)

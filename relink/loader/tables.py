@@ -14,7 +14,7 @@ from relink.loader.seen_files import Files
 from relink.loader.symbol_index import SymbolIndex
 from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Tables"]
 
@@ -39,12 +39,9 @@ class Tables:
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return tables for other files and members, which share what was read from the disk and the index.
 
-        A member's table that is equal to the one here is replaced by that one, so that what was computed for it counts.
+        What was computed for a table here counts there where it is a member's, too: :func:`relink.elf.symbol_reader.read_symbols`
+        returns the one that it is given for another file with the same symbols.
         """
-        members = {
-            name: mine if (mine := self._members.get(name)) is not None and mine == table else table
-            for name, table in members.items()
-        }
         other = Tables(files, members)
         other.index, other._read, other._dlopened = self.index, self._read, self._dlopened
         return other
@@ -79,7 +76,7 @@ class Tables:
                 with map_file(self.files.host(path)) as buffer:
                     table = read_symbols(buffer)
             except OSError as error:
-                raise_trouble(error, path)
+                raise_if_machine_fault(error, path)
                 table = SymbolTable()
             except ElfError:
                 table = SymbolTable()
@@ -100,7 +97,7 @@ class Tables:
                     with map_file(self.files.host(path)) as buffer:
                         names = library_names(buffer, image)
                 except OSError as error:
-                    raise_trouble(error, path)
+                    raise_if_machine_fault(error, path)
                 except ElfError:
                     pass
             self._dlopened[identity] = names

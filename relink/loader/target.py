@@ -20,7 +20,7 @@ from relink.loader.python import PythonFacts, active_python, ask_python
 from relink.loader.seen_files import resolve_inside
 from relink.system.errors import ElfError, RelinkError, TargetError
 from relink.system.safe_open import map_file, read_bytes, read_start
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["GLIBC_SONAMES", "Target", "find_target"]
 
@@ -177,7 +177,7 @@ def _interpreter_of(python: str | None, root: str) -> str:
                 found = read_image(buffer, python).interpreter
         except (OSError, RelinkError) as error:
             if isinstance(error, OSError):
-                raise_trouble(error, python)
+                raise_if_machine_fault(error, python)
             raise TargetError(
                 f"{python}: cannot be read as a program ({error}); name a Python by --python"
             ) from error
@@ -194,7 +194,7 @@ def _header(host: str, shown: str) -> Header:
     try:
         return read_header(read_start(host, 64), shown)
     except OSError as error:
-        raise_trouble(error, shown)
+        raise_if_machine_fault(error, shown)
         raise TargetError(
             f"{shown}: cannot be read ({error.strerror}); name the loader by --interpreter"
         ) from error
@@ -216,7 +216,7 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, f"{host}: this loader cannot be run here")
+            raise_if_machine_fault(error, f"{host}: this loader cannot be run here")
         raise TargetError(
             f"{host}: this loader cannot be run here ({error}); relink asks the real loader, so the machine must be able to"
         ) from error
@@ -297,5 +297,5 @@ def _read_cache(host: str, root: str) -> LoaderCache | None:
     try:
         return parse_cache(read_bytes(host, _CACHE_LIMIT, root=root))
     except OSError as error:
-        raise_trouble(error, host)
+        raise_if_machine_fault(error, host)
         return None

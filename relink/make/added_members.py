@@ -15,7 +15,7 @@ from relink.report.nix.roots import store_paths
 from relink.report.sbom import bill_of_materials
 from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Addition
+from relink.wheel.changes import NewContent
 from relink.wheel.naming import WheelName, renamed_directory
 
 __all__ = [
@@ -35,20 +35,20 @@ MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
 """All of them, in the order in which an output has them."""
 
 
-def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, Addition]:
+def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, NewContent]:
     """Return what is added to the output `name`, by path.
 
     :raises UsageError: a library that the plan rests on cannot be read.
     """
     dist_info, plan = renamed_directory(archive.dist_info, name), embedded(with_digests(plan))
     added = {
-        PLAN_MEMBER: Addition(json_bytes(to_json(plan))),
-        SBOM_MEMBER: Addition(json_bytes(bill_of_materials(plan, str(name.version)))),
+        PLAN_MEMBER: NewContent(json_bytes(to_json(plan))),
+        SBOM_MEMBER: NewContent(json_bytes(bill_of_materials(plan, str(name.version)))),
     }
     if paths := store_paths(plan):
         # Not compressed: Nix finds references by searching the bytes of a file.
-        added[STORE_MEMBER] = Addition("".join(f"{path}\n" for path in paths).encode(), stored=True)
-    stubs = {stub.path: Addition(stub.content(), mode=0o755) for stub in plan.stubs}
+        added[STORE_MEMBER] = NewContent("".join(f"{path}\n" for path in paths).encode(), stored=True)
+    stubs = {stub.path: NewContent(stub.content(), mode=0o755) for stub in plan.stubs}
     return stubs | {f"{dist_info}/{member}": addition for member, addition in added.items()}
 
 

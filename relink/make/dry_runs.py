@@ -1,27 +1,209 @@
 """Asking the target's loader about members that are laid out on the disk: which dry runs, and what is expected of them.
 
-Takes a context whose layout is on the disk. Gives the loader's answer about each member, whether it was asked about that member
-alone or about several at once (:mod:`relink.loader.joint`).
+Takes a context with the images. Gives the layout of a temporary directory, in which the members of the archive are extracted as
+installed, with holes in place of their gaps; and the loader's answer about each member, whether it was asked about that member
+alone or about several at once (:mod:`relink.loader.joint`). Where the loader maps nothing from the directory (noexec), its
+refusals say nothing about the members: so the C library is tried first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import errno
+import os
+import posixpath
+import re
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
+from relink.elf.constants import PT_LOAD
+from relink.elf.gaps import Gap
+from relink.elf.image import Buffer, Image
 from relink.loader.closure import Closure
-from relink.loader.dryrun import LoaderMap, dry_runs
+from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, refusal
 from relink.loader.joint import JointRun, Scenario, joint_runs
 from relink.loader.loading import trace
 from relink.loader.search import Environment, why_not_searched
+from relink.loader.seen_files import resolve_inside
 from relink.loader.tables import Tables
+from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.siblings import sibling_paths
 from relink.planning.resolve.strategy import ResolveContext
 from relink.planning.resolve.unserved_edges import own_libc
+from relink.system.atomic import working_directory
 from relink.system.errors import TargetError
 from relink.system.sandbox import Sandbox
+from relink.system.system_errors import trouble_in
 
-__all__ = ["answers", "mapped_by", "predicted", "scenario_of", "simulated_run"]
+__all__ = [
+    "ScratchDirectory",
+    "address_space_text",
+    "answers",
+    "extract",
+    "laid_out",
+    "link_beside",
+    "mapped_by",
+    "predicted",
+    "scenario_of",
+    "simulated_run",
+    "temporary_place",
+    "why_not_laid_out",
+]
+
+_TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
+_NOT_MAPPED = (
+    "failed to map segment",
+    "cannot map zero-fill pages",
+)  # elf/dl-load.c and elf/dl-map-segments.h
+_MAX_ADDRESS_SPACE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the address space
+
+
+@dataclass(slots=True)
+class ScratchDirectory:
+    """The temporary directory, and whether the loader maps anything from there: tried with the target's own C library."""
+
+    context: ResolveContext
+    sandbox: Sandbox | None = None
+    maps_files: bool | None = None
+
+    def check(self, refused: LoaderRefusal) -> None:
+        """Return if the file itself is the reason of the refusal, and raise if the machine is.
+
+        :raises MachineError: the machine has too little memory, or a similar limit was reached.
+        :raises TargetError: the loader maps nothing from the temporary directory.
+        """
+        context = self.context
+        subject = f"{context.target.interpreter}: the loader could not be asked"
+        size = _address_space(context.files.open(refused.path).image) if refused.path else 0
+        trouble = trouble_in(refused.reason, subject)
+        if trouble is None and refused.reason.startswith(_NOT_MAPPED) and _is_limited():
+            trouble = trouble_in(
+                os.strerror(errno.ENOMEM), f"{subject} about a file of {size} bytes in memory"
+            )
+        if trouble is not None and size <= _MAX_ADDRESS_SPACE:
+            raise trouble
+        if self.maps_files is None and refused.path is not None:
+            self.maps_files = self._maps_the_c_library()
+
+    def _maps_the_c_library(self) -> bool:
+        """Return True if the loader maps a copy of its own C library from here, or there is none to try with."""
+        context = self.context
+        libc = own_libc(context)
+        if libc is None:
+            return True
+        path = posixpath.join(context.layout.root, "relink-probe", posixpath.basename(libc))
+        host = Path(resolve_inside(context.target.sysroot, path))
+        host.parent.mkdir(exist_ok=True)
+        shutil.copyfile(context.files.host(libc), host)
+        refused = refusal(dry_run(context.target, path, sandbox=self.sandbox))
+        if refused is None:
+            return True
+        directory = posixpath.dirname(context.layout.root)
+        raise TargetError(
+            f"{directory}: the loader may not map files from there, not even its own C library ({refused.reason}); "
+            "set TMPDIR to where programs may be run"
+        )
+
+
+def _is_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+@contextmanager
+def laid_out(context: ResolveContext) -> Iterator[Layout]:
+    """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
+
+    :raises OSError: the directory cannot be made.
+    """
+    sysroot = context.target.sysroot
+    with working_directory(Path(temporary_place(sysroot))) as directory:
+        real = os.path.realpath(directory)
+        root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
+        layout = Layout(root, context.layout.python, context.layout.tree, links=context.layout.links)
+        for entry, package in layout.links.items():
+            link = Path(resolve_inside(sysroot, f"{layout.site_packages}/{entry}"))
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(package)
+        yield layout
+
+
+def extract(
+    chunks: Iterable[Buffer],
+    context: ResolveContext,
+    layout: Layout,
+    member: str,
+    gaps: Sequence[Gap],
+) -> None:
+    """Write a file with holes in place of its gaps."""
+    path = Path(resolve_inside(context.target.sysroot, layout.path_of(member)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        end = 0
+        for chunk in chunks:
+            start, end = end, end + len(chunk)
+            at = start
+            for gap in gaps:
+                if start < gap.stop and gap.start < end:
+                    file.write(memoryview(chunk)[at - start : max(at, gap.start) - start])
+                    at = min(end, gap.stop)
+                    file.seek(at)
+            file.write(memoryview(chunk)[at - start :])  # no gap reaches the end of a file
+    path.chmod(0o755 if context.images[member].interpreter else 0o644)
+
+
+def link_beside(context: ResolveContext, layout: Layout, links: Mapping[str, str]) -> None:
+    """Make the symbolic links of a tree: relative ones, in directories that have a member, or that lead to such."""
+    for name, text in links.items():
+        path = Path(resolve_inside(context.target.sysroot, layout.path_of(name)))
+        if not text.startswith("/"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                path.symlink_to(text)
+
+
+def temporary_place(sysroot: str) -> str:
+    """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others.
+
+    Not one with a line feed in its path: the loader's answer has a line for each library.
+    """
+    usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
+    places = (
+        [tempfile.gettempdir(), *usual[:-1]]
+        if sysroot == "/"
+        else [resolve_inside(sysroot, at) for at in usual]
+    )
+    if sysroot == "/":
+        places = [place for place in places if "\n" not in os.path.realpath(place)]
+    places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
+    return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
+
+
+def address_space_text(context: ResolveContext, path: str) -> str:
+    """Return how much of the address space a file takes, as a text, if that is more than any library needs."""
+    size = _address_space(context.files.open(path).image)
+    return f" (its segments take {size} bytes of the address space)" if size > _MAX_ADDRESS_SPACE else ""
+
+
+def _address_space(image: Image | None) -> int:
+    """Bytes of the address space that the loader reserves for an image (glibc elf/dl-map-segments.h, _dl_map_segment)."""
+    loads = [segment for segment in image.segments if segment.type == PT_LOAD] if image else []
+    if not loads:
+        return 0
+    end = max(segment.address + segment.memory_size for segment in loads)
+    return end - min(segment.address for segment in loads) + max(segment.align for segment in loads)
+
+
+def why_not_laid_out(error: TargetError | OSError) -> str:
+    """Return the message without the name of the temporary directory, which is removed before anybody reads it."""
+    if isinstance(error, TargetError):
+        return error.message
+    where = _TEMPORARY.sub("", str(error.filename or "temporary directory"))
+    return f"{where}: the members cannot be laid out ({error.strerror}); set TMPDIR to where there is room for them"
 
 
 def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:

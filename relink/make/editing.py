@@ -1,4 +1,4 @@
-"""Carrying out a plan on ELF members: takes file plans and the contents they are for, gives each file's new content.
+"""Carrying out a plan on ELF members: takes a wheel as read and its plan, gives each edited file and its new content.
 
 A member that patchelf must not read, or cannot edit, gives findings instead, and the other members are edited all the same.
 patchelf gets a file without its gaps, which is small. The gaps' content is streamed from the input when the output is written.
@@ -7,186 +7,144 @@ patchelf gets a file without its gaps, which is small. The gaps' content is stre
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeAlias
 
 from relink.elf.gaps import ranges_between
-from relink.elf.image import Image
+from relink.elf.image import Buffer, Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
-from relink.gpu import BufferSource, DeviceCode, read_device_code, same_device_code
+from relink.gpu import BufferSource, read_device_code, same_device_code
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu_findings import changed_code
 from relink.planning.contents import Contents, LoadedMember
-from relink.planning.memory import edit_memory
+from relink.planning.memory import edit_memory, shares_of
 from relink.planning.model.model import FilePlan
-from relink.planning.resolve.layout import Layout
+from relink.planning.options import Options, trusted
+from relink.planning.reading import Wheel
+from relink.planning.wheel_plan import PreparedPlan
 from relink.system.errors import EditError
 from relink.system.findings.model import Finding, finding, has_errors
 from relink.system.processes import Steps, side_by_side
 from relink.system.progress import OnProgress
 from relink.system.sandbox import Sandbox
-from relink.system.spool import Spool, release_pages
-from relink.wheel.changes import Replacement
+from relink.system.spool import release_pages
+from relink.wheel.changes import NewContent
 from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
-from relink.wheel.record import verify_member
+from relink.wheel.record import default_jobs, verify_member
 
-__all__ = ["EditedFile", "UneditedFile", "edit_files"]
+__all__ = ["edit_members", "new_content"]
 
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 _COMPARED = 8 << 20  # bytes compared at a time
 
-
-@dataclass(frozen=True, slots=True)
-class EditedFile:
-    """A member with what patchelf made of it, and its new content."""
-
-    name: str
-    edited: Edited
-    replacement: Replacement
-    findings: tuple[Finding, ...]
+_Screening: TypeAlias = Callable[[Buffer, str, Image], Iterable[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class UneditedFile:
-    """A member that has no new content, so that there can be no output; its findings say why, and one is an error."""
-
-    name: str
-    findings: tuple[Finding, ...]
-
-
-def edit_files(
-    contents: Contents,
-    files: Iterable[FilePlan],
-    images: Mapping[str, Image],
-    codes: Mapping[str, DeviceCode],
+def edit_members(
+    wheel: Wheel,
+    planned: PreparedPlan,
+    options: Options,
+    sandbox: Sandbox | None,
     directory: Path,
-    *,
-    layout: Layout,
-    trust: Sequence[str] = (),
-    check: bool = True,
+    add: Callable[[str, NewContent], object] = lambda _name, _new: None,
     on_progress: OnProgress = lambda _: None,
-    sandbox: Sandbox | None = None,
-    jobs: int = 1,
-    room: int = 256 << 20,
-) -> Iterator[EditedFile | UneditedFile]:
-    """Edit files and yield them in order, as they are asked for; all are tried.
+) -> tuple[dict[str, Edited], list[Finding]]:
+    """Edit the members that change, the largest first; returns them by name, and why some could not be edited. All are tried.
 
-    The static scan judges a member before patchelf reads it.
+    The static scan judges a member before patchelf reads it. Several processes of patchelf run at one time, all started by the
+    caller's thread, so that an interruption (Ctrl-C) ends them.
 
-    Several processes of patchelf run at one time, all started by the caller's thread, so that an interruption (Ctrl-C) ends them.
-
-    :param images: the facts of the members before; `codes`: the device code in them.
-    :param directory: for what patchelf works on; must exist as long as the content is read.
-    :param layout: where members are installed: findings and `trust` name them so.
-    :param trust: globs of members that patchelf gets although the static scan refuses them.
-    :param check: compare the original contents with the vendor's RECORD.
-    :param on_progress: called with the number of bytes of new content that have been read; on any thread.
     :param sandbox: what patchelf runs in; None: the best kind that works here.
-    :param jobs: how many files are edited at one time, in `room` bytes of memory.
+    :param directory: for what patchelf works on; must exist as long as new content is read.
+    :param add: gets each member's new content, in the order in which the members were edited.
+    :param on_progress: called with the number of bytes of new content that have been read; on any thread.
     :raises PatchelfError: there is no patchelf that can be used.
-    :raises WheelError: a file is not the one that RECORD lists; raised when the new content is read.
+    :raises WheelError: a member is not the one that RECORD lists; raised when its new content is read.
     """
+    contents = wheel.contents
+    sizes = {file.path: contents.archive.members[file.path].size for file in planned.plan.changed}
+    files = sorted(planned.plan.changed, key=lambda file: sizes[file.path], reverse=True)
+    screening = partial(screen_member, layout=planned.context.layout, trust=trusted(options))
 
-    def work() -> Iterator[tuple[int, Steps[tuple[str, Edited | None, list[Finding]]]]]:
+    def work() -> Iterator[tuple[int, Steps[Edited | list[Finding]]]]:
         for number, file in enumerate(files):
-            name = file.path
-            steps = _named(
-                name,
-                _edit_one(
-                    file,
-                    images[name],
-                    directory / f"{number}.elf",
-                    contents.loaded.get(name),
-                    partial(contents.archive.read_into, name, spool=contents.spool),
-                    codes.get(name),
-                    layout=layout,
-                    trust=trust,
-                    sandbox=sandbox,
-                ),
-            )
-            yield edit_memory(contents, name), steps
+            steps = _edit_one(wheel, file, directory / f"{number}.elf", screening, sandbox)
+            yield edit_memory(contents, file.path), steps
 
+    edits: dict[str, Edited] = {}
+    failures: list[Finding] = []
     kept = 0
-    for name, edited, found in side_by_side(work(), jobs, room):
-        if edited is None:
-            yield UneditedFile(name, tuple(found))
+    for edited in side_by_side(work(), options.jobs or default_jobs(), shares_of(options.max_memory).edits):
+        if isinstance(edited, list):
+            failures += edited
             continue
+        name = edited.image.path
         if edited.gaps and name in contents.loaded:
             release_pages(contents.loaded[name].view)
             kept += len(edited.view) - sum(map(len, edited.gaps))
-        file = edited
-        if kept > contents.spool.kept:
-            file, kept = _in_a_file(edited, contents.loaded.get(name), contents.spool), 0
-        pieces = _counted(_pieces(contents, name, file, check=check), on_progress)
-        spans = cache(partial(_reusable, contents, name, file))
-        yield EditedFile(name, file, Replacement(pieces, len(file.view), spans), tuple(found))
+        spooled = kept > contents.spool.kept
+        kept = 0 if spooled else kept
+        edits[name] = _in_a_file(edited, contents) if spooled else edited
+        add(name, new_content(contents, edits[name], check=options.verify_record, on_progress=on_progress))
+    return edits, failures
 
 
-def _in_a_file(edited: Edited, loaded: LoadedMember | None, spool: Spool) -> Edited:
+def new_content(
+    contents: Contents, edited: Edited, *, check: bool, on_progress: OnProgress = lambda _: None
+) -> NewContent:
+    """Return an edited member's content for the output, which can be read once.
+
+    :param check: compare the original content with the vendor's RECORD.
+    """
+    pieces = _counted(_pieces(contents, edited, check=check), on_progress)
+    return NewContent(pieces, len(edited.view), cache(partial(_reusable, contents, edited)))
+
+
+def _in_a_file(edited: Edited, contents: Contents) -> Edited:
+    loaded = contents.loaded.get(edited.image.path)
     with memoryview(edited.view) as view:
         parts = [*ranges_between(edited.gaps, len(view)), *(loaded.kept_ranges if loaded else ())]
-        return replace(edited, view=spool.keep(view, parts))
-
-
-def _named(
-    name: str, steps: Steps[tuple[Edited | None, list[Finding]]]
-) -> Steps[tuple[str, Edited | None, list[Finding]]]:
-    edited, found = yield from steps
-    return name, edited, found
+        return replace(edited, view=contents.spool.keep(view, parts))
 
 
 def _edit_one(
-    file: FilePlan,
-    image: Image,
-    path: Path,
-    loaded: LoadedMember | None,
-    whole: Callable[[], memoryview],
-    code: DeviceCode | None,
-    *,
-    layout: Layout,
-    trust: Sequence[str] = (),
-    sandbox: Sandbox | None = None,
-) -> Steps[tuple[Edited | None, list[Finding]]]:
-    """Edit one file, in steps, and compare its device code; without a result where it cannot be edited, or must not be read.
+    wheel: Wheel, file: FilePlan, path: Path, screening: _Screening, sandbox: Sandbox | None
+) -> Steps[Edited | list[Finding]]:
+    """Edit one file, in steps, and compare its device code; only findings where it cannot be edited, or must not be read.
 
     :param path: for what patchelf works on.
-    :param loaded: the file with its gaps, where it has some.
-    :param whole: gives its whole content.
-    :param code: the device code in it.
     :raises PatchelfError: there is no patchelf that can be used.
     """
     try:
-        edited, found = yield from _edited(file, image, path, loaded, whole, layout, trust, sandbox)
+        edited = yield from _edited(wheel, file, path, screening, sandbox)
     except EditError as error:
-        return None, [_failed(file.path, error)]
-    if edited is not None and code is not None:
-        after = read_device_code(BufferSource(edited.view), file.path)
-        found += changed_code(file.path, same_device_code(code, after))
-    return edited, found
+        return [_failed(file.path, error)]
+    code = wheel.codes.get(file.path)
+    if isinstance(edited, list) or code is None:
+        return edited
+    after = read_device_code(BufferSource(edited.view), file.path)
+    changed = changed_code(file.path, same_device_code(code, after))
+    return replace(edited, findings=(*edited.findings, *changed))
 
 
 def _edited(
-    file: FilePlan,
-    image: Image,
-    path: Path,
-    loaded: LoadedMember | None,
-    whole: Callable[[], memoryview],
-    layout: Layout,
-    trust: Sequence[str],
-    sandbox: Sandbox | None,
-) -> Steps[tuple[Edited | None, list[Finding]]]:
+    wheel: Wheel, file: FilePlan, path: Path, screening: _Screening, sandbox: Sandbox | None
+) -> Steps[Edited | list[Finding]]:
     """Edit one file: without its gaps if that can be done, as a whole otherwise; not at all if the static scan refuses it.
 
     :raises EditError: patchelf fails, or its result does not hold up.
     """
+    contents, name, image = wheel.contents, file.path, wheel.images[file.path]
+    loaded = contents.loaded.get(name)
     reason = "none of its large sections can be left out"
     if loaded is not None:
-        found = [*screen_member(loaded.view, file.path, image, layout, trust)]
-        if has_errors(found):
-            return None, found
+        findings = [*screening(loaded.view, name, image)]
+        if has_errors(findings):
+            return findings
         try:
             edited = yield from short_edit(
                 path, file.edit, image, loaded.view, loaded.gaps, loaded.kept_ranges, sandbox
@@ -194,29 +152,31 @@ def _edited(
         except EditError as error:
             reason = "; ".join([error.message, *error.issues])
         else:
-            return edited, found
-    content = whole()
+            return replace(edited, findings=tuple(findings))
+    content = contents.archive.read_into(name, spool=contents.spool)
     try:
         # Also of a file that was scanned above: patchelf reads its gaps now.
-        found = [*screen_member(content, file.path, image, layout, trust)]
-        if has_errors(found):
-            return None, found
+        findings = [*screening(content, name, image)]
+        if has_errors(findings):
+            return findings
         path.write_bytes(content)
         after = yield from whole_edit(path, file.edit, image, content, sandbox)
     finally:
         content.release()
     if image.size >= REPORTED_FROM:
-        found.append(finding("RLK510", file.path, f"patchelf was given all of it: {reason}"))
+        findings.append(finding("RLK510", name, f"patchelf was given all of it: {reason}"))
     with path.open("rb") as written:
-        return Edited(after, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)), found
+        view = mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)
+    return Edited(after, view, findings=tuple(findings))
 
 
 def _failed(name: str, error: EditError) -> Finding:
     return finding("RLK516", name, "; ".join([error.message.removeprefix(f"{name}: "), *error.issues]))
 
 
-def _reusable(contents: Contents, name: str, edited: Edited) -> tuple[Span, ...]:
+def _reusable(contents: Contents, edited: Edited) -> tuple[Span, ...]:
     """Return the spans in which the edit has changed nothing: in gaps, and in what lies between them."""
+    name = edited.image.path
     loaded = contents.loaded.get(name)
     if loaded is None or not edited.gaps:
         return ()
@@ -249,8 +209,9 @@ def _counted(pieces: Iterable[memoryview], on_progress: OnProgress) -> Iterator[
         on_progress(piece.nbytes)
 
 
-def _pieces(contents: Contents, name: str, edited: Edited, *, check: bool) -> Iterator[memoryview]:
+def _pieces(contents: Contents, edited: Edited, *, check: bool) -> Iterator[memoryview]:
     """Yield the edited file: its gaps from the original content, which is read once, the rest from memory."""
+    name = edited.image.path
     with memoryview(edited.view) as view:
         if not edited.gaps:
             if check and (entry := contents.listed.get(name)) and entry.digest is not None:

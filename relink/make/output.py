@@ -24,8 +24,8 @@ from relink.system.atomic import move_synced, working_directory
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding
 from relink.system.progress import OnProgress
-from relink.system.system_errors import raise_trouble
-from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions
+from relink.system.system_errors import raise_if_machine_fault
+from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.naming import WheelName
 from relink.wheel.packing import Packing
 from relink.wheel.record import verify_members
@@ -71,7 +71,7 @@ class Staging:
             shares_of(options.max_memory).packed,
         )
         self._on_progress = on_progress
-        self._replacements: dict[str, Replacement] = {}
+        self._replacements: dict[str, NewContent] = {}
         self._closing = threading.Event()
         self._written: Future[tuple[str, tuple[Finding, ...]]] = Future()
         self._stack = ExitStack()
@@ -83,7 +83,7 @@ class Staging:
                 stack.enter_context(_created(parent))
                 self.directory = stack.enter_context(working_directory(parent))
             except OSError as error:
-                raise_trouble(error, f"{parent}: cannot be written to")
+                raise_if_machine_fault(error, f"{parent}: cannot be written to")
                 step = _STEPS.get(error.errno or 0, "name another by --output")
                 raise UsageError(f"{parent}: cannot be written to ({error.strerror}); {step}") from error
             self._packing = stack.enter_context(Packing(self._write_options))
@@ -103,19 +103,19 @@ class Staging:
             raise RelinkError(f"{self.final} has been given up")
         self._on_progress(more)
 
-    def add(self, name: str, replacement: Replacement) -> None:
+    def add(self, name: str, new: NewContent) -> None:
         """Begin to deflate a member's new content, if memory allows it.
 
         :raises UsageError: the output would replace the input.
         """
         self._refuse_the_inputs_place()
-        self._replacements[name] = replacement
+        self._replacements[name] = new
         # On the thread, as it may wait for the spans; where that fails, the writer fails in the same way.
-        self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), replacement)
+        self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), new)
 
     def write(
         self,
-        additions: Mapping[str, Addition],
+        additions: Mapping[str, NewContent],
         metadata: tuple[str, ...] = (),
     ) -> None:
         """Begin to write the output: the members that were added replace those of the input.
@@ -148,12 +148,12 @@ class Staging:
             move_synced(self.directory / self.final.name, self.final)
         return sha256
 
-    def _begin(self, path: str, replacement: Replacement) -> None:
+    def _begin(self, path: str, new: NewContent) -> None:
         if not self._closing.is_set():
-            self._packing.begin(path, replacement)
+            self._packing.begin(path, new)
 
     def _write(
-        self, additions: Mapping[str, Addition], metadata: tuple[str, ...]
+        self, additions: Mapping[str, NewContent], metadata: tuple[str, ...]
     ) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,
@@ -188,11 +188,11 @@ class Staging:
         own = (self.final, self.final.parent)
         reason = error.strerror or str(error)
         if names and not any(path in own or path.is_relative_to(self.directory) for path in map(Path, names)):
-            raise_trouble(error, f"{names[0]}")
+            raise_if_machine_fault(error, f"{names[0]}")
             return RelinkError(
                 f"{names[0]}: {reason}, so {self.final.name} cannot be made; see to that file, and run this again"
             )
-        raise_trouble(error, f"{self.final}: cannot be written")
+        raise_if_machine_fault(error, f"{self.final}: cannot be written")
         step = _STEPS.get(error.errno or 0, _ELSEWHERE)
         return UsageError(f"{self.final}: cannot be written ({reason}); {step}")
 

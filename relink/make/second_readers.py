@@ -1,12 +1,16 @@
 """The second readers, before an output is published: pyelftools for each edited file, `wheel` for the archive.
 
-What they read has been read and checked by relink's own readers already; see :mod:`relink.make.elf_second_reader` and
-:mod:`relink.make.wheel_second_reader` for what is compared.
+What they read has been read and checked by relink's own readers already; see :mod:`relink.make.elf_second_reader` for what is
+compared in an ELF file. What `wheel` makes of an archive's name, its central directory and RECORD is seen here; no content is
+read but RECORD's. `wheel.wheelfile` is imported when the first wheel is opened.
 """
 
 from __future__ import annotations
 
+import csv
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 from relink.elf.image import Image
@@ -14,13 +18,55 @@ from relink.elf.patchelf import Edited, result_of
 from relink.elf.symbols import SymbolTable
 from relink.elf.version_checks import planned_numbers
 from relink.make.elf_second_reader import differences, planned_needs
-from relink.make.wheel_second_reader import refusals
 from relink.planning.model.model import FilePlan
 from relink.system.findings.model import Finding, Level, finding
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
 
-__all__ = ["reread_files", "reread_wheel"]
+__all__ = ["refusals", "reread_files", "reread_wheel"]
+
+_MOST = 5  # differences that are listed: one mistake can concern every member
+
+
+def refusals(path: Path, members: Iterable[str]) -> list[str]:
+    """Open a wheel by ``WheelFile``; returns a sentence for each thing that it refuses or reads otherwise.
+
+    It must accept the file's name, every line of RECORD, and the local header of each member, which must have a hash in RECORD.
+
+    :param members: the names of the members that relink has written, in the archive's order, directories included.
+    """
+    from wheel.wheelfile import WheelError, WheelFile  # noqa: PLC0415
+
+    issues: list[str] = []
+    # What it raises for damaged lines of RECORD is what Python does: too many fields, hashes that are not base64.
+    errors = (
+        WheelError,
+        zipfile.BadZipFile,
+        csv.Error,
+        OSError,
+        ValueError,
+        LookupError,
+        NotImplementedError,
+    )
+    try:
+        with WheelFile(path) as other:
+            for ours, theirs in zip_longest(members, other.namelist()):
+                if ours != theirs:
+                    issues.append(f"relink has written the member {ours!r}, wheel reads {theirs!r}")
+                elif ours is not None:
+                    try:
+                        other.open(ours).close()
+                    except errors as error:
+                        issues.append(f"relink can read the member {ours!r}, wheel cannot: {_reason(error)}")
+                if len(issues) > _MOST:
+                    break
+    except errors as error:
+        issues.append(f"relink can open it, wheel cannot: {_reason(error)}")
+    return issues
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".") or type(error).__name__
 
 
 def reread_files(

@@ -21,13 +21,16 @@ from relink.loader.dryrun import LoaderMap, LoaderRefusal, refusal
 from relink.loader.loading import RootRefusedError
 from relink.loader.search import token_in
 from relink.loader.seen_files import Files
-from relink.make.dry_runs import answers, mapped_by, scenario_of, simulated_run
-from relink.make.scratch import (
+from relink.make.dry_runs import (
     ScratchDirectory,
     address_space_text,
+    answers,
     extract,
     laid_out,
     link_beside,
+    mapped_by,
+    scenario_of,
+    simulated_run,
     why_not_laid_out,
 )
 from relink.make.static_scan import screen
@@ -37,7 +40,7 @@ from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file
 from relink.system.sandbox import Sandbox
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
 __all__ = ["Verification", "verify"]
@@ -66,10 +69,9 @@ class Verification:
 
 def verify(
     wheel: str,
-    contents: Callable[[str], Iterable[Buffer]],
+    contents: Callable[[str], tuple[Iterable[Buffer], Sequence[Gap]]],
     members: Collection[str],
     context: ResolveContext,
-    gaps: Mapping[str, Sequence[Gap]] | None = None,
     known: Tables | None = None,
     sandbox: Sandbox | None = None,
     trust: Sequence[str] = (),
@@ -84,10 +86,9 @@ def verify(
     one about the wheel.
 
     :param wheel: its name, for findings and errors.
-    :param contents: gives a member's content in pieces, by its name.
+    :param contents: gives by a member's name its content in pieces, and what the loader does not look at in a dry run
+        (:func:`relink.elf.gaps.find_gaps`): that is read and checked, but not written to the disk.
     :param members: the ELF members to ask about; `context` has all ELF members.
-    :param gaps: by member, what the loader does not look at in a dry run (:func:`relink.elf.gaps.find_gaps`): it is read and
-        checked, but not written to the disk.
     :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
     :param trust: globs of files that the loader gets although the static scan refuses them.
@@ -102,7 +103,8 @@ def verify(
         with ExitStack() as stack:
             layout = stack.enter_context(laid_out(context))
             for name in context.images:
-                extract(contents(name), context, layout, name, (gaps or {}).get(name, ()))
+                pieces, gaps = contents(name)
+                extract(pieces, context, layout, name, gaps)
             link_beside(context, layout, links or {})
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
@@ -131,7 +133,7 @@ def verify(
                 )
     except (TargetError, OSError) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, f"{wheel}: the loader could not be asked")
+            raise_if_machine_fault(error, f"{wheel}: the loader could not be asked")
         findings.append(finding("RLK602", wheel, why_not_laid_out(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 

@@ -1,14 +1,19 @@
 """Reads a wheel: the facts, symbols and device code of its ELF members, and the findings about the wheel itself.
 
-Follows "Binary distribution format" of the PyPA specifications for RECORD, metadata and tags.
+Follows "Binary distribution format" of the PyPA specifications for RECORD, metadata and tags. Lines of RECORD about the wheel's
+own ``*.dist-info`` may be stale: tools write METADATA and WHEEL anew, or rename the directory for another version, and forget
+RECORD; pip installs such a wheel. The package's own files have to be what RECORD lists.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from relink.elf.constants import PT_DYNAMIC
 from relink.elf.gaps import Gap, find_gaps
@@ -26,11 +31,13 @@ from relink.system.text import join_truncated, pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
-from relink.wheel.record import RecordIssue, RecordKind, check_record, signatures
+from relink.wheel.record import RecordEntry, RecordIssue, RecordKind, check_record, is_metadata, signatures
 from relink.wheel.schemes import past_the_schemes
-from relink.wheel.stale_record import as_stale, stale_lines
 
-__all__ = ["Wheel", "open_wheel", "read_members", "read_wheel"]
+__all__ = ["Wheel", "as_stale", "open_wheel", "read_members", "read_wheel", "stale_lines"]
+
+# What as_stale looks at: issues about a line or a file, not about a hash.
+_OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +218,48 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
         )
     for signature in signatures(archive.dist_info, archive.members):
         yield finding("RLK503", signature, "left out of the output")
+
+
+def as_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]:
+    """Return the issues, with those about files of the distribution's ``*.dist-info``, whatever its version, as stale lines.
+
+    :param dist_info: the directory that the wheel has.
+    """
+    distribution = _distribution(dist_info)
+    return [
+        replace(issue, kind=RecordKind.STALE)
+        if issue.kind in _OF_A_FILE and _distribution(issue.path.partition("/")[0]) == distribution
+        else issue
+        for issue in issues
+    ]
+
+
+def _distribution(directory: str) -> str | None:
+    """Return the normalized name of the distribution that a ``NAME-VERSION.dist-info`` is of; None for another directory."""
+    name, hyphen, _ = directory.removesuffix(".dist-info").rpartition("-")
+    return canonicalize_name(name) if hyphen and directory.endswith(".dist-info") else None
+
+
+def stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[RecordIssue]:
+    """Return the files of ``*.dist-info`` whose hash is not the one in RECORD, where their size is.
+
+    The package's own files are compared by :func:`relink.wheel.record.check_digest`.
+
+    :raises WheelError: the archive's CRC or size of such a file is wrong.
+    """
+    unhashed = {f"{archive.dist_info}/RECORD", *signatures(archive.dist_info, archive.members)}
+    issues = []
+    for entry in entries:
+        member = archive.members.get(entry.path)
+        if member is None or entry.digest is None or entry.algorithm is None or entry.path in unhashed:
+            continue
+        if is_metadata(archive, entry.path) and entry.size in (None, member.size):
+            digest = hashlib.new(entry.algorithm, usedforsecurity=False)
+            for chunk in archive.chunks(entry.path):
+                digest.update(chunk)
+            if digest.digest() != entry.digest:
+                issues.append(RecordIssue(RecordKind.STALE, entry.path, "is not the file that RECORD lists"))
+    return issues
 
 
 def required_versions(tables: Iterable[SymbolTable]) -> frozenset[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
 from relink.system.safe_open import read_text
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["FAMILIES", "Distribution", "read_distribution"]
 
@@ -39,7 +39,7 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
         try:
             text = read_text(resolve_inside(sysroot, place), _MAX_SIZE, errors="replace", root=sysroot)
         except OSError as error:
-            raise_trouble(error)
+            raise_if_machine_fault(error)
             continue
         fields = _fields(text)
         kinds = [fields.get("ID") or "linux", *fields.get("ID_LIKE", "").split()]

@@ -22,7 +22,7 @@ from relink.providers.prefix import NIX_STORE, Provider, open_prefix
 from relink.system.errors import ElfError, ProviderError
 from relink.system.safe_open import map_file
 from relink.system.sandbox.environment import NIX, named_environment
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "NIX_STORE",
@@ -67,7 +67,7 @@ def store_directory_by_nix() -> str | None:
     try:
         run = _run(command)
     except OSError as error:
-        raise_trouble(error, "nix-instantiate cannot be run")
+        raise_if_machine_fault(error, "nix-instantiate cannot be run")
         return None
     except subprocess.TimeoutExpired:
         return None
@@ -213,7 +213,7 @@ def _nix_store(arguments: list[str], what: str) -> str:
     try:
         run = _run(["nix-store", *arguments])
     except OSError as error:
-        raise_trouble(error, f"{what}: nix-store cannot be run")
+        raise_if_machine_fault(error, f"{what}: nix-store cannot be run")
         raise ProviderError(f"{what}: nix-store cannot be run ({error.strerror}); install Nix") from error
     except subprocess.TimeoutExpired as error:
         raise ProviderError(
@@ -268,7 +268,7 @@ def _search_path(library: str) -> list[str]:
         with map_file(library) as buffer:
             return (read_image(buffer, library).search_path or "").split(":")
     except OSError as error:  # it is reported where a wheel needs it
-        raise_trouble(error)
+        raise_if_machine_fault(error)
         return []
     except ElfError:
         return []

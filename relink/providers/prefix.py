@@ -18,7 +18,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.system.errors import ElfError, ProviderError
 from relink.system.safe_open import read_start
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "MOST_ENTRIES",
@@ -176,7 +176,7 @@ class _Scan:
                     (entry.name, self._is_directory(entry, shown)) for entry in self._counted(entries, shown)
                 )
         except OSError as error:
-            raise_trouble(error, shown)
+            raise_if_machine_fault(error, shown)
             if error.errno == errno.EACCES:
                 self.closed.append(shown)
             return []
@@ -208,7 +208,7 @@ class _Scan:
             header = _library_header(resolve_inside(self.target.sysroot, shown), shown)
         except (OSError, ElfError) as error:
             if isinstance(error, OSError):
-                raise_trouble(error, shown)
+                raise_if_machine_fault(error, shown)
             reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{shown}: ")
             self.skipped.append(Skipped(shown, reason or type(error).__name__))
             return False
@@ -320,7 +320,7 @@ def _is_directory(sysroot: str, path: str) -> bool:
     try:
         return stat.S_ISDIR(os.stat(resolve_inside(sysroot, path)).st_mode)
     except OSError as error:  # there is none, or links without end
-        raise_trouble(error, path)
+        raise_if_machine_fault(error, path)
         return False
 
 

@@ -23,7 +23,7 @@ from relink.providers.prefix import MOST_ENTRIES, InstalledPackage, Provider, re
 from relink.providers.release_series import series
 from relink.system.errors import ProviderError, RelinkError
 from relink.system.safe_open import read_bytes, read_text
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
 __all__ = [
@@ -227,7 +227,7 @@ def _readable(site: str, info: str, target: Target) -> InstalledPackage | None:
         return _read(site, info, target)
     except (OSError, RelinkError, UnicodeError) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, posixpath.join(site, info))
+            raise_if_machine_fault(error, posixpath.join(site, info))
         return None
 
 
@@ -251,7 +251,7 @@ def _record(site: str, info: str, target: Target) -> list[str]:
     try:
         return read_text(host, _RECORD_LIMIT, errors="replace").splitlines()
     except OSError as error:
-        raise_trouble(error)
+        raise_if_machine_fault(error)
         return []
 
 
@@ -260,5 +260,5 @@ def _names(directory: str, target: Target) -> list[str]:
         with os.scandir(resolve_inside(target.sysroot, directory)) as entries:
             return [entry.name for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
     except OSError as error:
-        raise_trouble(error, directory)
+        raise_if_machine_fault(error, directory)
         return []

@@ -91,13 +91,12 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         wheel = open_wheel(path, stack, target, options.limits)
         site = _site_of(wheel, target, options)
         context = context_of(wheel, target, (), options, site=site)
-        gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
+        loaded = wheel.contents.loaded
         result = verify(
             archive.path.name,
-            archive.chunks,
+            lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
             list(wheel.images),
             context,
-            gaps,
             sandbox=sandbox,
             trust=trusted(options),
         )

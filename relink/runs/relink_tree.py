@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relink.loader.target import Target
+from relink.make.editing import edit_members, new_content
 from relink.planning.checks.mentions import mentions
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
@@ -20,7 +21,7 @@ from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
-from relink.runs.relink_wheel import check_edits, edit_members, make_plan, make_report
+from relink.runs.relink_wheel import check_edits, make_plan, make_report
 from relink.runs.tree_archive import TreeArchive
 from relink.runs.tree_copy import TreeCopy
 from relink.system.atomic import publish_directory, working_directory
@@ -28,7 +29,7 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import has_errors, select
 from relink.system.progress import Clock, OnBytes
 from relink.system.sandbox import find_sandbox, sandbox_findings
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.rocm.names import is_runtime
 from relink.wheel.limits import NO_LIMITS
 
@@ -68,7 +69,7 @@ def relink_tree(
         try:
             return _written(wheel, planned, archive, options, clock, link)
         except OSError as error:
-            raise_trouble(error, f"{new}: cannot be written")
+            raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
 
 
@@ -134,7 +135,10 @@ def _written(
         if has_errors(select(findings, (), options.ignore)) and not options.force:
             return report(findings=findings, verified=verified)
         with clock.stage("write"):
-            contents = {name: file.replacement.content for name, file in edits.items()}
+            contents = {
+                name: new_content(wheel.contents, edited, check=False).content
+                for name, edited in edits.items()
+            }
             findings += TreeCopy(archive, staged, contents, link).write()
             findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
             output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
+from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
+from relink.elf.patchelf import Edited
 from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
 from relink.loader.target import Target, find_target
 from relink.make.added_members import added_members, read_plan
-from relink.make.editing import EditedFile, UneditedFile, edit_files
+from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
 from relink.make.verification import Verification, verify
 from relink.planning.checks.tags import tag_findings
 from relink.planning.contents import Contents
-from relink.planning.memory import check_room, shares_of
+from relink.planning.memory import check_room
 from relink.planning.model.model import Plan
 from relink.planning.options import Options, deciding, trusted
 from relink.planning.proposals import find_way_out, with_sound_options
@@ -31,14 +32,12 @@ from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.runs.relinked_input import check_current, is_relinked
 from relink.system.findings.model import Finding, finding, has_errors, select
-from relink.system.progress import Clock, Count, OnBytes, OnProgress
+from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
-from relink.wheel.changes import Replacement
-from relink.wheel.record import default_jobs
 from relink.wheel.writer import output_path
 
-__all__ = ["carry_out", "check_edits", "edit_members", "make_plan", "make_report", "run"]
+__all__ = ["carry_out", "check_edits", "make_plan", "make_report", "run"]
 
 
 def run(
@@ -158,49 +157,10 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     return make_report(planned, options, clock, output, findings, verified=verified)
 
 
-def edit_members(
-    wheel: Wheel,
-    planned: PreparedPlan,
-    options: Options,
-    sandbox: Sandbox | None,
-    directory: Path,
-    add: Callable[[str, Replacement], object] = lambda _name, _replacement: None,
-    on_progress: OnProgress = lambda _: None,
-) -> tuple[dict[str, EditedFile], list[Finding]]:
-    """Edit the members that change; returns them by name, and why some could not be edited.
-
-    :param directory: as for :func:`relink.make.editing.edit_files`, and `on_progress`, too.
-    :param add: gets each member's new content, in the order in which they were read.
-    """
-    members = wheel.archive.members
-    edits: dict[str, EditedFile] = {}
-    failures: list[Finding] = []
-    for edited in edit_files(
-        wheel.contents,
-        sorted(planned.plan.changed, key=lambda file: members[file.path].size, reverse=True),
-        wheel.images,
-        wheel.codes,
-        directory,
-        layout=planned.context.layout,
-        trust=trusted(options),
-        check=options.verify_record,
-        on_progress=on_progress,
-        sandbox=sandbox,
-        jobs=options.jobs or default_jobs(),
-        room=shares_of(options.max_memory).edits,
-    ):
-        if isinstance(edited, UneditedFile):
-            failures += edited.findings
-        else:
-            add(edited.name, edited.replacement)
-            edits[edited.name] = edited
-    return edits, failures
-
-
 def check_edits(
     wheel: Wheel,
     planned: PreparedPlan,
-    edits: Mapping[str, EditedFile],
+    edits: Mapping[str, Edited],
     options: Options,
     sandbox: Sandbox | None,
     names: Mapping[str, str],
@@ -211,9 +171,8 @@ def check_edits(
     :param names: of the members in the output: a new version renames the directory X-VERSION.data.
     :param links: the symbolic links beside the members, with their texts.
     """
-    findings = [found for edited in edits.values() for found in edited.findings]
-    edited_files = {name: file.edited for name, file in edits.items()}
-    findings += reread_files(planned.plan.files, wheel.images, wheel.tables, edited_files)
+    findings = [about for edited in edits.values() for about in edited.findings]
+    findings += reread_files(planned.plan.files, wheel.images, wheel.tables, edits)
     findings += sandbox_findings(sandbox)
     if not options.verify or sandbox is None:
         return findings, None
@@ -224,7 +183,7 @@ def check_edits(
 def _verified(
     wheel: Wheel,
     planned: PreparedPlan,
-    edits: Mapping[str, EditedFile],
+    edits: Mapping[str, Edited],
     options: Options,
     sandbox: Sandbox,
     names: Mapping[str, str],
@@ -233,27 +192,27 @@ def _verified(
     archive, context = wheel.archive, planned.context
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
-    gaps = {name: loaded.gaps for name, loaded in wheel.contents.loaded.items()}
-    gaps |= {name: file.edited.gaps for name, file in edits.items()}
 
-    def content(member: str) -> Iterator[Buffer]:
-        name = originals[member]
+    def content(name: str) -> Iterator[Buffer]:
         if name in stubs:
             yield stubs[name].content()
-            return
-        if name not in edits:
+        elif name not in edits:
             yield from archive.chunks(name)
-            return
-        with memoryview(edits[name].edited.view) as view:
-            yield view
-            release_pages(view)
+        else:
+            with memoryview(edits[name].view) as view:
+                yield view
+                release_pages(view)
+
+    def written(member: str) -> tuple[Iterator[Buffer], Sequence[Gap]]:
+        name = originals[member]
+        gapped = edits.get(name) or wheel.contents.loaded.get(name)
+        return content(name), gapped.gaps if gapped else ()
 
     return verify(
         planned.plan.output,
-        content,
+        written,
         [names[file.path] for file in planned.plan.changed],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
-        {names[name]: found for name, found in gaps.items()},
         planned.tables,
         sandbox,
         trusted(options),

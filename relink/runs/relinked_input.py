@@ -20,7 +20,7 @@ from relink.planning.model.model import Plan, ProviderFacts
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
@@ -72,7 +72,7 @@ def original_given(wheel: Path, given: Path, limits: WheelLimits | None = None) 
     try:
         digest = file_sha256(given, _WHEEL_LIMIT)
     except OSError as error:
-        raise_trouble(error, str(given))
+        raise_if_machine_fault(error, str(given))
         raise UsageError(f"--wheel {given}: cannot be read ({error.strerror})") from error
     if digest != wanted:
         raise UsageError(

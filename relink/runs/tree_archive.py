@@ -16,7 +16,7 @@ from relink.system.errors import UsageError, WheelError
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Room
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
@@ -81,7 +81,7 @@ class TreeArchive(WheelArchive):
         try:
             descriptor = open_regular(self.path / name, root=str(self.path))
         except OSError as error:
-            raise_trouble(error, str(self.path / name))
+            raise_if_machine_fault(error, str(self.path / name))
             raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
         try:
             self.check(name, descriptor)
@@ -126,5 +126,5 @@ class TreeArchive(WheelArchive):
 
 
 def _unlistable(error: OSError) -> None:
-    raise_trouble(error)
+    raise_if_machine_fault(error)
     raise UsageError(f"{error.filename}: cannot be listed ({error.strerror})") from error

@@ -20,7 +20,7 @@ from relink.system.copying import copy_content
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
-from relink.wheel.member_content import Content, pieces
+from relink.wheel.changes import Content, pieces
 from relink.wheel.record import RecordEntry, hashed, with_new_hashes
 
 __all__ = ["TreeCopy"]

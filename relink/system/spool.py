@@ -19,7 +19,7 @@ from typing import Final, Self, TypeAlias
 
 from relink.system.atomic import unnamed_file
 from relink.system.errors import MachineError, RelinkError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "Filling",
@@ -66,7 +66,7 @@ class Spool:
             try:
                 fd = unnamed_file(place)
             except OSError as error:
-                raise_trouble(error, f"{place}: a temporary file of {size} bytes cannot be made")
+                raise_if_machine_fault(error, f"{place}: a temporary file of {size} bytes cannot be made")
                 continue
             try:
                 os.ftruncate(fd, size)
@@ -174,7 +174,7 @@ def _write(fd: int, data: memoryview, place: int) -> None:
                     f"a large file that memory has no room for cannot be kept on the disk ({error.strerror}); make room "
                     "beside the output, or raise --max-memory"
                 ) from error
-            raise_trouble(error, "a temporary file cannot be written")
+            raise_if_machine_fault(error, "a temporary file cannot be written")
             raise RelinkError(f"a temporary file cannot be written ({error.strerror})") from error
         data, place = data[done:], place + done
 

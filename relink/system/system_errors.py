@@ -13,7 +13,7 @@ from typing import Final
 
 from relink.system.errors import MachineError
 
-__all__ = ["is_trouble", "raise_trouble", "trouble_in"]
+__all__ = ["is_trouble", "raise_if_machine_fault", "trouble_in"]
 
 _LIMITS: Final = {errno.EMFILE: resource.RLIMIT_NOFILE, errno.ENOMEM: resource.RLIMIT_AS}
 _NEXT: Final = {
@@ -43,7 +43,7 @@ def is_trouble(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _NEXT
 
 
-def raise_trouble(error: OSError, subject: str | None = None) -> None:
+def raise_if_machine_fault(error: OSError, subject: str | None = None) -> None:
     """Return where `error` is a fact about a path: there is no such file, or it may not be read.
 
     :param subject: what was being done, or to which file; the error's own file name where it is None.

@@ -19,7 +19,7 @@ from relink.system.errors import RelinkError, WheelError
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
@@ -27,7 +27,7 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
-from relink.wheel.zipformat import LOCAL, Member
+from relink.wheel.zipformat import Member
 
 __all__ = ["WheelArchive"]
 
@@ -77,7 +77,7 @@ class WheelArchive:
         try:
             fd = open_regular(self.path)
         except OSError as error:
-            raise_trouble(error, f"{self.path} cannot be opened")
+            raise_if_machine_fault(error, f"{self.path} cannot be opened")
             raise WheelError(f"{self.path} cannot be opened: {error.strerror}") from error
         self.size = os.fstat(fd).st_size
         return fd
@@ -142,7 +142,7 @@ class WheelArchive:
         except OSError as error:
             if error.errno == errno.EBADF:
                 raise ValueError(f"{self.path} has been closed") from error
-            raise_trouble(error, f"{self.path} cannot be read")
+            raise_if_machine_fault(error, f"{self.path} cannot be read")
             raise WheelError(f"{self.path} cannot be read: {error.strerror}") from error
         return data
 
@@ -258,14 +258,6 @@ class WheelArchive:
             if not missing:
                 break
         return b"".join(parts)
-
-    def local_extra(self, member: Member, name_size: int) -> bytes:
-        """Return the extra field of a member's local header, unchecked.
-
-        :param name_size: bytes of its name as it is stored.
-        """
-        start = member.header_offset + LOCAL.size + name_size
-        return self._pread(start, member.data_offset - start)
 
     def file(self) -> BinaryIO:
         """Return the archive as a file of its own, for another reader; the caller closes it."""

@@ -1,48 +1,111 @@
-"""What changes in a wheel, and how the result is written: the two arguments of :func:`relink.wheel.writer.write_wheel`."""
+"""What changes in a wheel, and how the result is written: the two arguments of :func:`relink.wheel.writer.write_wheel`.
+
+New content may be passed in several forms, which give the same bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
 
+from relink.system.errors import RelinkError
 from relink.wheel import zipformat as z
+from relink.wheel.byte_types import BytesLike
 from relink.wheel.deflate.splice import Span
-from relink.wheel.member_content import Content
 from relink.wheel.naming import WheelName
 
-__all__ = ["Addition", "Changes", "Replacement", "WriteOptions", "method_of", "spans_of"]
+__all__ = ["Changes", "Content", "NewContent", "WriteOptions", "content_size", "pieces"]
+
+_PIECE: Final = 1 << 20  # bytes that are read from a file at once
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """An open binary file, as far as it is needed here."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+    def seekable(self) -> bool: ...
+
+    def tell(self) -> int: ...
+
+    def seek(self, offset: int, whence: int = ..., /) -> int: ...
+
+
+#: What a member's new content may be: bytes, a file's path, an open file (read from where it stands), or pieces.
+Content = BytesLike | Path | Readable | Iterable[BytesLike]
+
+
+def pieces(content: Content) -> Iterator[BytesLike]:
+    """Yield the content as it comes; each piece is valid until the one after the next is asked for."""
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        yield content
+    elif isinstance(content, Path):
+        with content.open("rb", buffering=0) as file:
+            yield from pieces(file)
+    elif isinstance(content, Readable):
+        buffer, other = memoryview(bytearray(_PIECE)), memoryview(bytearray(_PIECE))
+        while length := content.readinto(buffer):
+            yield buffer[:length]
+            buffer, other = other, buffer
+    else:
+        yield from content
+
+
+def content_size(content: Content, size: int | None) -> int:
+    """Return how many bytes ``content`` will give; ``size`` is what its owner says.
+
+    :raises RelinkError: it cannot be known: pieces without a size.
+    """
+    if size is not None:
+        return size
+    if isinstance(content, memoryview):
+        return content.nbytes
+    if isinstance(content, (bytes, bytearray)):
+        return len(content)
+    if isinstance(content, Path):
+        return content.stat().st_size
+    if isinstance(content, Readable) and content.seekable():
+        position = content.tell()
+        end = content.seek(0, os.SEEK_END)
+        content.seek(position)
+        return end - position
+    raise RelinkError(
+        "content given in pieces needs its size: ZIP has to know beforehand whether it is large"
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
-    """New content of a member that is in the wheel. Its name, position and mode stay.
+class NewContent:
+    """New content of a member: of one that is in the wheel, whose name, position and mode stay, or of one that is added.
 
     :ivar content: what the member is to contain.
     :ivar size: bytes; required if `content` is an iterable of pieces, checked whenever it is given.
     :ivar spans: gives ranges of the content whose compressed bytes are reused (:func:`relink.wheel.deflate.splice.find_spans`);
-        may wait until they are found. The content must be unchanged in them and in the
+        may wait until they are known. The content must be unchanged in them and in the
         :data:`~relink.wheel.deflate.inflate.WINDOW` bytes before them.
+    :ivar mode: permission bits of a member that is added.
+    :ivar stored: do not compress it; only of a member that is added.
     """
 
     content: Content
     size: int | None = None
     spans: Callable[[], tuple[Span, ...]] = tuple
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A member to add.
-
-    :ivar content: what the member is to contain.
-    :ivar size: bytes; as for :class:`Replacement`.
-    :ivar mode: permission bits.
-    :ivar stored: do not compress it.
-    """
-
-    content: Content
-    size: int | None = None
     mode: int = 0o644
     stored: bool = False
+
+    @property
+    def method(self) -> int:
+        """ZIP's number of the compression method."""
+        return z.STORED if self.stored else z.DEFLATED
+
+    @property
+    def length(self) -> int:
+        """How many bytes it gives (:func:`content_size`)."""
+        return content_size(self.content, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +121,8 @@ class Changes:
     """
 
     name: WheelName
-    replacements: Mapping[str, Replacement] = field(default_factory=dict)
-    additions: Mapping[str, Addition] = field(default_factory=dict)
+    replacements: Mapping[str, NewContent] = field(default_factory=dict)
+    additions: Mapping[str, NewContent] = field(default_factory=dict)
     metadata: tuple[str, ...] = ()
 
 
@@ -80,13 +143,3 @@ class WriteOptions:
     verify: bool = True
     jobs: int | None = None
     max_memory: int | None = None
-
-
-def spans_of(new: Replacement | Addition) -> tuple[Span, ...]:
-    """Return the ranges of new content whose compressed bytes are reused; waits until they are found."""
-    return new.spans() if isinstance(new, Replacement) else ()
-
-
-def method_of(new: Replacement | Addition) -> int:
-    """Return ZIP's number of the compression method."""
-    return z.STORED if isinstance(new, Addition) and new.stored else z.DEFLATED

@@ -2,24 +2,234 @@
 
 The central directory is what installers that seek believe; the local headers are what installers that stream
 believe. A wheel on which the two disagree, or that has bytes which belong to neither, means different things to
-different tools, so it is refused. Section numbers: PKWARE APPNOTE.TXT 6.3.10.
+different tools, so it is refused. The last end record whose comment ends with the file counts; ZIP64's (4.3.14, 4.3.15) must
+agree with it, lie directly before it, and directly behind the directory: readers differ on anything else. Section numbers: PKWARE
+APPNOTE.TXT 6.3.10.
 """
 
 from __future__ import annotations
 
 import stat
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from relink.system.errors import WheelError
 from relink.wheel import zipformat as z
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.directory_scan import DirectoryScan, unreadable
-from relink.wheel.end_records import read_end_records
 from relink.wheel.extra_fields import extra_fields, has_contradicting_zip64, has_second_name, zip64_values
 from relink.wheel.limits import WheelLimits
-from relink.wheel.local_headers import at_local_header, check_extents
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
-__all__ = ["read_directory"]
+__all__ = [
+    "DirectoryScan",
+    "EndRecord",
+    "at_local_header",
+    "check_extents",
+    "read_directory",
+    "read_end_records",
+    "unreadable",
+]
+
+_NAME_SHOWN = 200  # characters
+_MOST_DEFECTS = 100  # that are reported: a hostile wheel has room for millions
+
+
+@dataclass(slots=True)
+class DirectoryScan:
+    """A directory being read: the defects so far, and where each member's bytes begin and end.
+
+    :ivar read: gives exactly as many bytes as it is asked for, or raises WheelError.
+    :ivar file_size: bytes.
+    :ivar issues: one sentence for each defect.
+    :ivar extents: offset of the local header, offset behind the data, and name of each member whose local header was read.
+    """
+
+    read: RangeReader
+    file_size: int
+    issues: list[str] = field(default_factory=list)
+    members: dict[str, Member] = field(default_factory=dict)
+    extents: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def add(self, name: str, defect: str) -> None:
+        """Add a defect, up to a number that a person can read."""
+        if len(self.issues) < _MOST_DEFECTS:
+            shown = name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}…"
+            self.issues.append(f"{shown!r}: {defect}" if name else defect)
+        elif len(self.issues) == _MOST_DEFECTS:
+            self.issues.append("and more")
+
+
+def unreadable(reason: str) -> WheelError:
+    """Return the error for a structure of which no member can be read."""
+    return WheelError("the ZIP structure cannot be read", [reason])
+
+
+class EndRecord(NamedTuple):
+    """What the end records say: number of entries, and where the directory is."""
+
+    entries: int
+    size: int
+    offset: int
+
+
+def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
+    """Return offset and fields of the end record (4.3.16): the last one whose comment ends with the file."""
+    tail_size = min(scan.file_size, z.END.size + 0xFFFF)
+    tail = scan.read(scan.file_size - tail_size, tail_size)
+    at = tail.rfind(z.END_SIGNATURE)
+    last = at
+    while at >= 0:
+        if at + z.END.size <= len(tail):
+            _, *fields = z.END.unpack_from(tail, at)
+            if at + z.END.size + fields[-1] == len(tail):
+                if at != last:
+                    scan.add(
+                        "", "the archive comment holds another end record: readers differ on which is true"
+                    )
+                return scan.file_size - tail_size + at, tuple(fields)
+        at = tail.rfind(z.END_SIGNATURE, 0, at + 3)
+    if last >= 0:
+        raise unreadable("trailing data after the end record, or the file is cut inside it")
+    raise unreadable("no end of central directory record: the file is truncated, or not a ZIP file")
+
+
+def read_end_records(scan: DirectoryScan) -> EndRecord:
+    """Read the end records, with ZIP64's (4.3.14, 4.3.15) if there are any, and check that they join up."""
+    at, (disk, first_disk, here, entries, size, offset, _) = _find_end(scan)
+    end = EndRecord(entries, size, offset)
+    locator_at = at - z.END64_LOCATOR.size
+    locator = scan.read(locator_at, z.END64_LOCATOR.size) if locator_at >= 0 else b""
+    if locator.startswith(z.END64_LOCATOR_SIGNATURE):
+        _, end64_disk, end64_at, disks = z.END64_LOCATOR.unpack(locator)
+        if end64_at + z.END64.size > locator_at:
+            raise unreadable("the ZIP64 locator points outside of the file")
+        signature, rest, _, _, disk64, first64, here64, *values = z.END64.unpack(
+            scan.read(end64_at, z.END64.size)
+        )
+        if signature != z.END64_SIGNATURE or end64_at + 12 + rest != locator_at:
+            raise unreadable(
+                "the ZIP64 locator does not point at a ZIP64 end record that ends where it begins"
+            )
+        if end64_at + z.END64.size != locator_at:
+            raise unreadable(
+                "the ZIP64 end record holds more than its fields: some readers take that for a directory"
+            )
+        for short, true, mark in zip(end, values, (z.MARK16, z.MARK32, z.MARK32), strict=True):
+            if short not in (mark, true):
+                scan.add("", f"end record and ZIP64 end record disagree: {short} and {true}")
+        if here not in (z.MARK16, here64):
+            scan.add("", f"end record and ZIP64 end record disagree: {here} and {here64}")
+        end = EndRecord(*values)
+        here = here64
+        disks_used = {disk64, first64, end64_disk} | {
+            number for number in (disk, first_disk) if number != z.MARK16
+        }
+        if disks_used != {0} or disks > 1:
+            raise unreadable("the archive says it is one disk of several")
+        at = end64_at
+    elif disk or first_disk:
+        raise unreadable("the archive says it is one disk of several")
+    if here != end.entries:
+        raise unreadable("the archive says it is one disk of several")
+    if end.offset + end.size > at:
+        raise unreadable(
+            "the central directory reaches past the end record: the file is truncated or damaged"
+        )
+    if end.offset + end.size < at:
+        gap = at - end.offset - end.size
+        raise unreadable(f"{gap} bytes between central directory and end record, or prepended to the file")
+    return end
+
+
+def at_local_header(scan: DirectoryScan, member: Member, raw_name: bytes) -> Member:
+    """Compare the local header (4.3.7) with the central entry; return the member with its data offset."""
+    name = member.name
+    at = member.header_offset
+    if at + z.LOCAL.size + len(raw_name) > scan.file_size:
+        scan.add(name, "its local header is past the end of the file")
+        return member
+    # In nearly all wheels the extra field is empty, and one read has it all.
+    raw = scan.read(at, z.LOCAL.size + len(raw_name))
+    signature, _, flags, method, _, _, crc, compressed, size, name_size, extra_size = z.LOCAL.unpack_from(raw)
+    if signature != z.LOCAL_SIGNATURE:
+        scan.add(name, "the directory points at something that is not its local header")
+        return member
+    if name_size != len(raw_name) or raw[z.LOCAL.size :] != raw_name:
+        scan.add(name, "local header and central directory give different names")
+        return member
+    extra_at = at + z.LOCAL.size + name_size
+    data_at = extra_at + extra_size
+    if data_at + member.compressed_size > scan.file_size:
+        scan.add(name, "its data reaches past the end of the file")
+        return member
+    try:
+        fields = extra_fields(scan.read(extra_at, extra_size)) if extra_size else []
+    except ValueError as error:
+        scan.add(name, f"local header: {error}")
+        fields = []
+    if z.MARK32 in (size, compressed):
+        # 4.5.3: in a local header the field must have both sizes.
+        values = zip64_values(fields, 2)
+        if values is None:
+            scan.add(name, "local header: sizes are left to a ZIP64 field that is not there")
+        else:
+            size, compressed = values
+    elif has_contradicting_zip64(fields, 0, size, compressed):
+        scan.add(name, "local header: a ZIP64 field gives it other sizes")
+    if has_second_name(fields, name):
+        scan.add(name, "local header: an extra field gives it another name")
+    streamed = bool(flags & z.FLAG_DESCRIPTOR)
+    for what, local, central in (
+        ("flags", flags & ~z.FLAG_LEVEL, member.flags & ~z.FLAG_LEVEL),
+        ("method", method, member.method),
+        ("crc", crc, member.crc),
+        ("compressed size", compressed, member.compressed_size),
+        ("size", size, member.size),
+    ):
+        # 4.4.4, bit 3: the three are zero here and follow the data.
+        unknown = streamed and local == 0 and what not in ("flags", "method")
+        if local != central and not unknown:
+            scan.add(name, f"local header and central directory disagree: {what} {local:#x} and {central:#x}")
+    scan.extents.append((at, data_at + member.compressed_size, name))
+    # Slots and frozen: dataclasses.replace costs as much as the rest of this function for small members.
+    return Member(
+        name, member.method, member.flags, member.crc, member.compressed_size, member.size, at, data_at,
+        member.mode, member.date_time, member.external_attributes, member.create_system, member.is_directory,
+    )  # fmt: skip
+
+
+def _is_descriptor(raw: bytes, member: Member) -> bool:
+    """Whether ``raw`` is this member's data descriptor (4.3.9): with or without signature, 32 or 64 bit."""
+    body = raw.removeprefix(z.DESCRIPTOR_SIGNATURE) if len(raw) in (16, 24) else raw
+    layout = {12: "<3L", 20: "<L2Q"}.get(len(body))
+    return layout is not None and struct.unpack(layout, body) == (
+        member.crc,
+        member.compressed_size,
+        member.size,
+    )
+
+
+def check_extents(scan: DirectoryScan, directory_at: int) -> None:
+    """Every byte before the directory belongs to exactly one member: no overlap, no gap, nothing in front."""
+    position = 0
+    before: Member | None = None
+    extents = sorted(scan.extents)
+    for start, end, name in [*extents, (directory_at, directory_at, "")]:
+        gap = start - position
+        if gap < 0:
+            other = before.name if before else ""
+            scan.add(name, f"overlaps {other!r}" if name else f"{other!r} overlaps the central directory")
+        elif before is not None and before.flags & z.FLAG_DESCRIPTOR:
+            if gap > 24 or not _is_descriptor(scan.read(position, gap), before):
+                scan.add(before.name, "its data descriptor is missing or says something else")
+        elif gap:
+            where = f"after {before.name!r}" if before else "in front of the first member"
+            scan.add("", f"{gap} bytes {where} belong to no member")
+        position = max(position, end)
+        before = scan.members.get(name)
+
 
 _UNIX = frozenset({3, 19})  # 4.4.2: UNIX, OS X
 _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8

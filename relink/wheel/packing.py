@@ -1,24 +1,149 @@
 """New members of a wheel, deflated before it is their turn to be written; and the pool of threads for all of the writer's work.
 
+Takes the content, the compression level and the spans of the old stream that are reused. Gives :class:`Packed`. The compressed
+format is RFC 1951; the sizes and the CRC are those of PKWARE APPNOTE.TXT 6.3.10, section 4.4.
+
 No task of the pool waits for another one of it, so tasks cannot block each other however few threads there are. The writer
 itself waits for tasks, so it must not be one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Iterator
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from isal import isal_zlib
+
 from relink.system.errors import RelinkError
+from relink.wheel import zipformat as z
 from relink.wheel.byte_types import BytesLike
-from relink.wheel.changes import Addition, Replacement, WriteOptions, method_of, spans_of
-from relink.wheel.compress import Packed, pack
-from relink.wheel.member_content import Content, content_size, pieces
+from relink.wheel.changes import Content, NewContent, WriteOptions, pieces
+from relink.wheel.deflate.splice import Deflater, Joiner, Piece
 from relink.wheel.record import default_jobs
 
-__all__ = ["Packing"]
+__all__ = ["Hasher", "Packed", "Packing", "largest_packed_size", "pack"]
+
+
+class Hasher:
+    """SHA-256 of pieces in the order in which they are added; a context manager, which leaves no thread running.
+
+    hashlib releases the interpreter lock (GIL), so the caller inflates or deflates the next piece meanwhile. The thread
+    is not one of the writer's pool: a task of that pool waits for it.
+
+    :param waiting: pieces that may be added before they have been hashed. Each must stay unchanged until then.
+    """
+
+    def __init__(self, waiting: int) -> None:
+        self._digest = hashlib.sha256()
+        self._most = waiting
+        self._pool = ThreadPoolExecutor(1, "relink-hash")  # one: the order counts
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, piece: BytesLike) -> None:
+        """Hash a piece; waits until no more than `waiting` pieces are left."""
+        self._waiting.append(self._pool.submit(self._digest.update, piece))
+        while len(self._waiting) > self._most:
+            self._waiting.popleft().result()
+
+    def digest(self) -> bytes:
+        """Wait for all pieces, and return the digest."""
+        while self._waiting:
+            self._waiting.popleft().result()
+        return self._digest.digest()
+
+
+# Of isal's nine: up to 1.5 % smaller than the default at the same speed (measured over onnxruntime-rocm's ELF files).
+_ISAL_MEMORY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A member's content as it goes into the file, and what its headers say of it.
+
+    :ivar crc: of the content, as `size` is.
+    :ivar parts: the compressed bytes in order; empty if they have been written already.
+    :ivar pieces: what the stream is made of, if compressed bytes of an old stream are reused; `sha256` of the content then, too.
+    """
+
+    crc: int
+    compressed_size: int
+    size: int
+    parts: tuple[bytes, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    sha256: bytes | None = None
+
+
+def _deflater(level: int) -> Deflater:
+    """Levels 1 to 3 are isal's (fast), 4 to 9 zlib's (small).
+
+    isal's level 0 is not offered: it makes data that does not compress a quarter larger.
+    """
+    if 1 <= level <= 3:
+        return isal_zlib.compressobj(level, isal_zlib.DEFLATED, -15, _ISAL_MEMORY)
+    return zlib.compressobj(level, zlib.DEFLATED, -15)
+
+
+def largest_packed_size(method: int, size: int) -> int:
+    """Return an upper bound of the compressed size; measured: 0.01 % more than `size` for random data."""
+    return size if method == z.STORED else size + size // 8 + 1024
+
+
+def pack(
+    name: str, new: NewContent, *, level: int, write: Callable[[BytesLike], object] | None = None
+) -> Packed:
+    """Deflate the content of a member apart from its spans, or store it; on any thread.
+
+    :param write: takes the compressed bytes; without it they are in the result.
+    :raises RelinkError: the content does not have the size that was announced.
+    """
+    announced, method, spans = new.length, new.method, new.spans()
+    crc = seen = compressed = 0
+    parts: list[bytes] = []
+
+    def keep(data: BytesLike) -> None:
+        parts.append(bytes(data))
+
+    write = write or keep
+
+    def put(data: BytesLike) -> None:
+        nonlocal compressed
+        write(data)
+        compressed += len(data)
+
+    joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
+    with Hasher(waiting=1) as hasher:  # one: of the two buffers of `pieces`, the other one is being filled
+        for data in pieces(new.content):
+            view = memoryview(data).cast("B")
+            if spans:
+                hasher.add(view)
+            if joiner:
+                joiner.add(view)
+            else:
+                crc = isal_zlib.crc32(view, crc)
+                put(view)
+            seen += len(view)
+        sha256 = hasher.digest() if spans else None
+    made = joiner.finish() if joiner else ()
+    for piece in made:
+        crc = isal_zlib.crc32_combine(crc, piece.crc, piece.size)
+    if seen != announced:
+        raise RelinkError(f"{name!r} was announced with {announced} bytes and has {seen}")
+    if compressed > largest_packed_size(method, seen):
+        raise RelinkError(f"{name!r}: {seen} bytes became {compressed}; please report this")
+    return Packed(crc, compressed, seen, tuple(parts), made if spans else (), sha256)
+
 
 _MEMORY: Final = 256 << 20  # bytes, if the options do not limit it
 
@@ -46,7 +171,7 @@ class Packing:
         self._exited.set()
         self.pool.shutdown(cancel_futures=True)
 
-    def begin(self, name: str, new: Replacement | Addition) -> bool:
+    def begin(self, name: str, new: NewContent) -> bool:
         """Begin with a member as soon as a thread is free, if there is memory for it; return whether it has been begun.
 
         :param name: in the output.
@@ -57,16 +182,8 @@ class Packing:
         if size > self._free:
             return False
         self._free -= size
-        content = self._until_exit(new.content)
-        packing = self.pool.submit(
-            pack,
-            name,
-            content,
-            content_size(new.content, new.size),
-            spans_of(new),
-            level=self._level,
-            method=method_of(new),
-        )
+        guarded = replace(new, content=self._until_exit(new.content), size=new.length)
+        packing = self.pool.submit(pack, name, guarded, level=self._level)
         self._packing[name] = size, packing
         return True
 
@@ -86,7 +203,7 @@ class Packing:
             self._free += size
 
 
-def _packed_size(new: Replacement | Addition) -> int:
+def _packed_size(new: NewContent) -> int:
     """Return about how many bytes a member takes deflated: at most its own size, and in its spans exactly what they have."""
-    saved = sum(span.stop - span.start - (span.last - span.first) // 8 for span in spans_of(new))
-    return content_size(new.content, new.size) - saved
+    saved = sum(span.stop - span.start - (span.last - span.first) // 8 for span in new.spans())
+    return new.length - saved

@@ -264,7 +264,7 @@ def verify_member(
 def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:
     """Compare a content's digest, by the algorithm of `entry`, with that in `entry`.
 
-    That of a file of ``*.dist-info`` may be another one: :mod:`relink.wheel.stale_record` tells it.
+    That of a file of ``*.dist-info`` may be another one: :mod:`relink.planning.reading` tells it.
 
     :raises WheelError: it is another one.
     """

@@ -11,25 +11,24 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from relink.system.atomic import atomic_file
 from relink.system.errors import RelinkError, UsageError
 from relink.system.progress import OnProgress
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Addition, Changes, Replacement, WriteOptions, method_of, spans_of
-from relink.wheel.deflate.readback import ReadBack
-from relink.wheel.member_content import content_size
+from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Packing
 from relink.wheel.paths import collisions, name_defect
+from relink.wheel.readback import ReadBack
 from relink.wheel.record import (
     RecordEntry,
     read_record,
@@ -51,6 +50,10 @@ _PIECE: Final = 1 << 20  # bytes hashed at a time
 _DEFAULTS: Final = WriteOptions()
 
 
+_OutputMember: TypeAlias = tuple[MemberHeader, Member | NewContent]
+"""A member of the output: what its headers say, and the member of the input that is copied, or the new content."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenWheel:
     """What was written.
@@ -66,15 +69,6 @@ class WrittenWheel:
     size: int
     rows: tuple[RecordEntry, ...]
     dropped: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _OutputMember:
-    """One member of the output: either `source` is copied, or `new` is written."""
-
-    header: MemberHeader
-    source: Member | None = None
-    new: Replacement | Addition | None = None
 
 
 def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
@@ -136,21 +130,12 @@ def _output_members(
     archive: WheelArchive, changes: Changes, dropped: AbstractSet[str], new_time: DosTime
 ) -> list[_OutputMember]:
     """Return what is written, in order, without RECORD; the members in `dropped` are left out."""
-    own = _own_files(archive, changes)
-    added = {
-        path: _OutputMember(
-            MemberHeader(
-                path,
-                method_of(addition),
-                new_time,
-                (stat.S_IFREG | stat.S_IMODE(addition.mode)) << 16,
-                _UNIX,
-            ),
-            new=addition,
-        )
-        for path, addition in changes.additions.items()
-    }
-    members_out: list[_OutputMember] = []
+    own = {path: NewContent(data) for path, data in _own_files(archive, changes).items()}
+    added: dict[str, _OutputMember] = {}
+    for path, new in changes.additions.items():
+        attributes = (stat.S_IFREG | stat.S_IMODE(new.mode)) << 16
+        added[path] = MemberHeader(path, new.method, new_time, attributes, _UNIX), new
+    planned: list[_OutputMember] = []
     record = f"{archive.dist_info}/RECORD"
     for path, member in archive.members.items():
         if path in dropped or path == record:
@@ -158,23 +143,18 @@ def _output_members(
         target = output_path(archive, changes.name, path)
         # What is added in the place of a member keeps its position.
         if addition := added.pop(target, None):
-            members_out.append(addition)
+            planned.append(addition)
             continue
         header = _header(member, target)
-        if path in own:
-            members_out.append(
-                _OutputMember(replace(header, date_time=new_time, method=z.DEFLATED), new=Addition(own[path]))
-            )
-        elif path in changes.replacements:
-            header = replace(header, date_time=new_time, method=z.DEFLATED)
-            members_out.append(_OutputMember(header, new=changes.replacements[path]))
+        if replacement := own.get(path) or changes.replacements.get(path):
+            planned.append((replace(header, date_time=new_time, method=z.DEFLATED), replacement))
         else:
-            members_out.append(_OutputMember(header, source=member))
-    members_out += added.values()
-    issues = collisions(item.header.name for item in members_out)
+            planned.append((header, member))
+    planned += added.values()
+    issues = collisions(header.name for header, _ in planned)
     if issues:
         raise UsageError(f"{archive.path.name} cannot be written like this", issues)
-    return members_out
+    return planned
 
 
 def _header(member: Member, target: str) -> MemberHeader:
@@ -222,7 +202,7 @@ def write_wheel(
     dropped = signatures(archive.dist_info, archive.members)
     new_time = _new_time(archive, options.epoch)
     planned = _output_members(archive, changes, {*dropped}, new_time)
-    copied = [item.source.name for item in planned if item.source and not item.source.is_directory]
+    copied = [member.name for _, member in planned if isinstance(member, Member) and not member.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
     rows = {} if options.verify else _vendor_rows(archive, copied, vendor)
     unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
@@ -236,23 +216,24 @@ def write_wheel(
         readback = ReadBack(file.fileno(), packing.pool, on_progress)
         # The pool takes tasks in this order. Deflating comes first: the loop below waits for it.
         # The largest first: it takes longest.
-        waiting = _begin(packing, sorted((item for item in planned if item.new), key=_size, reverse=True))
+        new = {header.name: content for header, content in planned if isinstance(content, NewContent)}
+        waiting = _begin(packing, dict(sorted(new.items(), key=lambda pair: pair[1].length, reverse=True)))
         verification = start_verification(archive, unknown, packing.pool)
-        for item in planned:
-            if item.source:
-                writer.copy(item.header, item.source, archive.raw(item.source.name))
-                on_progress(item.source.size)
-            elif item.new:
-                packed = packing.take(item.header.name)
-                if packed:
-                    writer.add_packed(item.header, packed)
-                    packed = replace(packed, parts=())
-                else:
-                    packed = writer.add(item.header, item.new.content, item.new.size, spans_of(item.new))
-                    waiting.remove(item)
-                waiting = _begin(packing, waiting)
-                file.flush()
-                readback.begin(writer.members[-1], packed)
+        for header, content in planned:
+            if isinstance(content, Member):
+                writer.copy(header, content, archive.raw(content.name))
+                on_progress(content.size)
+                continue
+            packed = packing.take(header.name)
+            if packed:
+                writer.add_packed(header, packed)
+                packed = replace(packed, parts=())
+            else:
+                packed = writer.add(header, content)
+                del waiting[header.name]
+            waiting = _begin(packing, waiting)
+            file.flush()
+            readback.begin(writer.members[-1], packed)
         # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
@@ -260,12 +241,14 @@ def write_wheel(
         os.fdatasync(
             file.fileno()
         )  # the disk works while the pool computes; the fsync at the end then has little to do
-        new = readback.entries()
+        entries = readback.entries()
         rows |= verified(verification)
         lines = tuple(
-            replace(rows[item.source.name], path=item.header.name) if item.source else new[item.header.name]
-            for item in planned
-            if not (item.source and item.source.is_directory)
+            replace(rows[content.name], path=header.name)
+            if isinstance(content, Member)
+            else entries[header.name]
+            for header, content in planned
+            if not (isinstance(content, Member) and content.is_directory)
         )
         _write_record(archive, writer, name, lines, new_time)
         size = writer.finish()
@@ -275,13 +258,9 @@ def write_wheel(
     return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
 
 
-def _begin(packing: Packing, waiting: Sequence[_OutputMember]) -> list[_OutputMember]:
+def _begin(packing: Packing, waiting: Mapping[str, NewContent]) -> dict[str, NewContent]:
     """Begin with as many members as memory allows, in order; return the others."""
-    return [item for item in waiting if item.new and not packing.begin(item.header.name, item.new)]
-
-
-def _size(item: _OutputMember) -> int:
-    return content_size(item.new.content, item.new.size) if item.new else 0
+    return {name: new for name, new in waiting.items() if not packing.begin(name, new)}
 
 
 @contextlib.contextmanager
@@ -290,7 +269,7 @@ def _os_errors_of(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise_trouble(error, f"{target} cannot be written")
+        raise_if_machine_fault(error, f"{target} cannot be written")
         reason = error.strerror or str(error)
         # The file in question may also be one that a replacement is read from.
         where = f" ({error.filename})" if error.filename else ""
@@ -315,7 +294,7 @@ def _write_record(
     if data == archive.read(path):
         writer.copy(header, member, archive.raw(path))
     else:
-        writer.add(replace(header, date_time=new_time, method=z.DEFLATED), data)
+        writer.add(replace(header, date_time=new_time, method=z.DEFLATED), NewContent(data))
 
 
 def _hash(digest: hashlib._Hash, file: int, part: range) -> None:

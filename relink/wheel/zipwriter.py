@@ -13,10 +13,9 @@ from typing import BinaryIO
 
 from relink.wheel import zipformat as z
 from relink.wheel.byte_types import BytesLike
-from relink.wheel.compress import Packed, largest_packed_size, pack
-from relink.wheel.deflate.splice import Span
+from relink.wheel.changes import NewContent
 from relink.wheel.extra_fields import EXTRA_ZIP64
-from relink.wheel.member_content import Content, content_size
+from relink.wheel.packing import Packed, largest_packed_size, pack
 from relink.wheel.zipformat import DosTime, Member
 
 __all__ = ["MemberHeader", "ZipWriter"]
@@ -129,31 +128,18 @@ class ZipWriter:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
         self.add_packed(header, Packed(member.crc, member.compressed_size, member.size), raw)
 
-    def add(
-        self, header: MemberHeader, content: Content, size: int | None = None, spans: Sequence[Span] = ()
-    ) -> Packed:
-        """Add a member with new content, deflated or stored as ``header.method`` says.
+    def add(self, header: MemberHeader, new: NewContent) -> Packed:
+        """Add a member with new content, of the method that `header` has.
 
         Memory does not depend on the content's size.
 
-        :param size: of the content in bytes; needed for pieces only.
-        :param spans: ranges of the content whose compressed bytes are reused.
         :raises RelinkError: the content does not have the size that was announced.
         """
-        announced = content_size(content, size)
         offset = self._offset
         # A first header with what is known: it is as long as the right one, which replaces it.
-        self._write(_local(header, 0, 0, announced))
+        self._write(_local(header, 0, 0, new.length))
         start = self._offset
-        packed = pack(
-            header.name,
-            content,
-            announced,
-            spans,
-            level=self._level,
-            method=header.method,
-            write=self._write,
-        )
+        packed = pack(header.name, new, level=self._level, write=self._write)
         self._file.seek(offset)
         self._file.write(_local(header, packed.crc, packed.compressed_size, packed.size))
         self._file.seek(self._offset)

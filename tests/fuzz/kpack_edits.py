@@ -18,12 +18,12 @@ from pathlib import Path
 from relink.elf.edit import ElfEdit, argument_lists, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.image import read_image
-from relink.elf.patchelf import apply_edit
 from relink.loader.target import find_target
 from relink.system.errors import EditError, ElfError
 from relink.system.sandbox import Sandbox, find_sandbox
 from tests.support import kpack_elf, old_kernel
 from tests.support.cc import cc, shared
+from tests.support.edits import apply_edit
 
 LOADER = r"""
 #define _GNU_SOURCE

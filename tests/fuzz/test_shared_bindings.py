@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from relink.loader.binding import bind
+from relink.loader.binding import Symbol, bind
 from relink.loader.closure import Closure
 from relink.loader.duplicates import duplicates
 from relink.loader.loading import load, trace
 from relink.loader.scopes import Process
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
-from relink.loader.symbol_map import Symbol
 from relink.loader.tables import Tables
 from relink.loader.target import find_target
 from relink.system.errors import TargetError

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from relink.system.spool import room_in
+from relink.wheel.changes import NewContent
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.deflate.splice import find_spans
 from relink.wheel.deflate.stream import content as inflated
 from relink.wheel.deflate.stream import inflate_into
+from relink.wheel.readback import ReadBack
 from relink.wheel.zipformat import DEFLATED
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.fuzz.conftest import COUNTED
@@ -81,7 +82,8 @@ def splice_one(number: int, path: Path) -> int:
     new = changed(content, stay, rng)
     with path.open("w+b") as file:
         writer = ZipWriter(file, rng.choice((1, 3, 6)))
-        packed = writer.add(MemberHeader(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3), new, spans=spans)
+        header = MemberHeader(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3)
+        packed = writer.add(header, NewContent(new, spans=lambda: spans))
         file.flush()
         with ThreadPoolExecutor(1) as pool:
             readback = ReadBack(file.fileno(), pool)

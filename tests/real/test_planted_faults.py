@@ -148,6 +148,11 @@ def _errors(relinked: Relinked, faulty: str, plant: object) -> list[tuple[str, s
             for piece in range(at, len(view), 1 << 24):
                 yield view[piece : piece + (1 << 24)]
 
-    gaps = {name: loaded.gaps for name, loaded in relinked.wheel.contents.loaded.items() if name in wanted}
-    result = verify("tensorflow", contents, asked, context, gaps)
+    loaded = relinked.wheel.contents.loaded
+    result = verify(
+        "tensorflow",
+        lambda name: (contents(name), loaded[name].gaps if name in loaded else ()),
+        asked,
+        context,
+    )
     return [(item.subject, item.message) for item in result.findings if item.level == "error"]

@@ -21,7 +21,7 @@ import pytest
 from relink.library import relink
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, Replacement
+from relink.wheel.changes import Changes, NewContent
 from relink.wheel.naming import relinked
 from relink.wheel.record import check_record, read_record, verify_members
 from relink.wheel.writer import write_wheel
@@ -109,7 +109,7 @@ def outputs(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         patch.setattr("relink.wheel.zipformat.ZIP64_COUNT", 0)
         name = relinked(archive.name, local="large", platform=archive.name.platform)
         (directory / "zip64").mkdir()
-        replacements = {"demo/plain.so": Replacement(works.plain.read_bytes() + b"\0")}
+        replacements = {"demo/plain.so": NewContent(works.plain.read_bytes() + b"\0")}
         large = write_wheel(archive, directory / "zip64", Changes(name, replacements)).path
     return {"relink": path, "zip64": large}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit, apply_edit
+from relink.elf.patchelf import ElfEdit
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.planning.options import Options
@@ -19,6 +19,7 @@ from relink.providers.prefix import open_prefix
 from relink.runs.questions import verify_wheel
 from relink.system.errors import ProviderError, WheelError
 from tests.support.cc import shared
+from tests.support.edits import apply_edit
 from tests.support.elf_builder import Library
 from tests.support.works import OUTPUT, Works, installed
 

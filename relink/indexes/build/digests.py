@@ -16,7 +16,7 @@ from pathlib import Path
 from relink.indexes.install.cache import LARGEST, cache_directory
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Digests"]
 
@@ -54,7 +54,7 @@ class Digests:
             if _status(path) == before:
                 self._known[path] = self._new[path] = (before, found)
         except OSError as error:
-            raise_trouble(error, path)
+            raise_if_machine_fault(error, path)
             raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
         return found
 

@@ -19,7 +19,7 @@ from relink.indexes.build.web import FetchError, Web, without_secrets
 from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, keep
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["fetch_wheel"]
 
@@ -38,7 +38,7 @@ def fetch_wheel(wheel: ListedWheel, web: Web, cache_size: int) -> CachedWheel:
         try:
             sha256 = file_sha256(path, LARGEST)
         except OSError as error:
-            raise_trouble(error, str(path))
+            raise_if_machine_fault(error, str(path))
             raise FetchError(f"{path}: cannot be read ({error.strerror})") from error
         _check(wheel, sha256)
         return CachedWheel(path, sha256, wheel.name)
@@ -78,7 +78,7 @@ def _alone(wheel: ListedWheel) -> Iterator[Path]:
             place.parent / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
         )
     except OSError as error:
-        raise_trouble(error, str(place))
+        raise_if_machine_fault(error, str(place))
         raise UsageError(
             f"{place}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
         ) from error

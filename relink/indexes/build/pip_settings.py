@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from relink.indexes.install.installers import InstallerError, find_pip
 from relink.system.errors import UsageError
 from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["PipSettings", "pip_settings"]
 
@@ -99,7 +99,7 @@ def _said(command: Sequence[str]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, command[0])
+            raise_if_machine_fault(error, command[0])
         raise InstallerError(f"pip cannot be asked for its configuration ({error})") from error
     if run.returncode != 0:
         raise InstallerError("pip cannot be asked for its configuration", run.stderr.splitlines()[-3:])

@@ -18,7 +18,7 @@ from relink.indexes.build.store import Store
 from relink.system.atomic import sync_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["check_place", "publish", "shows"]
 
@@ -74,7 +74,7 @@ def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write],
             made.rename(final)
         _switch(store, site, final)
     except OSError as error:
-        raise_trouble(error, str(site))
+        raise_if_machine_fault(error, str(site))
         raise UsageError(f"{site}: the site cannot be written ({error.strerror})") from error
     _remove_old(store, final)
 

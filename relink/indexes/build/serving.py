@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from relink.indexes.build.pages import FILES
 from relink.system.errors import UsageError
 from relink.system.safe_open import open_regular
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 
 __all__ = ["site_server"]
@@ -40,7 +40,7 @@ def site_server(site: Path, address: str, port: int) -> ThreadingHTTPServer:
     try:
         return _Server((address, port), partial(_Handler, directory=str(site)))
     except OSError as error:
-        raise_trouble(error, f"{address}:{port}")
+        raise_if_machine_fault(error, f"{address}:{port}")
         raise UsageError(
             f"{address}:{port}: cannot be listened on ({error.strerror}); pass another --port"
         ) from error

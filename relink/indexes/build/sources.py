@@ -26,7 +26,7 @@ from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
 from relink.report.nix.uv_lock import read_lock
 from relink.system.errors import RelinkError, UsageError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = ["Listing", "find_wheels", "fits"]
@@ -178,7 +178,7 @@ def _in_directory(directory: Path, digests: Digests) -> Iterator[ListedWheel]:
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
     except OSError as error:
-        raise_trouble(error, str(directory))
+        raise_if_machine_fault(error, str(directory))
         raise UsageError(f"{directory}: the directory of wheels cannot be read ({error.strerror})") from error
     if len(names) > _FILES_HERE:
         raise UsageError(f"{directory}: more than {_FILES_HERE} wheels; name a smaller directory")

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from relink.system.errors import RelinkError, UsageError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Store", "StoredResult"]
 
@@ -250,6 +250,6 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 def _failed(directory: Path, error: OSError | sqlite3.Error) -> RelinkError:
     if isinstance(error, OSError):
-        raise_trouble(error, str(directory))
+        raise_if_machine_fault(error, str(directory))
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return UsageError(f"{directory}: the state of the index cannot be used ({reason})")

@@ -26,7 +26,7 @@ from relink.indexes.build.pace import Pace, paced
 from relink.indexes.build.pip_settings import PipSettings
 from relink.system.errors import RelinkError
 from relink.system.safe_open import read_bytes
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["FILE_PACE", "PAGE_PACE", "FetchError", "Page", "RemoteFile", "Web", "without_secrets"]
 
@@ -231,7 +231,7 @@ def _told(shown: str) -> Iterator[None]:
 def _unreadable(shown: str, error: OSError) -> NoReturn:
     reason = getattr(error, "reason", error)
     if isinstance(reason, OSError) and not isinstance(reason, TimeoutError):
-        raise_trouble(reason, shown)
+        raise_if_machine_fault(reason, shown)
     raise FetchError(
         f"{shown}: cannot be read ({reason})", missing=isinstance(reason, FileNotFoundError)
     ) from error

@@ -24,7 +24,7 @@ from relink.system.bounded_json import JSON_LIMIT
 from relink.system.copying import copy_file
 from relink.system.errors import UsageError, WheelError
 from relink.system.safe_open import file_sha256, read_bytes, read_text
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = [
@@ -77,7 +77,7 @@ def working_place() -> Iterator[Path]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise_trouble(error, str(directory))
+        raise_if_machine_fault(error, str(directory))
         raise UsageError(
             f"{directory}: the cache cannot be made ({error.strerror}); set XDG_CACHE_HOME to another directory"
         ) from error
@@ -114,7 +114,7 @@ def in_cache(wheel: Path) -> CachedWheel:
         try:
             return keep(copy_file(wheel, place / wheel.name))
         except OSError as error:
-            raise_trouble(error, str(wheel))
+            raise_if_machine_fault(error, str(wheel))
             raise UsageError(f"{wheel}: cannot be copied into the cache ({error.strerror})") from error
 
 
@@ -170,7 +170,7 @@ def _all() -> Iterator[CachedWheel]:
     try:
         digests = sorted(os.listdir(directory))
     except OSError as error:
-        raise_trouble(error, str(directory))
+        raise_if_machine_fault(error, str(directory))
         return
     for digest in digests:
         if not _DIGEST.fullmatch(digest):

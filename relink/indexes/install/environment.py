@@ -15,7 +15,7 @@ from relink.loader.python import active_python
 from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError, UsageError
 from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["TargetEnvironment", "find_environment"]
 
@@ -99,7 +99,7 @@ def _ask(python: str) -> dict[str, str]:
         )
         said = parse_json(run.stdout) if run.returncode == 0 else None
     except OSError as error:
-        raise_trouble(error, python)
+        raise_if_machine_fault(error, python)
         raise TargetError(f"{python}: cannot be run ({error.strerror}); name a Python by --python") from error
     except (subprocess.TimeoutExpired, ValueError):
         said = None

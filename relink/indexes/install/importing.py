@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["ImportResult", "import_modules", "modules_of"]
@@ -70,7 +70,7 @@ def _problem(python: str, module: str, directory: str) -> str | None:
             check=False,
         )
     except OSError as error:
-        raise_trouble(error, python)
+        raise_if_machine_fault(error, python)
         return f"{python} cannot be run ({error.strerror})"
     except subprocess.TimeoutExpired:
         return f"did not end within {_TIMEOUT} s"

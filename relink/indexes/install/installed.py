@@ -18,7 +18,7 @@ from relink.planning.model.model import Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_bytes, read_text
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 from relink.wheel.record import parse_record
 
@@ -99,7 +99,7 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         direct = parse_json(url) if url else {}
     except (OSError, ValueError) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, str(dist_info))
+            raise_if_machine_fault(error, str(dist_info))
         raise UsageError(
             f"{dist_info}: cannot be read ({error}), so nobody knows what was installed; install the package again"
         ) from error
@@ -146,5 +146,5 @@ def _entries(directory: Path) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except OSError as error:
-        raise_trouble(error, str(directory))
+        raise_if_machine_fault(error, str(directory))
         return []

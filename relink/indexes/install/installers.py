@@ -14,7 +14,7 @@ from pathlib import Path
 
 from relink.system.errors import RelinkError, UsageError
 from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["InstallerError", "find_pip", "find_uv", "has_pip", "run_installer"]
 
@@ -89,7 +89,7 @@ def run_installer(
                 resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (largest, largest))
             said, complained = run.communicate()
     except OSError as error:
-        raise_trouble(error, command[0])
+        raise_if_machine_fault(error, command[0])
         raise InstallerError(f"{failed}: {command[0]} cannot be run ({error.strerror})") from error
     if run.returncode != 0:
         lines = [line.strip() for line in f"{said or ''}\n{complained}".splitlines() if line.strip()]

@@ -21,7 +21,7 @@ from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
 
@@ -118,7 +118,7 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
     try:
         hold(kept, now.dist_info)
     except OSError as error:
-        raise_trouble(error)
+        raise_if_machine_fault(error)
         raise UsageError(
             f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo ({error.strerror})"
         ) from error

@@ -25,7 +25,7 @@ from relink.loader.target import find_target
 from relink.planning.options import Options
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
@@ -61,7 +61,7 @@ def repair(
             try:
                 keep_aside(environment, installed, content, file_sha256(original, LARGEST))
             except OSError as error:
-                raise_trouble(error)
+                raise_if_machine_fault(error)
                 raise UsageError(
                     f"{error.filename}: what --undo needs cannot be kept ({error.strerror}), so nothing was changed"
                 ) from error
@@ -96,7 +96,7 @@ def undo(
     try:
         put_back(environment, installed, now, facts.sha256)
     except OSError as error:
-        raise_trouble(error)
+        raise_if_machine_fault(error)
         raise UsageError(
             f"{installed.name} {facts.version} is installed again, but {error.filename} cannot be put back ({error.strerror})"
         ) from error

@@ -14,7 +14,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import Basis, LibraryFacts, Plan
 from relink.system.errors import ElfError, UsageError
 from relink.system.safe_open import file_sha256, map_file
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["LIBRARY_LIMIT", "basis_of", "changes_since", "with_contents", "with_digests"]
 
@@ -99,7 +99,7 @@ def _digest(path: str) -> str:
             return linking_digest(buffer)
     except (OSError, ElfError) as error:
         if isinstance(error, OSError):
-            raise_trouble(error, path)
+            raise_if_machine_fault(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
@@ -107,5 +107,5 @@ def _sha256(path: str) -> str:
     try:
         return file_sha256(path, LIBRARY_LIMIT)
     except OSError as error:
-        raise_trouble(error, path)
+        raise_if_machine_fault(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error

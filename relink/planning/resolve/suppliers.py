@@ -19,7 +19,7 @@ from relink.planning.resolve.strategy import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
 __all__ = ["Suppliers", "find_suppliers", "is_of_python", "step_of"]
@@ -142,7 +142,7 @@ def _table(context: ResolveContext, path: str) -> SymbolTable:
         with map_file(context.files.host(path)) as buffer:
             return read_symbols(buffer)
     except OSError as error:
-        raise_trouble(error, path)
+        raise_if_machine_fault(error, path)
         return SymbolTable()
     except ElfError:
         return SymbolTable()

@@ -15,7 +15,7 @@ from relink.providers.profiles.schema import Problem, problems
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import load_schema
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "DOCUMENT_LIMIT",
@@ -54,7 +54,7 @@ def read_named_text(path: Path, limit: int, what: str) -> str:
     try:
         return read_text(path, limit)
     except OSError as error:
-        raise_trouble(error, f"{path}: the {what} cannot be read")
+        raise_if_machine_fault(error, f"{path}: the {what} cannot be read")
         raise UsageError(f"{path}: the {what} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error})") from error

@@ -17,7 +17,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import NIX_STORE, version_in_store_path
 from relink.providers.prefix import InstalledPackage, Provider
 from relink.system.safe_open import read_start
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["RocmRelease", "release_of"]
 
@@ -76,7 +76,7 @@ class _Root:
             if name.endswith(".gz"):
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
         except OSError as error:
-            raise_trouble(error)
+            raise_if_machine_fault(error)
             return ""
         except zlib.error:
             return ""
@@ -87,7 +87,7 @@ class _Root:
         try:
             return os.listdir(resolve_inside(self.sysroot, posixpath.join(self.path, directory)))
         except OSError as error:
-            raise_trouble(error)
+            raise_if_machine_fault(error)
             return []
 
 

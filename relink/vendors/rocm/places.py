@@ -19,7 +19,7 @@ from relink.providers.nix_store import open_place
 from relink.providers.prefix import main_directories
 from relink.providers.site_packages import SITE_PACKAGES, find_site_packages
 from relink.system.errors import RelinkError, UsageError
-from relink.system.system_errors import raise_trouble
+from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.rocm.installation import release_of
 
 __all__ = ["Place", "choose_place", "find_places", "prefix_of_libraries"]
@@ -145,7 +145,7 @@ def _names(directory: str, target: Target) -> list[str]:
     try:
         return os.listdir(resolve_inside(target.sysroot, directory))
     except OSError as error:
-        raise_trouble(error, directory)
+        raise_if_machine_fault(error, directory)
         return []
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from relink.elf import edit_checks
-from relink.elf.edit_checks import check_edit
+from relink.elf.edit_checks import check_edit, same_symbols
 from relink.elf.image import Image, Segment, read_image
-from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf
+from relink.elf.patchelf import ElfEdit, find_patchelf
 from relink.elf.sections import Section, read_sections
 from tests.support.cc import cc, shared
+from tests.support.edits import apply_edit
 
 LOAD, DYNAMIC, INTERP, PHDR, TLS, STACK, RELRO = 1, 2, 3, 6, 7, 0x6474E551, 0x6474E552
 NEEDED, SONAME, RPATH, RUNPATH, RELASZ, SYMTAB, STRTAB, RELR = 1, 14, 15, 29, 8, 6, 5, 36
@@ -351,8 +352,8 @@ def test_a_section_that_is_gone(file: Edited) -> None:
     assert file.issues() == ["section .rodata is gone"]
 
 
-@pytest.mark.parametrize("field", [0, 4, 8])
-def test_a_symbol_of_another_name_kind_or_value(file: Edited, field: int) -> None:
+@pytest.mark.parametrize("field", [0, 4, 8, 16])
+def test_a_symbol_of_another_name_kind_value_or_size(file: Edited, field: int) -> None:
     table = file.section(".dynsym")
     file.flip(table.offset + table.file_size - 24 + field)
     assert file.issues() == ["the dynamic symbol table changed"]
@@ -369,6 +370,48 @@ def test_section_numbers_in_symbols_may_change(file: Edited) -> None:
     table = file.section(".dynsym")
     struct.pack_into("<H", file.data, table.offset + table.file_size - 24 + 6, 3)
     assert file.issues() == []
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """A file whose search path patchelf has written over in the strings, before and after."""
+    source = "int used(void); int one(void) { return used(); } int data = 5; int text(void) { return 3; }"
+    path = shared(tmp_path_factory.mktemp("symbols") / "libx.so", source, flags=["-Wl,-rpath,/vendor/lib"])
+    before = path.read_bytes()
+    apply_edit(path, ElfEdit("/somewhere", "runpath", add=("liby.so.1",)), read_image(before, "x"), before)
+    return before, path.read_bytes()
+
+
+def section_of(data: bytes | bytearray, name: str) -> Section:
+    return next(section for section in read_sections(data, "x") if section.name == name)
+
+
+def same(before: bytes, after: bytes | bytearray) -> bool:
+    return same_symbols(before, after, section_of(before, ".dynsym"), section_of(after, ".dynsym"))
+
+
+@pytest.mark.parametrize("number", [0, 0xFFF1], ids=["undefined", "absolute"])
+def test_a_symbol_that_lost_its_section(pair: tuple[bytes, bytes], number: int) -> None:
+    before, after = pair[0], bytearray(pair[1])
+    table = section_of(after, ".dynsym")
+    struct.pack_into("<H", after, table.offset + table.file_size - 24 + 6, number)
+    assert not same(before, after)
+
+
+def test_each_byte_of_each_name_counts(pair: tuple[bytes, bytes]) -> None:
+    before, after = pair[0], bytearray(pair[1])
+    table, strings = section_of(after, ".dynsym"), section_of(after, ".dynstr")
+    assert not after[strings.offset :].startswith(
+        before[(old := section_of(before, ".dynstr")).offset :][: old.file_size]
+    )
+    for at in range(table.offset + 24, table.offset + table.file_size, 24):
+        (name,) = struct.unpack_from("<I", after, at)
+        end = after.index(0, strings.offset + name)
+        for place in (strings.offset + name, end - 1, end):
+            after[place] ^= 0x20
+            assert not same(before, after), (at, place)
+            after[place] ^= 0x20
+    assert same(before, after)
 
 
 def test_symbols_of_32_bit_files(tmp_path: Path) -> None:

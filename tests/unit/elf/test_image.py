@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.dynamic import DynamicSection
@@ -20,8 +21,7 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.elf.dlopen_notes import DlopenNote
-from relink.elf.image import Image, is_elf, machine_name, read_header, read_image
+from relink.elf.image import DlopenNote, Image, dlopen_notes, is_elf, machine_name, read_header, read_image
 from relink.elf.sections import read_sections
 from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import find_target
@@ -30,6 +30,66 @@ from relink.system.safe_open import map_file
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import Export, Library, build
+
+TYPE = 0x407C0C0A
+
+
+def noted(
+    payload: Any, *, kind: int = TYPE, owner: bytes = b"FDO\0", order: str = "<", step: int = 4
+) -> bytes:
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode() + b"\0"
+
+    def padded(text: bytes) -> bytes:
+        return text + bytes(-len(text) % step)
+
+    return struct.pack(f"{order}III", len(owner), len(data), kind) + padded(owner) + padded(data)
+
+
+def read(data: bytes, *, little: bool = True, align: int = 4) -> list[DlopenNote]:
+    return list(dlopen_notes(data, little_endian=little, align=align))
+
+
+FULL = [{"soname": ["liba.so.2", "liba.so.1"], "feature": "audio", "priority": "suggested"}]
+FOUND = [DlopenNote(("liba.so.2", "liba.so.1"), "audio", "suggested")]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("step", [4, 8])
+def test_notes_among_others(order: str, step: int) -> None:
+    other = noted(b"12345", kind=3, owner=b"GNU\0", order=order, step=step)
+    named_so = noted(FULL, kind=3, order=order, step=step)  # the type of another noted
+    data = other + noted(FULL, order=order, step=step) + named_so + noted(FULL, order=order, step=step)
+    assert read(data, little=order == "<", align=step) == FOUND * 2
+
+
+def test_what_may_be_left_out() -> None:
+    assert read(noted([{"soname": "liba.so"}, {"soname": ["libb.so"], "feature": "f"}])) == [
+        DlopenNote(("liba.so",), "", "recommended"),
+        DlopenNote(("libb.so",), "f", "recommended"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"no JSON\0", b"\xff\xfe\0", 7, {"soname": "a"}, [7], [{"feature": "f"}], [{"soname": 7}], b"[" * 5000],
+)
+def test_damage_in_one_note_leaves_the_others(payload: Any) -> None:
+    assert read(noted(payload) + noted(FULL)) == FOUND
+
+
+def test_entries_before_damage_count() -> None:
+    assert read(noted([*FULL, {"soname": None}, *FULL])) == FOUND
+
+
+@pytest.mark.parametrize("cut", [8, 12, 40])
+def test_a_note_that_is_cut_ends_it(cut: int) -> None:
+    assert read(noted(FULL) + noted(FULL)[:-cut]) == FOUND
+    assert read(noted(FULL)[: 12 - min(cut, 12)]) == []
+
+
+def test_another_owner() -> None:
+    assert read(noted(FULL, owner=b"XDG\0")) == []
+
 
 NEEDED, STRTAB, STRSZ, SONAME, RPATH, RUNPATH = 1, 5, 10, 14, 15, 29
 LOAD, DYNAMIC, INTERP, NOTE = 1, 2, 3, 4

@@ -17,11 +17,12 @@ from packaging.version import Version
 
 from relink.elf import patchelf
 from relink.elf.image import Image, read_image
-from relink.elf.patchelf import ElfEdit, apply_edit, find_patchelf, result_of
+from relink.elf.patchelf import ElfEdit, find_patchelf, result_of
 from relink.elf.symbol_reader import read_symbols
 from relink.system.errors import PatchelfError
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
+from tests.support.edits import apply_edit
 from tests.support.elf_builder import Library, build
 
 NEW_TAGS, OLD_TAGS = "-Wl,--enable-new-dtags", "-Wl,--disable-new-dtags"

@@ -75,7 +75,7 @@ def test_kinds_of_symbols_under_each_hash_style(tmp_path: Path, style: str) -> N
     }
     assert {e.index for exports in table.exports.values() for e in exports} == {1}
     assert not table.has_versym
-    assert not table.has_verdef
+    assert not table.verdefs
 
 
 def test_no_symbols_at_all(tmp_path: Path) -> None:

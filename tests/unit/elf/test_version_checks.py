@@ -8,12 +8,12 @@ import pytest
 
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.image import read_image
-from relink.elf.patchelf import apply_edit
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_checks import check_version_edits, planned_numbers
 from relink.elf.version_edits import VersionEdit, freed_symbols, read_records
 from relink.make.elf_second_reader import differences, planned_needs
 from tests.support.cc import shared
+from tests.support.edits import apply_edit
 from tests.support.elf_builder import build
 from tests.unit.elf.test_version_edits import FREED, RENAMED, USER, edited
 

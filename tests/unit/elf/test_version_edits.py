@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit, apply_edit
+from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit, edited_table, freed_symbols, read_records, write_versions
 from relink.loader.dryrun import LoaderMap, dry_run
 from relink.loader.target import find_target
 from relink.system.errors import EditError, ElfError
 from tests.support.cc import shared
+from tests.support.edits import apply_edit
 from tests.support.elf_builder import Export, Import, Library, build
 
 OLD, NEW = "libvendor_numa.so.1", "libnuma.so.1"

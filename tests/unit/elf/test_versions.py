@@ -46,7 +46,7 @@ def test_versions_of_exports(tmp_path: Path) -> None:
         ("TWO", 3, False, ("ONE",)),
     ]
     assert table.has_versym
-    assert table.has_verdef
+    assert table.verdefs
 
 
 def test_versions_of_imports_name_the_file_they_blame(tmp_path: Path) -> None:

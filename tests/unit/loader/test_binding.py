@@ -11,12 +11,13 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export as Definition
+from relink.elf.symbols import Import as ImportedSymbol
 from relink.elf.symbols import match
 from relink.loader.binding import (
     Difference,
+    SymbolMap,
     bind,
     differences,
-    interpreter_exports,
 )
 from relink.loader.closest import Closest
 from relink.loader.loading import load, trace
@@ -29,6 +30,40 @@ from tests.fuzz.real_binding import really_bind
 from tests.support.cc import cc
 from tests.support.elf_builder import Export, Import, Library
 from tests.unit.loader.planted import HERE, built, compiled, supplier_of, traced_and_bound
+
+IMPORTS = [
+    ImportedSymbol(name, version, None, "global", "func", 1)
+    for name, version in (("a", "V1"), ("b", None), ("c", "V2"))
+]
+
+
+def test_groups_and_single_symbols_are_one_mapping() -> None:
+    found = SymbolMap()
+    found.add_imports(0, IMPORTS, [0, 2], 5)
+    found.add((1, "d", None), 6)
+    assert dict(found) == {(0, "a", "V1"): 5, (0, "c", "V2"): 5, (1, "d", None): 6}
+    assert len(found) == 3
+    assert found[0, "a", "V1"] == 5
+    with pytest.raises(KeyError):
+        found[0, "b", None]  # its index was not among the places
+
+
+def test_what_is_added_after_it_was_asked_counts() -> None:
+    found = SymbolMap()
+    found.add((0, "a", None), 1)
+    assert dict(found) == {(0, "a", None): 1}
+    found.add_imports(0, IMPORTS, [1], 2)
+    assert found[0, "b", None] == 2
+    found.add((0, "b", None), 3)
+    assert found[0, "b", None] == 3
+
+
+def test_groups() -> None:
+    found = SymbolMap()
+    found.add((1, "d", None), 6)
+    found.add_imports(0, IMPORTS, [0, 1], 5)
+    said = [(requester, target, list(names)) for requester, target, names in found.groups()]
+    assert said == [(0, 5, [("a", "V1"), ("b", None)]), (1, 6, [("d", None)])]
 
 
 @built
@@ -183,8 +218,11 @@ def test_the_interpreters_own_exports(environment: Environment, lib: Path) -> No
     ]
     assert bindings.explained[0].target is not None
     assert [lost.name for lost in bindings.unbound] == ["Py_Gone"]  # this Python does not have it
-    exports = interpreter_exports(environment, tables)
-    assert Path(python).name in {Path(path).name for path in exports}
+    exports = {
+        loaded.path: frozenset(tables.of(loaded).exports)
+        for loaded in load(environment, [], python).objects
+        if loaded.identity[0] == "program" or loaded.name.startswith("libpython")
+    }
     bindings = bind(trace(environment, str(path)), tables, extra_exports=exports)
     assert [(item.name, item.kind) for item in bindings.explained] == [("Py_IncRef", "extra")]
     assert bindings.explained[0].by in exports
@@ -199,12 +237,6 @@ def test_any_interpreter_is_assumed_where_none_is_known(environment: Environment
         ("Py_Gone", "the interpreter that imports it", True),
     }
     assert [lost.name for lost in bindings.unbound] == ["Nothing"]
-    assert (
-        interpreter_exports(
-            replace(environment, target=replace(environment.target, python=None)), Tables(Files(), {})
-        )
-        == {}
-    )
 
 
 def test_a_member_that_the_package_loads_first(environment: Environment, lib: Path) -> None:

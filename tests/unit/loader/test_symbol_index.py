@@ -10,9 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relink.elf.symbols import SymbolTable
-from relink.loader.symbol_index import SymbolIndex
+from relink.elf.symbols import Export, SymbolTable
+from relink.loader.symbol_index import SymbolIndex, shared_names
 from tests.unit.loader.symbol_tables import table
+
+PLAIN = Export(None, hidden=False, binding="global", type="func", visibility="default", index=1)
+
+
+def exporting(**exports: Export) -> SymbolTable:
+    return SymbolTable(exports={name: (export,) for name, export in exports.items()})
+
+
+def test_only_strong_visible_definitions_of_one_version() -> None:
+    versioned = replace(PLAIN, version="ONE", index=2)
+    one = exporting(a=PLAIN, b=replace(PLAIN, binding="weak"), c=versioned, d=versioned, ONE=versioned)
+    two = exporting(a=replace(PLAIN, undefined=True), b=PLAIN, c=versioned, d=PLAIN, ONE=versioned)
+    three = exporting(a=replace(PLAIN, visibility="protected"), c=replace(versioned, version="TWO"))
+    assert shared_names(one, two) == shared_names(two, one) == {"c"}
+    assert not shared_names(one, three)
+    assert not shared_names(two, three)
+
+
+@given(st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
+def test_what_every_object_has_is_not_shared(one: set[str], two: set[str]) -> None:
+    first, second = (exporting(_init=PLAIN, **dict.fromkeys(names, PLAIN)) for names in (one, two))
+    assert shared_names(first, second) == one & two
+
 
 NAMES = st.sampled_from("abcd")
 Said: TypeAlias = tuple[object, ...]

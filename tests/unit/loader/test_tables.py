@@ -23,12 +23,13 @@ def member(name: str) -> LoadedObject:
     )
 
 
-def test_an_equal_table_of_a_member_is_replaced_by_the_known_one() -> None:
+def test_tables_over_other_members_share_the_index() -> None:
     before, changed = table(imports="a", exports="b"), table(imports="a", exports="c")
     known = Tables(Files(), {"x.so": before, "y.so": before})
-    other = known.over(Files(), {"x.so": table(imports="a", exports="b"), "y.so": changed})
+    other = known.over(Files(), {"x.so": before, "y.so": changed})
     assert other.of(member("x.so")) is before
     assert other.of(member("y.so")) is changed
+    assert other.index is known.index
 
 
 def test_two_programs_do_not_share_a_table(environment: Environment, lib: Path) -> None:

@@ -18,7 +18,6 @@ from unittest.mock import Mock
 import pytest
 
 from relink.elf.image import read_image
-from relink.elf.patchelf import apply_edit
 from relink.gpu import BufferSource, read_device_code
 from relink.library import relink
 from relink.make import editing as apply
@@ -29,6 +28,7 @@ from relink.system.errors import EditError, RelinkError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate import splice
 from tests.support.cc import shared
+from tests.support.edits import apply_edit
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 from tests.unit.gpu.build import entries_of, raw
 

@@ -14,13 +14,14 @@ import pytest
 
 from relink.elf.gaps import find_gaps
 from relink.elf.image import Image, Segment, file_offset, read_image
-from relink.elf.patchelf import ElfEdit, apply_edit, result_of
+from relink.elf.patchelf import ElfEdit, result_of
 from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import find_target
 from relink.make.elf_second_reader import VersionNeeds, differences, planned_needs, read_with_pyelftools
 from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
 from tests.support.cc import shared
+from tests.support.edits import apply_edit
 from tests.support.elf_builder import Export, Import, Library, build
 
 LIBRARY = Library(

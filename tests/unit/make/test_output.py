@@ -14,7 +14,7 @@ from relink.make.output import Staging
 from relink.planning.contents import Contents
 from relink.planning.options import Options
 from relink.system.errors import MachineError, RelinkError, UsageError
-from relink.wheel.changes import Addition
+from relink.wheel.changes import NewContent
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, Works
 
@@ -34,7 +34,7 @@ def test_a_write_without_add_takes_not_the_inputs_place(tmp_path: Path, link: bo
         (tmp_path / "out" / wheel.name).symlink_to(wheel)
     contents, staging = staged(wheel, tmp_path / ("out" if link else "in"))
     with contents, staging, pytest.raises(UsageError, match="take the input's place; name another directory"):
-        staging.write({"demo/new": Addition(b"new", 3)})
+        staging.write({"demo/new": NewContent(b"new", 3)})
     assert wheel.read_bytes() == before
 
 
@@ -42,7 +42,7 @@ def test_what_is_published_has_the_sha256_that_is_returned(tmp_path: Path) -> No
     wheel = make_wheel(tmp_path / "in", {"demo/__init__.py": b""})
     contents, staging = staged(wheel, tmp_path / "out")
     with contents, staging:
-        staging.write({"demo/new": Addition(b"new", 3)})
+        staging.write({"demo/new": NewContent(b"new", 3)})
         sha256 = staging.publish()
     assert hashlib.sha256(staging.final.read_bytes()).hexdigest() == sha256
     contents, staging = staged(wheel, tmp_path / "in")  # a copy in its own place: the file is left alone

@@ -226,7 +226,12 @@ def _verified(wheel: Path, *, pretend: dict[str, dict[str, object]]) -> Verifica
             name: replace(image, **pretend.get(name, {}))  # type: ignore[arg-type]
             for name, image in context.images.items()
         }
-        return verify("x.whl", read.archive.chunks, [*changed], replace(context, images=changed))
+        return verify(
+            "x.whl",
+            lambda name: (read.archive.chunks(name), ()),
+            [*changed],
+            replace(context, images=changed),
+        )
 
 
 def test_agreement(relinked: Path) -> None:
@@ -318,7 +323,7 @@ def test_a_loader_that_cannot_be_run(relinked: Path, tmp_path: Path) -> None:
         target = find_target()
         read = open_wheel(relinked, stack, target)
         context = context_of(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options())
-        result = verify(OUTPUT, read.archive.chunks, [*read.images], context)
+        result = verify(OUTPUT, lambda name: (read.archive.chunks(name), ()), [*read.images], context)
     (found,) = result.findings
     assert (found.code, found.level, found.subject) == ("RLK602", "error", OUTPUT)
     assert "No such file or directory" in found.message

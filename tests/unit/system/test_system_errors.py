@@ -20,7 +20,7 @@ from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
 from relink.system.errors import MachineError, ProviderError
 from relink.system.sandbox import Sandbox
-from relink.system.system_errors import is_trouble, raise_trouble, trouble_in
+from relink.system.system_errors import is_trouble, raise_if_machine_fault, trouble_in
 from tests.support.command import Run
 from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, Works
@@ -34,7 +34,7 @@ def test_trouble(number: int) -> None:
     error = OSError(number, os.strerror(number), "/a/b.so")
     assert is_trouble(error)
     with pytest.raises(MachineError, match=re.escape(f"/a/b.so: {os.strerror(number)}: ")):
-        raise_trouble(error)
+        raise_if_machine_fault(error)
     found = trouble_in(f"/a/b.so: cannot open shared object file: {os.strerror(number)}", "ld.so")
     assert found is not None
     assert found.message.startswith(f"ld.so: {os.strerror(number)}: ")
@@ -44,7 +44,7 @@ def test_trouble(number: int) -> None:
 def test_what_says_that_nothing_is_there(number: int) -> None:
     error = OSError(number, os.strerror(number), "/a/b.so")
     assert not is_trouble(error)
-    raise_trouble(error)
+    raise_if_machine_fault(error)
     assert trouble_in(f"/a/b.so: cannot open shared object file: {os.strerror(number)}", "ld.so") is None
 
 
@@ -56,7 +56,7 @@ def test_static_tls_is_no_memory_of_this_machine() -> None:
 def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (77, 99))
     with pytest.raises(MachineError, match=r"\(its limit is 77\); raise that \(ulimit -n\)"):
-        raise_trouble(OSError(errno.EMFILE, ""), "x")
+        raise_if_machine_fault(OSError(errno.EMFILE, ""), "x")
 
 
 # In every place where libraries are looked for

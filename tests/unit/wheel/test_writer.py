@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Addition, Changes, Replacement
+from relink.wheel.changes import Changes, NewContent
 from relink.wheel.naming import relinked
 from relink.wheel.writer import output_path, write_wheel
 from tests.support.amount import amount
@@ -57,10 +57,10 @@ def test_the_whole(tmp_path: Path) -> None:
     result = rewrite(
         wheel,
         tmp_path / "out",
-        replacements={"demo_pkg/lib.so": Replacement(b"new" * 999)},
+        replacements={"demo_pkg/lib.so": NewContent(b"new" * 999)},
         additions={
-            f"{NEW_DIST_INFO}/relink.json": Addition(b"{}", mode=0o600),
-            "demo_pkg/x.gz": Addition(b"z", stored=True),
+            f"{NEW_DIST_INFO}/relink.json": NewContent(b"{}", mode=0o600),
+            "demo_pkg/x.gz": NewContent(b"z", stored=True),
         },
     )
     assert result.path == tmp_path / "out" / NEW_FILENAME
@@ -131,9 +131,9 @@ def test_what_only_burdens_is_left_behind(tmp_path: Path, raw: RawZip) -> None:
 def test_fixed_point(tmp_path: Path) -> None:
     files = {"demo_pkg/\u00e9.so": NOISE, "d/": b"", "demo_pkg/n": b""}
     wheel = make_wheel(tmp_path, files, stored=frozenset({"demo_pkg/n"}))
-    changes = {"demo_pkg/\u00e9.so": Replacement(NOISE[::-1])}
+    changes = {"demo_pkg/\u00e9.so": NewContent(NOISE[::-1])}
     first = rewrite(
-        wheel, tmp_path / "1", replacements=changes, additions={f"{NEW_DIST_INFO}/p": Addition(b"p")}
+        wheel, tmp_path / "1", replacements=changes, additions={f"{NEW_DIST_INFO}/p": NewContent(b"p")}
     )
     second = rewrite(first.path, tmp_path / "2")
     third = rewrite(first.path, tmp_path / "3", epoch=99, level=9, jobs=1, verify=False)
@@ -179,14 +179,14 @@ def test_same_bytes_whatever_the_source_and_the_threads(tmp_path: Path) -> None:
     with path.open("rb") as file, io.BytesIO(b"skipped" + NOISE) as memory, WheelArchive(wheel) as archive:
         memory.seek(7)
         sources = [
-            Replacement(NOISE),
-            Replacement(memoryview(NOISE)),
-            Replacement(memoryview(bytearray(NOISE)).cast("H")),
-            Replacement(path),
-            Replacement(file),
-            Replacement(memory),
-            Replacement(pieces(), len(NOISE)),
-            Replacement(archive.open("demo_pkg/b"), len(NOISE)),
+            NewContent(NOISE),
+            NewContent(memoryview(NOISE)),
+            NewContent(memoryview(bytearray(NOISE)).cast("H")),
+            NewContent(path),
+            NewContent(file),
+            NewContent(memory),
+            NewContent(pieces(), len(NOISE)),
+            NewContent(archive.open("demo_pkg/b"), len(NOISE)),
         ]
         digests = set()
         for number, source in enumerate(sources):
@@ -203,7 +203,7 @@ def test_same_bytes_whatever_the_source_and_the_threads(tmp_path: Path) -> None:
 def test_levels(tmp_path: Path, level: int) -> None:
     wheel = make_wheel(tmp_path)
     result = rewrite(
-        wheel, tmp_path / "out", level=level, replacements={"demo_pkg/a.py": Replacement(NOISE + bytes(9999))}
+        wheel, tmp_path / "out", level=level, replacements={"demo_pkg/a.py": NewContent(NOISE + bytes(9999))}
     )
     accepted(result.path)
 
@@ -229,8 +229,8 @@ def test_times(tmp_path: Path, epoch: int | None, moment: tuple[int, ...]) -> No
     result = rewrite(
         make_wheel(tmp_path, files),
         tmp_path / "out",
-        replacements={"demo_pkg/a.py": Replacement(b"3")},
-        additions={"demo_pkg/c.py": Addition(b"4")},
+        replacements={"demo_pkg/a.py": NewContent(b"3")},
+        additions={"demo_pkg/c.py": NewContent(b"4")},
         epoch=epoch,
     )
     with zipfile.ZipFile(result.path) as archive:
@@ -288,9 +288,9 @@ def test_damage_in_a_copied_member(tmp_path: Path) -> None:
 
 
 def test_an_addition_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
-    added = {f"{NEW_DIST_INFO}/relink.json": Addition(b"1")}
+    added = {f"{NEW_DIST_INFO}/relink.json": NewContent(b"1")}
     first = rewrite(make_wheel(tmp_path), tmp_path / "1", additions=added)
-    again = rewrite(first.path, tmp_path / "2", additions={f"{NEW_DIST_INFO}/relink.json": Addition(b"2")})
+    again = rewrite(first.path, tmp_path / "2", additions={f"{NEW_DIST_INFO}/relink.json": NewContent(b"2")})
     with WheelArchive(first.path) as old, WheelArchive(again.path) as new:
         assert list(old.members) == list(new.members)
         assert new.read(f"{NEW_DIST_INFO}/relink.json") == b"2"
@@ -309,14 +309,14 @@ def test_output_path(tmp_path: Path) -> None:
 
 
 BAD_CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"replacements": {"nope": Replacement(b"")}}, "not in the wheel"),
-    ({"replacements": {"d/": Replacement(b"")}}, "is a directory"),
-    ({"replacements": {f"{DIST_INFO}/RECORD": Replacement(b"")}}, "written by relink itself"),
-    ({"replacements": {f"{DIST_INFO}/WHEEL": Replacement(b"")}}, "written by relink itself"),
-    ({"additions": {f"{NEW_DIST_INFO}/METADATA": Addition(b"")}}, "written by relink itself"),
-    ({"additions": {"../x": Addition(b"")}}, "leaves the wheel"),
-    ({"additions": {"x/": Addition(b"")}}, "is a directory"),
-    ({"additions": {"demo_pkg/A.py": Addition(b"")}}, "only in case"),
+    ({"replacements": {"nope": NewContent(b"")}}, "not in the wheel"),
+    ({"replacements": {"d/": NewContent(b"")}}, "is a directory"),
+    ({"replacements": {f"{DIST_INFO}/RECORD": NewContent(b"")}}, "written by relink itself"),
+    ({"replacements": {f"{DIST_INFO}/WHEEL": NewContent(b"")}}, "written by relink itself"),
+    ({"additions": {f"{NEW_DIST_INFO}/METADATA": NewContent(b"")}}, "written by relink itself"),
+    ({"additions": {"../x": NewContent(b"")}}, "leaves the wheel"),
+    ({"additions": {"x/": NewContent(b"")}}, "is a directory"),
+    ({"additions": {"demo_pkg/A.py": NewContent(b"")}}, "only in case"),
 ]
 
 
@@ -337,7 +337,7 @@ def test_sizes_that_are_not_true(tmp_path: Path) -> None:
         (iter([b"abc"]), None, "needs its size"),
     ):
         with pytest.raises(RelinkError, match=message):
-            rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": Replacement(content, size)})
+            rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": NewContent(content, size)})
         assert os.listdir(tmp_path / "out") == []
 
 
@@ -349,9 +349,9 @@ def test_a_source_that_fails(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": Replacement(pieces(), 9)})
+        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": NewContent(pieces(), 9)})
     with pytest.raises(RelinkError, match=r"cannot be written: No such file .*missing\.so"):
-        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": Replacement(tmp_path / "missing.so")})
+        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": NewContent(tmp_path / "missing.so")})
     assert os.listdir(tmp_path / "out") == []
 
 
@@ -392,7 +392,7 @@ with WheelArchive(sys.argv[1]) as archive:
 def test_the_input_may_be_the_output(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, {"demo_pkg/a.py": NOISE})
     with WheelArchive(wheel) as archive:
-        changes = {"demo_pkg/a.py": Replacement(archive.open("demo_pkg/a.py"), len(NOISE))}
+        changes = {"demo_pkg/a.py": NewContent(archive.open("demo_pkg/a.py"), len(NOISE))}
         assert write_wheel(archive, tmp_path, Changes(archive.name, changes)).path == wheel
     accepted(wheel)
 
@@ -403,14 +403,14 @@ def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, Replacement
+from relink.wheel.changes import Changes, NewContent
 from relink.wheel.writer import write_wheel
 from tests.support.memory import peak
 with WheelArchive(sys.argv[1]) as archive:
     before = peak()
     block = bytes(range(256)) * 4096
     write_wheel(archive, Path(sys.argv[2]),
-                Changes(archive.name, {"demo_pkg/a": Replacement((block for _ in range(80)), 80 << 20)}))
+                Changes(archive.name, {"demo_pkg/a": NewContent((block for _ in range(80)), 80 << 20)}))
 print(json.dumps((peak() - before) >> 20))
 """
     wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": bytes(64 << 20)})
@@ -462,7 +462,7 @@ def test_round_trip(
     result = rewrite(
         wheel,
         tmp_path / "out",
-        replacements={name: Replacement(content) for name, content in changed.items()},
+        replacements={name: NewContent(content) for name, content in changed.items()},
         level=data.draw(st.integers(1, 9)),
     )
     accepted(result.path)

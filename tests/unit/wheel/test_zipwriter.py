@@ -13,7 +13,7 @@ import pytest
 
 from relink.wheel import zipformat
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Addition, Replacement
+from relink.wheel.changes import NewContent
 from relink.wheel.zipformat import DEFLATED, STORED, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.unit.wheel.build import DIST_INFO, FILENAME, MOMENT, dist_info_files, make_wheel
@@ -36,13 +36,13 @@ def test_zip64(tmp_path: Path) -> None:
         "demo_pkg/s": b"s",
         "demo_pkg/t": b"t",
     }
-    changes = {"demo_pkg/s": Replacement(NOISE[:7000])}
+    changes = {"demo_pkg/s": NewContent(NOISE[:7000])}
     wheel = make_wheel(tmp_path, files)
     first = rewrite(
         wheel,
         tmp_path / "1",
         replacements=changes,
-        additions={"demo_pkg/st": Addition(NOISE[:4000], stored=True)},
+        additions={"demo_pkg/st": NewContent(NOISE[:4000], stored=True)},
     )
     accepted(first.path)
     data = first.path.read_bytes()
@@ -65,7 +65,7 @@ def test_zip64_where_only_what_it_may_become_is_large(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
     for size in (1600, 1800, 2600, 2700, 2999, 3000, 3001):
         for content in (bytes(size), NOISE[:size]):
-            changes = {"demo_pkg/a.py": Replacement(content)}
+            changes = {"demo_pkg/a.py": NewContent(content)}
             first = rewrite(wheel, tmp_path / "1", replacements=changes)
             accepted(first.path)
             assert rewrite(first.path, tmp_path / "2").sha256 == first.sha256
@@ -85,7 +85,7 @@ def _stored(name: str, size: int, crc: int) -> Member:
 
 def _write_rest(writer: ZipWriter) -> None:
     for name, data in dist_info_files({}).items():
-        writer.add(_header(name, DEFLATED), data)
+        writer.add(_header(name, DEFLATED), NewContent(data))
     writer.finish()
 
 

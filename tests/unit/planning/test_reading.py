@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from relink.planning.reading import as_stale, stale_lines
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import (
@@ -18,7 +19,6 @@ from relink.wheel.record import (
     read_record,
     verify_member,
 )
-from relink.wheel.stale_record import as_stale, stale_lines
 from tests.unit.wheel.build import DIST_INFO, make_wheel
 
 

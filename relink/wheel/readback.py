@@ -16,11 +16,10 @@ from dataclasses import replace
 from typing import Final
 
 from relink.system.errors import RelinkError, WheelError
-from relink.wheel.compress import Packed
 from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Piece
 from relink.wheel.deflate.stream import content
-from relink.wheel.hashing import Hasher
+from relink.wheel.packing import Hasher, Packed
 from relink.wheel.record import RecordEntry, hashed
 from relink.wheel.zipformat import Member
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from relink.system.errors import RelinkError
-from relink.wheel.compress import Packed
+from relink.wheel.changes import NewContent
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.readback import ReadBack
 from relink.wheel.deflate.splice import Piece, find_spans
+from relink.wheel.packing import Packed
+from relink.wheel.readback import ReadBack
 from relink.wheel.zipformat import DEFLATED, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.unit.wheel.streams import KIB, deflate, made, reader
@@ -65,7 +66,7 @@ def write(path: Path, content: bytes, *, spliced: bool = False) -> Written:
     with path.open("w+b") as file:
         writer = ZipWriter(file, 3)
         header = MemberHeader("demo/a.so", DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3)
-        packed = writer.add(header, content, spans=spans if spliced else ())
+        packed = writer.add(header, NewContent(content, spans=lambda: spans if spliced else ()))
         member = writer.members[-1]
         writer.finish()
     return Written(path, member, packed)
