@@ -25,8 +25,8 @@ from relink.elf.gaps import Gap
 from relink.elf.image import Buffer, Image
 from relink.loader.dryrun import LoaderRefusal, dry_run, refusal
 from relink.loader.seen_files import resolve_inside
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.strategy import ResolveContext
 from relink.planning.resolve.unserved_edges import own_libc
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError

@@ -57,7 +57,6 @@ ELSEWHERE = {
     "planning/resolve/findings/duplicate_findings": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/missing_findings": "unit/planning/resolve/test_decide",
     "planning/resolve/findings/proof_findings": "unit/planning/resolve/test_proof",
-    "planning/resolve/mixed_symbols": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/reasons": "unit/planning/resolve/test_decide",
     "planning/resolve/substitution": "unit/planning/resolve/test_decide",
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from relink.loader.dryrun import LoaderMap
 from relink.planning.model.model import Plan
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.proof import system_path
 from relink.planning.resolve.served_parts import has_vendors, variant_findings
 from relink.planning.resolve.siblings import assumed_finding, sibling_of
-from relink.planning.resolve.strategy import ResolveContext
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.system.findings.model import Finding, finding
 from relink.vendors.rocm.advice import missing_remedy

@@ -15,6 +15,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.planning.model.model import Load
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.findings.proof_findings import proof_findings
 from relink.planning.resolve.findings.reasons import reasons
 from relink.planning.resolve.forgotten import with_forgotten_needed
@@ -22,7 +23,7 @@ from relink.planning.resolve.preloading import with_known_preloads
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.siblings import sibling_of
-from relink.planning.resolve.strategy import Outcome, ResolveContext
+from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.planning.resolve.version_gaps import version_gaps
 from relink.system.errors import WheelError

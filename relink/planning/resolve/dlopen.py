@@ -16,7 +16,8 @@ from relink.loader.closure import Closure, LoadedObject
 from relink.loader.object_graph import file_of
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, is_of_later_provider, why_withheld
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from relink.loader.binding import Unbound, differences
 from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.preloading import required_edit
 from relink.planning.resolve.proof import Prover, is_member
-from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.suppliers import is_of_python
 from relink.providers.prefix import soname_stem
 from relink.system.text import join_truncated, pluralize

@@ -14,9 +14,10 @@ from relink.elf.edit import ElfEdit
 from relink.loader.binding import differences
 from relink.loader.closure import Closure
 from relink.loader.duplicates import two_versions
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import profile_of, with_dlopens
 from relink.planning.resolve.proof import Prover
-from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.strategy import Outcome, find_strategy
 
 __all__ = ["required_edit", "with_known_preloads"]
 

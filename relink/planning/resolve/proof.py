@@ -1,6 +1,6 @@
 """Proof before edit: whether the closure of a member binds, and whether a missing NEEDED may be replaced or dropped.
 
-Takes a :class:`~relink.planning.resolve.strategy.ResolveContext` and the symbol tables of the members. Gives the
+Takes a :class:`~relink.planning.resolve.context.ResolveContext` and the symbol tables of the members. Gives the
 :class:`~relink.planning.resolve.strategy.Outcome` of each member. :mod:`relink.planning.resolve.findings.proof_findings` has
 the findings.
 """
@@ -16,8 +16,9 @@ from relink.elf.version_edits import edited_table
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.loader.search import Environment, Requester, search
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import DlopenKnowledge, with_dlopens
-from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.substitution import (
     SubstituteCandidate,
     SubstitutionDecision,

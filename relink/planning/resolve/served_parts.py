@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from relink.loader.closure import Closure
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.context import ResolveContext
 from relink.providers.platform import is_platform_library
 from relink.system.findings.model import Finding, finding
 

@@ -23,7 +23,8 @@ from relink.elf.symbols import Import, SymbolTable
 from relink.loader.binding import bind
 from relink.loader.tables import Tables
 from relink.planning.model.additions import STUB_DIRECTORY, Stub, check_places, is_plain
-from relink.planning.resolve.strategy import ResolveContext, find_strategy
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import find_strategy
 from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize

@@ -8,15 +8,13 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from relink.loader.closure import Closure, Edge
 from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.siblings import sibling_of
 from relink.providers.prefix import soname_stem
-
-if TYPE_CHECKING:
-    from relink.planning.resolve.strategy import ResolveContext
 
 __all__ = [
     "REMEDY_WITHHELD",

@@ -13,11 +13,12 @@ from relink.elf.patchelf import result_of
 from relink.loader.binding import Bindings, Unbound, differences
 from relink.loader.closest import Closest
 from relink.loader.closure import Closure
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import dlopen_findings
 from relink.planning.resolve.findings.duplicate_findings import duplicate_findings
 from relink.planning.resolve.proof import Prover, is_member, preloaded_paths
 from relink.planning.resolve.siblings import sibling_findings
-from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.suppliers import find_suppliers, is_of_python, step_of
 from relink.planning.resolve.version_gaps import VersionGaps
 from relink.system.findings.model import Finding, finding
@@ -99,7 +100,8 @@ def _unbound_imports(
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
         step = step_of(suppliers, imports) if cause is None else None
-        yield finding("RLK302", path, text, suppliers.remedy(context, imports), cause=cause, step=step)
+        unbound = finding("RLK302", path, text, suppliers.remedy(context, imports), step=step)
+        yield replace(unbound, cause=cause)
 
 
 def _changed_bindings(

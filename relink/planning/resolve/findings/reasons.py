@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from relink.loader.binding import Tables, unserved_records
 from relink.loader.target import GLIBC_SONAMES
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.findings.missing_findings import missing_findings
 from relink.planning.resolve.search_path import removed
 from relink.planning.resolve.served_parts import Mapped, variant_findings
-from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.providers.platform import is_platform_library
@@ -162,14 +163,9 @@ def _other_issues(
             by = f"needed by {context.layout.shown(issue.requester)}, served by {issue.served_by}"
             if issue.kind == "libc":
                 message = f"{by}; the target's own C library is in {context.target.libc_directory}"
-                yield finding(
-                    "RLK107",
-                    soname,
-                    message,
-                    _ANOTHER_PYTHON if gaps.mismatch else None,
-                    cause=gaps.mismatch,
-                    brief=gaps.mismatch,
-                )
+                remedy = _ANOTHER_PYTHON if gaps.mismatch else None
+                wrong = finding("RLK107", soname, message, remedy, brief=gaps.mismatch)
+                yield replace(wrong, cause=gaps.mismatch)
             elif issue.kind == "shadowed":
                 yield finding(
                     "RLK108", soname, f"{by}, although the prefix has {context.provider_path(soname)}"
@@ -221,8 +217,8 @@ def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
             else None
         )
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
-        cause = gaps.sentences[gap.file]
-        yield finding("RLK301", gap.requester, message, remedy, cause=cause, step=step)
+        lacking = finding("RLK301", gap.requester, message, remedy, step=step)
+        yield replace(lacking, cause=gaps.sentences[gap.file])
 
 
 def _dangling_records(
