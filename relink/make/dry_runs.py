@@ -16,8 +16,8 @@ from relink.loader.loading import trace
 from relink.loader.search import Environment, why_not_searched
 from relink.loader.tables import Tables
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.siblings import sibling_paths
 from relink.planning.resolve.unserved_edges import own_libc
+from relink.planning.siblings import sibling_paths
 from relink.system.errors import TargetError
 from relink.system.sandbox import Sandbox
 

@@ -29,7 +29,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import decide
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.stubs import plan_stubs, with_stubs
-from relink.planning.sibling_packages import find_siblings
+from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import (
     layer_findings,
     overlays,
@@ -188,7 +188,7 @@ def context_of(
         preload=tuple(options.preload),
         preload_known=options.preload_known,
         most_loads=(options.limits or WheelLimits()).loads,
-        siblings=() if layout.tree else find_siblings(wheel, target, files),
+        siblings=() if layout.tree else find_siblings(wheel.archive, wheel.images, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),

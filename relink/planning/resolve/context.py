@@ -11,7 +11,7 @@ from relink.elf.image import Image
 from relink.loader.seen_files import Files
 from relink.loader.target import Target
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.siblings import Sibling
+from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, serving
 from relink.providers.profiles import NO_PROFILE, Profile

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from relink.loader.closure import Closure, LoadedObject
@@ -24,7 +24,7 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
+__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of"]
 
 _PROFILE = "profile "
 
@@ -113,22 +113,19 @@ class DlopenKnowledge:
             return name == own_version
         return self.context.provider_path(other_caller) is None
 
+    def follow(self, member: str, outcome: Outcome) -> Closure:
+        """Load `member` as planned and follow what its closure dlopens."""
+        closure, context = outcome.closure, self.context
+        images = (loaded.image for loaded in closure.objects if loaded.image is not outcome.image)
+        as_now = all(context.images.get(image.path, image) is image for image in images)
+        if as_now and not any(self.of(closure.objects[index]) for index in closure.scope):
+            return closure  # what it was found to map is still so, and nothing is dlopened
+        return simulate(context, member, outcome.image, dlopens=self.of)
+
 
 def profile_of(how: str) -> str | None:
     """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
     return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
-
-
-def with_dlopens(
-    context: ResolveContext, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
-) -> Closure:
-    """Load `member` as planned and follow what its closure dlopens."""
-    closure = outcome.closure
-    images = (item.image for item in closure.objects if item.image is not outcome.image)
-    as_now = all(context.images.get(image.path, image) is image for image in images)
-    if as_now and not any(knowledge(closure.objects[index]) for index in closure.scope):
-        return closure  # what it was found to map is still so, and nothing is dlopened
-    return simulate(context, member, outcome.image, dlopens=knowledge)
 
 
 def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:

@@ -19,9 +19,9 @@ from relink.planning.model.model import Strategy
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.member_graph import carried_entries, dlopened_entries
 from relink.planning.resolve.search_path import SearchPathEntry, added_entries, classify
-from relink.planning.resolve.siblings import sibling_paths
 from relink.planning.resolve.substitution import SubstitutionDecision
 from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
+from relink.planning.siblings import sibling_paths
 
 __all__ = ["Outcome", "find_strategy", "simulate"]
 
@@ -30,6 +30,7 @@ __all__ = ["Outcome", "find_strategy", "simulate"]
 class Outcome:
     """An edit of one image, and what loading it gives then.
 
+    :ivar root: the index of the member itself in `closure`.
     :ivar original: the image before the edit, `image` after it; `entries`: the original's search path, entry by entry.
     :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
     :ivar preloaded: the sonames that are added since an object dlopens them, with the profile that knows of it; None: the user.
@@ -41,11 +42,21 @@ class Outcome:
     original: Image
     image: Image
     closure: Closure
+    root: int
     issues: tuple[ResolutionIssue, ...]
     entries: tuple[SearchPathEntry, ...]
     substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
     preloaded: Mapping[str, str | None] = field(default_factory=dict)
     forgotten: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_reasons_of(self, other: Outcome) -> Outcome:
+        """Return the outcome with the evidence that another one of the same member was found by."""
+        return replace(
+            self,
+            substitutions=other.substitutions,
+            preloaded=other.preloaded,
+            forgotten=other.forgotten,
+        )
 
     @property
     def loads(self) -> bool:
@@ -133,6 +144,7 @@ def _attempt(
     edited = result_of(image, edit)
     closure = simulate(context, member, edited)
     path = context.layout.path_of(member)
+    root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
     serving = {
         found.entry
         for item in closure.objects
@@ -141,9 +153,8 @@ def _attempt(
         and not context.provider_path(item.name)
     }
     entries = classify(context, image, path, serving)
-    return Outcome(
-        strategy, edit, image, edited, closure, check_edges(context, member, closure), tuple(entries)
-    )
+    issues = check_edges(context, closure, root)
+    return Outcome(strategy, edit, image, edited, closure, root, issues, tuple(entries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,21 +79,16 @@ def plan_stubs(
     known = Tables(context.files, {})
     for member in context.images:
         outcome = find_strategy(context, member)
-        own = [
-            index
-            for index, item in enumerate(outcome.closure.objects)
-            if item.image.path == outcome.image.path
-        ]
         missing = {
             issue.edge.soname
             for issue in outcome.issues
-            if issue.kind == "missing" and issue.edge.requester in own
+            if issue.kind == "missing" and issue.edge.requester == outcome.root
         }
         missed |= dict.fromkeys(missing)
         asked = [name for name in missing if _asked(context, wanted, name)]
         if not asked:
             continue
-        bindings = bind(outcome.closure, known.over(context.files, tables), only=own)
+        bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
         gaps[member] = _Gap(asked, {(item.name, item.version) for item in bindings.unbound})
     return _stubs(context, tables, wanted, distribution, missed, gaps)
 

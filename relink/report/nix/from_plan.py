@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import FilePlan, Plan
 from relink.planning.resolve.search_path import is_of_stubs
-from relink.planning.resolve.siblings import sibling_of
+from relink.planning.siblings import sibling_of
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
 from relink.providers.site_packages import is_rocm_directory
 from relink.report.nix.attributes import attribute_of_path, attribute_of_soname

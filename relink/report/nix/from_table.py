@@ -9,9 +9,9 @@ from dataclasses import replace
 from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.search_path import added_entries, classify
-from relink.planning.resolve.siblings import sibling_of
 from relink.planning.resolve.stubs import StubPlans, plan_stubs_alone
 from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.siblings import sibling_of
 from relink.report.nix.attributes import attribute_of_soname
 from relink.report.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.report.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry

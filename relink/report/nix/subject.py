@@ -18,7 +18,7 @@ from relink.planning.model.additions import Stub
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.member_graph import reached
-from relink.planning.resolve.siblings import sibling_of
+from relink.planning.siblings import sibling_of
 from relink.report.nix import metadata
 from relink.report.nix.attributes import EXTRA, PYTHON, python_attribute
 from relink.report.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget, PathEntry, StubFile

@@ -1,7 +1,7 @@
 """The findings about the decisions: one for each cause, with the reason and the next step.
 
 Takes the outcomes of all members. Gives RLK103 to RLK122, RLK2xx, RLK301 and RLK305, and those of
-:mod:`relink.planning.resolve.findings.missing_findings`; :mod:`relink.planning.resolve.findings.proof_findings` has those of
+:mod:`relink.planning.resolve.findings.missing_libraries`; :mod:`relink.planning.resolve.findings.imports` has those of
 the proofs.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 from relink.loader.binding import Tables, unserved_records
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.findings.missing_findings import missing_findings
+from relink.planning.resolve.findings.missing_libraries import missing_findings
 from relink.planning.resolve.search_path import removed
 from relink.planning.resolve.served_parts import Mapped, variant_findings
 from relink.planning.resolve.strategy import Outcome, simulate
@@ -26,7 +26,7 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["reasons"]
+__all__ = ["decision_findings"]
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -34,7 +34,7 @@ _ANOTHER_PYTHON = (
 )
 
 
-def reasons(
+def decision_findings(
     context: ResolveContext,
     outcomes: Mapping[str, Outcome],
     unserved: list[str],

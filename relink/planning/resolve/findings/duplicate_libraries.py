@@ -46,7 +46,7 @@ def duplicate_findings(
         for shared in duplicates(
             outcomes[member].closure,
             prover.tables,
-            prover.bindings(context, member, outcomes[member].closure),
+            prover.bindings(member, outcomes[member].closure),
         )
     )
     yield from _mixed_symbols(context, mixed)
