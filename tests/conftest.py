@@ -78,8 +78,8 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Note the findings that are made, and hold each to what ``relink rules`` promises of it."""
     made: list[Finding] = []
 
-    def note(*fields: str | None) -> Finding:
-        made.append(Finding(*fields))  # type: ignore[arg-type]
+    def note(*fields: str | None, **named: str | None) -> Finding:
+        made.append(Finding(*fields, **named))  # type: ignore[arg-type]
         return made[-1]
 
     monkeypatch.setattr(findings, "Finding", note)

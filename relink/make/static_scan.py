@@ -15,8 +15,8 @@ from relink.elf.image import Buffer, Image
 from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.scan import Refusal, scan
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.strategy import ResolveContext
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding

@@ -34,8 +34,8 @@ from relink.make.dry_runs import (
     why_not_laid_out,
 )
 from relink.make.static_scan import screen
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.strategy import ResolveContext
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from relink.planning.options import Options
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.wheel_plan import PreparedPlan
 from relink.system.findings.causes import causes
 from relink.system.findings.model import Finding, finding

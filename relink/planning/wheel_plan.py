@@ -25,11 +25,11 @@ from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelF
 from relink.planning.model.reliance import metadata_lines
 from relink.planning.options import Options, deciding
 from relink.planning.reading import Wheel, required_versions
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import decide
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.strategy import ResolveContext
 from relink.planning.resolve.stubs import plan_stubs, with_stubs
-from relink.planning.sibling_packages import find_siblings
+from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import (
     layer_findings,
     overlays,
@@ -188,7 +188,7 @@ def context_of(
         preload=tuple(options.preload),
         preload_known=options.preload_known,
         most_loads=(options.limits or WheelLimits()).loads,
-        siblings=() if layout.tree else find_siblings(wheel, target, files),
+        siblings=() if layout.tree else find_siblings(wheel.archive, wheel.images, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
         ),
@@ -241,16 +241,13 @@ def plan_wheel(
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     sites = overlays(providers, context.layout, target, named=named)
     gpu = plan_gpus(
+        context,
         with_archives(wheel.codes, archive, context.layout.path_of, sites),
         files,
-        providers,
         gpus,
-        sysroot=target.sysroot,
-        profile=context.profile,
+        dlopened=dlopened_libraries(draft),
         release=(name.distribution, name.version.public),
         allow_gap=options.allow_isa_gap,
-        dlopened=dlopened_libraries(draft),
-        on_disk=context.layout.on_disk(wheel.images),
     )
     findings += gpu.findings
     plan = Plan(

@@ -85,11 +85,8 @@ def large_report() -> Report:
         for path in files
     ]
     lost: list[Finding] = [
-        finding(
-            "RLK301",
-            f"{PREFIX}/lib/{name}",
-            f"needs GLIBC_2.43 of {name}",
-            level="warning",
+        replace(
+            finding("RLK301", f"{PREFIX}/lib/{name}", f"needs GLIBC_2.43 of {name}", level="warning"),
             cause="the prefix needs a newer glibc",
         )
         for name in LIBRARIES

@@ -27,7 +27,7 @@ from relink.loader.target import find_target
 from relink.make.verification import verify
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, open_wheel
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.wheel_plan import context_of
 from tests.real.conftest import fetch_wheel
 

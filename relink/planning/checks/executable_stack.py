@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
 from relink.loader.loading import EXECUTABLE_STACK, asks_executable_stack
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.context import ResolveContext
 from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive

@@ -37,9 +37,9 @@ from relink.gpu.wanted import Wanted
 from relink.loader.seen_files import resolve_inside
 from relink.planning.checks.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.planning.model.model import FilePlan
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider
-from relink.providers.profiles import NO_PROFILE, Profile
 from relink.system.findings.model import Finding
 from relink.vendors.rocm.extended_isa import extended_by
 from relink.vendors.rocm.installation import release_of
@@ -148,26 +148,24 @@ def runtime_capability(providers: Sequence[Provider], hip: str = _HIP, sysroot: 
 
 
 def plan_gpus(
+    context: ResolveContext,
     codes: Mapping[str, DeviceCode],
     files: Sequence[FilePlan],
-    providers: Sequence[Provider],
     gpus: Sequence[Wanted] = (),
     *,
-    sysroot: str = "/",
-    profile: Profile = NO_PROFILE,
+    dlopened: Sequence[tuple[str, str]] = (),
     release: tuple[str, str] = ("", ""),
     allow_gap: bool = False,
-    dlopened: Sequence[tuple[str, str]] = (),
-    on_disk: Mapping[str, tuple[str, str]] | None = None,
 ) -> GpuPlan:
     """Check the plan of one wheel.
 
     :param codes: the device code of the wheel's ELF members; those of variants that are not served do not count.
-    :param release: the wheel's distribution and public version; the profile may know others that help.
     :param dlopened: (soname, path) of libraries that are reached by dlopen.
-    :param on_disk: member → (soname, path), of a tree: files of kernels and kpack archives lie beside its libraries.
+    :param release: the wheel's distribution and public version; the profile may know others that help.
     """
-    on_disk = on_disk or {}
+    providers, sysroot = context.providers, context.target.sysroot
+    # Files of kernels and kpack archives lie beside the libraries of a tree; those of a wheel are members, not files.
+    on_disk = context.layout.on_disk(context.images)
     served = {file.path: codes[file.path] for file in files if file.served and file.path in codes}
     own = [on_disk[member] for member in served if member in on_disk]
     reached = dict.fromkeys((*reached_libraries(files, providers), *dlopened, *own))
@@ -180,7 +178,7 @@ def plan_gpus(
         return check_gpus(served, (), None, gpus, allow_gap=allow_gap)
     releases = tuple(
         (f"{row.distribution} {row.version}", row.gpus)
-        for row in profile.releases
+        for row in context.profile.releases
         if row.distribution == canonicalize_name(release[0]) and row.version != release[1]
     )
     return check_gpus(

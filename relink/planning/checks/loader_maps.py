@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 
 from relink.loader.dryrun import LoaderMap
 from relink.planning.model.model import Plan
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.proof import system_path
 from relink.planning.resolve.served_parts import has_vendors, variant_findings
-from relink.planning.resolve.siblings import assumed_finding, sibling_of
-from relink.planning.resolve.strategy import ResolveContext
-from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.resolve.unserved_edges import assumed_kind
+from relink.planning.siblings import assumed_finding, sibling_of
 from relink.system.findings.model import Finding, finding
 from relink.vendors.rocm.advice import missing_remedy
 
@@ -28,7 +28,7 @@ def unfound_findings(maps: Mapping[str, LoaderMap], context: ResolveContext) -> 
     As for a plan, a variant or a member that the package does without is left only where another gets the vendor's libraries.
     """
     early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}
-    brought = {name for found in maps.values() for name in found.missing if _is_brought(context, name)}
+    brought = {name for found in maps.values() for name in found.missing if assumed_kind(context, name)}
     lacking = {
         member: [name for name in dict.fromkeys(found.missing) if name not in brought and name not in early]
         for member, found in maps.items()
@@ -61,14 +61,6 @@ def unfound_findings(maps: Mapping[str, LoaderMap], context: ResolveContext) -> 
         else:
             yield finding("RLK101", name, text, missing_remedy(name, context.distribution, context.providers))
     yield from variant_findings(context, filter(context.profile.is_variant, maps), complete)
-
-
-def _is_brought(context: ResolveContext, name: str) -> bool:
-    """Whether the user says that a missing library will be there, or a package that is imported before has it."""
-    sibling = sibling_of(context.siblings, name)
-    if sibling is not None and sibling.directory is None:
-        return True
-    return any(matches_library(pattern, name) for pattern in context.allow_missing)
 
 
 def idle_findings(maps: Mapping[str, LoaderMap], context: ResolveContext, plan: Plan) -> Iterator[Finding]:

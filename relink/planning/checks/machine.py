@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.gpu import (
@@ -140,7 +140,7 @@ def _machine(machine: Doctor) -> Iterator[Finding]:
         # Without a GPU the kernel makes no device nodes: one cause, one finding.
         reason = "; ".join(machine.devices.problems) or "KFD lists only processors"
         more = f"; {join_with_and(absent)} {'is' if len(absent) == 1 else 'are'} not there" if absent else ""
-        yield finding("RLK421", "GPU", f"{reason}{more}", subjects=("GPU", *absent))
+        yield replace(finding("RLK421", "GPU", f"{reason}{more}"), subjects=("GPU", *absent))
     else:
         for text in machine.devices.problems:
             yield finding("RLK421", "GPU", text, level="warning")

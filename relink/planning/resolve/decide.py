@@ -15,15 +15,15 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.files import FilePlan, Origin, Resolution, link_facts, necessary
 from relink.planning.model.model import Load
-from relink.planning.resolve.findings.proof_findings import proof_findings
-from relink.planning.resolve.findings.reasons import reasons
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.findings.decisions import decision_findings
+from relink.planning.resolve.findings.imports import import_findings
 from relink.planning.resolve.forgotten import with_forgotten_needed
 from relink.planning.resolve.preloading import with_known_preloads
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
-from relink.planning.resolve.siblings import sibling_of
-from relink.planning.resolve.strategy import Outcome, ResolveContext
-from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.resolve.strategy import Outcome
+from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.resolve.version_gaps import version_gaps
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
@@ -80,8 +80,8 @@ def decide(
     loaded = 0
     for member in _leaves_first(context.images):
         try:
-            outcome = with_forgotten_needed(prover, context, member, prover.find_outcome(context, member))
-            outcome = with_known_preloads(prover, context, member, outcome)
+            outcome = with_forgotten_needed(prover, member, prover.find_outcome(member))
+            outcome = with_known_preloads(prover, member, outcome)
             outcomes[member] = outcome
             loaded += len(outcome.closure.scope)
         except RootRefusedError as error:
@@ -95,7 +95,7 @@ def decide(
                 f"loads={2 * context.most_loads} allows twice as many, and takes that much time and memory"
             )
         optional = leave_optional and context.profile.why_optional(member) is not None
-        fails = not outcome.loads or (optional and bool(prover.open_imports(context, member, outcome)))
+        fails = not outcome.loads or (optional and bool(prover.open_imports(member, outcome)))
         if (optional or context.profile.is_variant(member)) and fails:
             unserved.append(member)
             prover.leave(member)
@@ -103,7 +103,7 @@ def decide(
             images[member] = outcome.image
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     left = [member for member in unserved if not context.profile.is_variant(member)]
-    mapped = {member: mapped_for(context, member, outcome.closure) for member, outcome in served.items()}
+    mapped = {member: mapped_for(outcome) for member, outcome in served.items()}
     if left and not any(has_vendors(context, objects) for objects in mapped.values()):
         return decide(before, tables, known, leave_optional=False)
     files = tuple(
@@ -111,21 +111,21 @@ def decide(
         for member in context.images
         if member in outcomes
     )
-    closures = prover.closures(context, served)
+    closures = prover.closures(served)
     names = _names([*closures.values(), *(outcome.closure for outcome in outcomes.values())])
     told = replace(context, layout=replace(context.layout, names=names))
     gaps = version_gaps(told, served.values(), prover.tables)
     findings = (
         *refused,
-        *reasons(told, outcomes, unserved, mapped, prover.tables, gaps),
-        *proof_findings(prover, told, served, closures, gaps),
+        *decision_findings(told, outcomes, unserved, mapped, prover.tables, gaps),
+        *import_findings(prover, told, served, closures, gaps),
     )
     loads = tuple(
         dict.fromkeys(
             load
             for member in context.images
             if member in outcomes
-            for load in _loads(context, member, outcomes[member])
+            for load in _loads(context, outcomes[member])
         )
     )
     return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads)
@@ -138,13 +138,13 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
     """
     paths: dict[tuple[object, ...], dict[str, None]] = {}
     for closure in closures:
-        for item in closure.objects:
-            if item.identity[0] not in ("program", "loader"):  # of each process another file
-                paths.setdefault(item.identity, {})[item.path] = None
+        for loaded in closure.objects:
+            if loaded.identity[0] not in ("program", "loader"):  # of each process another file
+                paths.setdefault(loaded.identity, {})[loaded.path] = None
     names: dict[str, str] = {}
-    for found in paths.values():
-        shortest = min(found, key=lambda path: (len(path), path))
-        names |= {path: shortest for path in found if path != shortest}
+    for of_a_file in paths.values():
+        shortest = min(of_a_file, key=lambda path: (len(path), path))
+        names |= {path: shortest for path in of_a_file if path != shortest}
     return names
 
 
@@ -184,9 +184,7 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
 
 def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:
     closure, shown = outcome.closure, context.layout.shown
-    path = context.layout.path_of(member)
-    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
-    edges = {edge.soname: edge for edge in closure.edges if edge.requester == root}
+    edges = {edge.soname: edge for edge in closure.edges if edge.requester == outcome.root}
     before = link_facts(outcome.original)
     edit = necessary(outcome.edit, before) if served else ElfEdit()
     after = dict(edit.replace)
@@ -200,8 +198,8 @@ def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served
             for soname in (*before.needed, *edit.add)
         ),
         closure=tuple(
-            (shown(item.image.soname or item.name), shown(item.path))
-            for item in (closure.objects[index] for index in closure.scope)
+            (shown(loaded.image.soname or loaded.name), shown(loaded.path))
+            for loaded in (closure.objects[index] for index in closure.scope)
         ),
         served=served,
     )
@@ -234,20 +232,17 @@ def _resolution(
 
 def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:
     """(path of the requester, soname) of every edge but the root's own."""
-    root = outcome.closure.roots[-1]
     for edge in outcome.closure.edges:
-        if edge.requester != root:
+        if edge.requester != outcome.closure.roots[-1]:
             yield context.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
 
 
-def _loads(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[Load]:
-    """Yield the edges among what loading `member` maps; what Python needs for itself is left out."""
+def _loads(context: ResolveContext, outcome: Outcome) -> Iterator[Load]:
+    """Yield the edges among what loading the member maps; what Python needs for itself is left out."""
     closure, shown = outcome.closure, context.layout.shown
-    path = context.layout.path_of(member)
-    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
     scope = set(closure.scope)
     for edge in closure.edges:
-        if edge.requester in scope and edge.requester >= root:
+        if edge.requester in scope and edge.requester >= outcome.root:
             yield Load(
                 shown(closure.objects[edge.requester].path),
                 edge.soname,
@@ -259,12 +254,10 @@ def _loads(context: ResolveContext, member: str, outcome: Outcome) -> Iterator[L
 
 def _origin(context: ResolveContext, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
     if edge is None or edge.target is None:
-        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
-        sibling = sibling_of(context.siblings, soname)
-        return "assumed" if allowed or (sibling is not None and sibling.directory is None) else "missing"
-    item = outcome.closure.objects[edge.target]
-    if item.identity[0] == "member":
+        return "assumed" if assumed_kind(context, soname) else "missing"
+    served_by = outcome.closure.objects[edge.target].identity
+    if served_by[0] == "member":
         return "wheel"
-    if edge.soname not in GLIBC_SONAMES and context.is_providers(item.identity, edge.soname):
+    if edge.soname not in GLIBC_SONAMES and context.is_providers(served_by, edge.soname):
         return "provider"
     return "platform"

@@ -9,21 +9,22 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.object_graph import file_of
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, is_of_later_provider, why_withheld
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of", "with_dlopens"]
+__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of"]
 
 _PROFILE = "profile "
 
@@ -112,22 +113,19 @@ class DlopenKnowledge:
             return name == own_version
         return self.context.provider_path(other_caller) is None
 
+    def follow(self, member: str, outcome: Outcome) -> Closure:
+        """Load `member` as planned and follow what its closure dlopens."""
+        closure, context = outcome.closure, self.context
+        images = (loaded.image for loaded in closure.objects if loaded.image is not outcome.image)
+        as_now = all(context.images.get(image.path, image) is image for image in images)
+        if as_now and not any(self.of(closure.objects[index]) for index in closure.scope):
+            return closure  # what it was found to map is still so, and nothing is dlopened
+        return simulate(context, member, outcome.image, dlopens=self.of)
+
 
 def profile_of(how: str) -> str | None:
     """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
     return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
-
-
-def with_dlopens(
-    context: ResolveContext, member: str, outcome: Outcome, knowledge: Callable[[LoadedObject], Iterable[str]]
-) -> Closure:
-    """Load `member` as planned and follow what its closure dlopens."""
-    closure = outcome.closure
-    images = (item.image for item in closure.objects if item.image is not outcome.image)
-    as_now = all(context.images.get(image.path, image) is image for image in images)
-    if as_now and not any(knowledge(closure.objects[index]) for index in closure.scope):
-        return closure  # what it was found to map is still so, and nothing is dlopened
-    return simulate(context, member, outcome.image, dlopens=knowledge)
 
 
 def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:

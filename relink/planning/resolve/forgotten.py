@@ -12,12 +12,13 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from relink.loader.binding import Unbound, differences
-from relink.loader.duplicates import duplicates, two_versions
+from relink.loader.binding import Unbound
+from relink.loader.duplicates import duplicates
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.preloading import required_edit
-from relink.planning.resolve.proof import Prover, is_member
-from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.preloading import in_new_versions, rebound, required_edit
+from relink.planning.resolve.proof import Prover
+from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.suppliers import is_of_python
 from relink.providers.prefix import soname_stem
 from relink.system.text import join_truncated, pluralize
@@ -33,56 +34,47 @@ class _Candidate:
     member: bool
 
 
-def with_forgotten_needed(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
+def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:
     """Add the one library that exports all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
     if not outcome.loads:
         return outcome
-    imports = _open_imports(prover, context, member, outcome)
+    imports = _open_imports(prover, member, outcome)
     if not imports:
         return outcome
-    found = _only_supplier(prover, context, member, imports)
+    found = _only_supplier(prover, member, imports)
     if found is None:
         return outcome
-    why = _evidence(context, member, found, imports)
+    why = _evidence(prover.context, member, found, imports)
     if why is None:
         return outcome
     names = join_truncated(sorted(item.name for item in imports))
     of_all = f"it alone exports {pluralize(len(imports), 'import')} that no NEEDED brings: {names}"
     required = required_edit(outcome)
-    attempt = find_strategy(context, member, replace(required, add=(*required.add, found.soname)))
-    if not _only_binds_more(prover, context, member, outcome, attempt):
+    attempt = find_strategy(prover.context, member, replace(required, add=(*required.add, found.soname)))
+    if not _only_binds_more(prover, member, outcome, attempt):
         return outcome
-    return replace(
-        attempt,
-        substitutions=outcome.substitutions,
-        preloaded=outcome.preloaded,
-        forgotten={found.soname: (of_all, why)},
-    )
+    return replace(attempt.with_reasons_of(outcome), forgotten={found.soname: (of_all, why)})
 
 
-def _open_imports(
-    prover: Prover, context: ResolveContext, member: str, outcome: Outcome
-) -> tuple[Unbound, ...]:
+def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unbound, ...]:
     """The open imports of `member` itself that could be another library's; one with a version record has its library."""
-    bindings = prover.bindings(context, member, outcome.closure)
+    bindings = prover.bindings(member, outcome.closure)
     return tuple(
         item
         for item in bindings.unbound
-        if is_member(outcome, outcome.closure, item.requester)
+        if item.requester == outcome.root
         and not is_of_python(item)
         and item.file is None
         and item.reason == "undefined"
     )
 
 
-def _only_supplier(
-    prover: Prover, context: ResolveContext, member: str, imports: Sequence[Unbound]
-) -> _Candidate | None:
+def _only_supplier(prover: Prover, member: str, imports: Sequence[Unbound]) -> _Candidate | None:
     """Return what alone exports all of the imports: another member, by its soname, or a provider's library, each file once.
 
     That of ``--preload``, if there is one. No other version of it may export any of them.
     """
-    suppliers = prover.suppliers(context)
+    context, suppliers = prover.context, prover.suppliers()
 
     def candidates(members: Iterable[str], sonames: Iterable[str]) -> Iterator[_Candidate]:
         others = (context.images[name].soname for name in members if name != member)
@@ -125,29 +117,22 @@ def _evidence(
     return None
 
 
-def _only_binds_more(
-    prover: Prover, context: ResolveContext, member: str, before: Outcome, after: Outcome
-) -> bool:
+def _only_binds_more(prover: Prover, member: str, before: Outcome, after: Outcome) -> bool:
     """Whether the member then loads and all its imports bind, every other binding stays, and nothing comes twice.
 
     Two builds of one code, such as libtvm.so and libtvm_runtime.so, bind and then end the process when they register themselves.
     """
-    if not after.loads or _open_imports(prover, context, member, after):
+    if not after.loads or _open_imports(prover, member, after):
         return False
-    pairs = {pair.sonames for pair in two_versions(before.closure)}
-    if any(pair.sonames not in pairs for pair in two_versions(after.closure)):
+    if in_new_versions(before.closure, after.closure):
         return False
-    if _mixed(prover, context, member, after) - _mixed(prover, context, member, before):
+    if _mixed(prover, member, after) - _mixed(prover, member, before):
         return False
-    changed = differences(
-        (before.closure, prover.bindings(context, member, before.closure)),
-        (after.closure, prover.bindings(context, member, after.closure)),
-    )
-    return all(item.before is None for item in changed)
+    return all(binding.before is None for binding in rebound(prover, member, before, after))
 
 
-def _mixed(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> set[tuple[str, str]]:
+def _mixed(prover: Prover, member: str, outcome: Outcome) -> set[tuple[str, str]]:
     """The pairs of libraries of which one answers look-ups that belong to the other."""
     closure = outcome.closure
-    pairs = duplicates(closure, prover.tables, prover.bindings(context, member, closure))
+    pairs = duplicates(closure, prover.tables, prover.bindings(member, closure))
     return {(pair.first, pair.second) for pair in pairs if pair.mixed}

@@ -4,55 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from relink.elf.image import Image
-from relink.loader.seen_files import Files
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.search_path import is_of_stubs
 from relink.planning.resolve.unserved_edges import ResolutionIssue
 
-if TYPE_CHECKING:
-    from relink.planning.resolve.strategy import ResolveContext
-
-__all__ = ["Members", "carried_entries", "dlopened_entries", "members_of", "reached"]
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """What is known of the places and names of a wheel's ELF members: no edit changes any of it.
-
-    :ivar files: what a loader sees, with the members where they are installed.
-    :ivar at: path → the member that is installed there; the last, if there are several.
-    :ivar sonames: soname → the last member with it.
-    :ivar named: file name, by which the loader searches → the members that have it, and no other soname.
-    """
-
-    files: Files
-    at: Mapping[str, str]
-    sonames: Mapping[str, str]
-    named: Mapping[str, list[str]]
-
-    def with_image(self, path: str, image: Image) -> Files:
-        """Return what a loader sees where the member that is installed at `path` looks as `image`."""
-        return self.files.with_image(self.at[path], image)
-
-
-def members_of(images: Mapping[str, Image], layout: Layout, files: Files) -> Members:
-    """Return where the members are, for all roots of the wheel.
-
-    :param images: may change afterwards, but for the sonames; `files`: the disk without the members.
-    """
-    paths = {member: layout.path_of(member) for member in images}
-    at = {path: member for member, path in paths.items()}
-    named: dict[str, list[str]] = {}
-    for member in images:
-        file_name = posixpath.basename(member)
-        if images[member].soname in (file_name, None):
-            named.setdefault(file_name, []).append(member)
-    sonames = {image.soname: member for member, image in images.items() if image.soname}
-    return Members(files.with_overlay(paths, images), at, sonames, named)
+__all__ = ["carried_entries", "dlopened_entries", "reached"]
 
 
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:

@@ -11,46 +11,40 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from relink.elf.edit import ElfEdit
-from relink.loader.binding import differences
+from relink.loader.binding import Difference, differences
 from relink.loader.closure import Closure
 from relink.loader.duplicates import two_versions
-from relink.planning.resolve.dlopen import profile_of, with_dlopens
+from relink.planning.resolve.dlopen import profile_of
 from relink.planning.resolve.proof import Prover
-from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.strategy import Outcome, find_strategy
 
-__all__ = ["required_edit", "with_known_preloads"]
+__all__ = ["in_new_versions", "rebound", "required_edit", "with_known_preloads"]
 
 
-def with_known_preloads(prover: Prover, context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
+def with_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcome:
     """Preload what the package's profile or the vendor's table knows to be dlopened in the closure of `member`.
 
     A library is left out if any import then binds to another file than before, or if two versions of a library would meet.
     """
-    if not (context.preload_known and outcome.loads):
+    if not (prover.context.preload_known and outcome.loads):
         return outcome
     edit = required_edit(outcome)
     tried: set[str] = set()
-    closure = with_dlopens(context, member, outcome, prover.knowledge.of)
+    closure = prover.knowledge.follow(member, outcome)
     while True:
         # What is preloaded may dlopen another library.
-        known = {
-            soname: profile for soname, profile in _not_found(prover, context, closure) if soname not in tried
-        }
+        known = {soname: profile for soname, profile in _not_found(prover, closure) if soname not in tried}
         if not known:
             return outcome
         soname, profile = next(iter(known.items()))
         tried.add(soname)
         more = replace(edit, add=(*edit.add, soname))
-        attempt = find_strategy(context, member, more)
-        after = with_dlopens(context, member, attempt, prover.knowledge.of)
-        if _changes_nothing_else(prover, context, member, (outcome, closure), (attempt, after)):
+        attempt = find_strategy(prover.context, member, more)
+        after = prover.knowledge.follow(member, attempt)
+        second = in_new_versions(_linked(closure), _linked(after))
+        if attempt.loads and not second and not rebound(prover, member, outcome, attempt):
             preloaded = {**outcome.preloaded, soname: profile}
-            outcome = replace(
-                attempt,
-                substitutions=outcome.substitutions,
-                preloaded=preloaded,
-                forgotten=outcome.forgotten,
-            )
+            outcome = replace(attempt.with_reasons_of(outcome), preloaded=preloaded)
             edit, closure = more, after
 
 
@@ -64,11 +58,12 @@ def required_edit(outcome: Outcome) -> ElfEdit:
     )
 
 
-def _not_found(prover: Prover, context: ResolveContext, closure: Closure) -> Iterator[tuple[str, str]]:
+def _not_found(prover: Prover, closure: Closure) -> Iterator[tuple[str, str]]:
     """Yield what a provider's library is known to dlopen, and would not find although a provider has it; with the profile.
 
     Libraries of the wheel are left out: a ROCm that a wheel brings along must not be mixed with the provider's.
     """
+    context = prover.context
     for edge in closure.dlopened:
         caller = closure.objects[edge.requester]
         if edge.target is not None or not context.is_held(caller.path):
@@ -78,23 +73,18 @@ def _not_found(prover: Prover, context: ResolveContext, closure: Closure) -> Ite
             yield edge.soname, profile
 
 
-def _changes_nothing_else(
-    prover: Prover,
-    context: ResolveContext,
-    member: str,
-    before: tuple[Outcome, Closure],
-    after: tuple[Outcome, Closure],
-) -> bool:
-    """Whether the member still loads, every import binds as before, and no library has come in a second version."""
-    (outcome, closure), (attempt, more) = before, after
-    if not attempt.loads:
-        return False
-    pairs = {pair.sonames for pair in two_versions(_linked(closure))}
-    if any(pair.sonames not in pairs for pair in two_versions(_linked(more))):
-        return False
-    bound = (outcome.closure, prover.bindings(context, member, outcome.closure))
-    rebound = (attempt.closure, prover.bindings(context, member, attempt.closure))
-    return not differences(bound, rebound)
+def in_new_versions(before: Closure, after: Closure) -> bool:
+    """Whether a library is there in two versions after an edit that was there in one before."""
+    pairs = {pair.sonames for pair in two_versions(before)}
+    return any(pair.sonames not in pairs for pair in two_versions(after))
+
+
+def rebound(prover: Prover, member: str, before: Outcome, after: Outcome) -> list[Difference]:
+    """Return the imports of a closure that bind to another file than before."""
+    return differences(
+        (before.closure, prover.bindings(member, before.closure)),
+        (after.closure, prover.bindings(member, after.closure)),
+    )
 
 
 def _linked(closure: Closure) -> Closure:

@@ -1,7 +1,7 @@
 """Proof before edit: whether the closure of a member binds, and whether a missing NEEDED may be replaced or dropped.
 
-Takes a :class:`~relink.planning.resolve.strategy.ResolveContext` and the symbol tables of the members. Gives the
-:class:`~relink.planning.resolve.strategy.Outcome` of each member. :mod:`relink.planning.resolve.findings.proof_findings` has
+Takes a :class:`~relink.planning.resolve.context.ResolveContext` and the symbol tables of the members. Gives the
+:class:`~relink.planning.resolve.strategy.Outcome` of each member. :mod:`relink.planning.resolve.findings.imports` has
 the findings.
 """
 
@@ -16,8 +16,9 @@ from relink.elf.version_edits import edited_table
 from relink.loader.binding import Bindings, Tables, bind
 from relink.loader.closure import Closure
 from relink.loader.search import Environment, Requester, search
-from relink.planning.resolve.dlopen import DlopenKnowledge, with_dlopens
-from relink.planning.resolve.strategy import Outcome, ResolveContext, find_strategy
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.dlopen import DlopenKnowledge
+from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.substitution import (
     SubstituteCandidate,
     SubstitutionDecision,
@@ -56,46 +57,50 @@ class Prover:
         self.tables = known.over(self.context.files, self.members)
         self.knowledge = DlopenKnowledge(self.context, self.tables)
 
-    def bindings(self, context: ResolveContext, member: str, closure: Closure) -> Bindings:
+    def bindings(self, member: str, closure: Closure) -> Bindings:
         """Bind the closure of `member`; what the package preloads, and the user vouches for, counts as supplied."""
         cached = self._bound.get(id(closure))
         if cached is None:
-            cached = self._bound[id(closure)] = closure, self._bind(context, member, closure)
+            cached = self._bound[id(closure)] = closure, self._bind(member, closure)
         return cached[1]  # the closure is in the cache, so no other object gets its id
 
-    def _bind(
-        self, context: ResolveContext, member: str, closure: Closure, only: Collection[int] | None = None
-    ) -> Bindings:
+    def _bind(self, member: str, closure: Closure, only: Collection[int] | None = None) -> Bindings:
         loaded = {item.image.path for item in closure.objects}
         outside = {
-            context.layout.shown(context.layout.path_of(name)): frozenset(self.members[name].exports)
-            for name in context.profile.preload
+            self.context.layout.shown(self.context.layout.path_of(name)): frozenset(
+                self.members[name].exports
+            )
+            for name in self.context.profile.preload
             if name in self.members and name != member and name not in loaded
         }
-        if context.target.python is None and (path := own_libc(context, _OF_EVERY_PYTHON)) is not None:
-            outside[path] = frozenset(self._table(context, path).exports)
-        return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
+        if (
+            self.context.target.python is None
+            and (path := own_libc(self.context, _OF_EVERY_PYTHON)) is not None
+        ):
+            outside[path] = frozenset(self._table(path).exports)
+        return bind(
+            closure, self.tables, assume=self.context.assume_symbols, extra_exports=outside, only=only
+        )
 
-    def suppliers(self, context: ResolveContext) -> Suppliers:
+    def suppliers(self) -> Suppliers:
         """Return who exports what members import; edits change none of it."""
         if self._suppliers is None:
             names = {item.name for table in self.originals.values() for item in table.imports}
-            self._suppliers = find_suppliers(context, self.originals, names)
+            self._suppliers = find_suppliers(self.context, self.originals, names)
         return self._suppliers
 
-    def find_outcome(self, context: ResolveContext, member: str) -> Outcome:
+    def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
-        outcome = find_strategy(context, member)
+        outcome = find_strategy(self.context, member)
         required_edit = ElfEdit()
         substitutions: dict[str, SubstitutionDecision] = {}
         missing = {
             issue.edge.soname: issue.kind
             for issue in outcome.issues
-            if issue.kind in ("missing", "allowed")
-            and is_member(outcome, outcome.closure, issue.edge.requester)
+            if issue.kind in ("missing", "allowed") and issue.edge.requester == outcome.root
         }
         if missing:
-            substitutions = self._evaluate_missing(context, member, outcome, list(missing))
+            substitutions = self._evaluate_missing(member, outcome, list(missing))
             acted = [decision for soname, decision in substitutions.items() if missing[soname] == "missing"]
             required_edit = ElfEdit(
                 replace=tuple(
@@ -109,17 +114,17 @@ class Prover:
                 ),
             )
             if required_edit:
-                outcome = find_strategy(context, member, required_edit)
-        added = self._preloads(context, member, outcome)
+                outcome = find_strategy(self.context, member, required_edit)
+        added = self._preloads(member, outcome)
         if added:
-            outcome = find_strategy(context, member, replace(required_edit, add=added))
+            outcome = find_strategy(self.context, member, replace(required_edit, add=added))
         self._adopt(member, required_edit)
         return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
 
-    def open_imports(self, context: ResolveContext, member: str, outcome: Outcome) -> list[str]:
+    def open_imports(self, member: str, outcome: Outcome) -> list[str]:
         """The names that `member` imports, that nothing in its closure exports, and that no Python supplies."""
-        found = self.bindings(context, member, outcome.closure).unbound
-        own = (item for item in found if is_member(outcome, outcome.closure, item.requester))
+        found = self.bindings(member, outcome.closure).unbound
+        own = (item for item in found if item.requester == outcome.root)
         return [item.name for item in own if not item.name.startswith(("Py", "_Py"))]
 
     def leave(self, member: str) -> None:
@@ -136,12 +141,11 @@ class Prover:
             self._bound.clear()
 
     def _evaluate_missing(
-        self, context: ResolveContext, member: str, outcome: Outcome, missing: Sequence[str]
+        self, member: str, outcome: Outcome, missing: Sequence[str]
     ) -> dict[str, SubstitutionDecision]:
         """Decide of each missing NEEDED whether the imports of `member` prove that it may be replaced or dropped."""
         closure = outcome.closure
-        own = [index for index in range(len(closure.objects)) if is_member(outcome, closure, index)]
-        bindings = self._bind(context, member, closure, own)
+        bindings = self._bind(member, closure, [outcome.root])
         unbound_names = {(item.name, item.version) for item in bindings.unbound}
         imports = self.members[member].imports
         unbound = [item for item in imports if (item.name, item.version) in unbound_names]
@@ -149,15 +153,15 @@ class Prover:
             missing,
             imports,
             unbound,
-            {soname: self._candidates(context, member, soname) for soname in missing},
-            context.vendor,
+            {soname: self._candidates(member, soname) for soname in missing},
+            self.context.vendor,
             self.members[member].verneeds,
             [soname for soname in outcome.original.needed if soname not in missing],
-            _by_another_version(closure, bindings, own, imports, missing),
+            _by_another_version(outcome, bindings, imports, missing),
         )
-        assumed = self._assumed(context, member, closure, bindings)
+        assumed = self._assumed(member, closure, bindings)
         if assumed:  # that all others bind is proved only if these are supplied
-            profile = context.profile.name
+            profile = self.context.profile.name
             evidence = f"profile {profile}: the package loads what supplies {join_truncated(assumed)} before"
             for soname, decision in substitutions.items():
                 if decision.action == "drop":
@@ -166,70 +170,67 @@ class Prover:
                     )
         return substitutions
 
-    def _assumed(
-        self, context: ResolveContext, member: str, closure: Closure, bindings: Bindings
-    ) -> list[str]:
+    def _assumed(self, member: str, closure: Closure, bindings: Bindings) -> list[str]:
         """The imports of `member` itself that only a member supplies which the profile says is loaded before."""
-        preloaded = preloaded_paths(context)
-        own = context.layout.path_of(member)
+        preloaded = preloaded_paths(self.context)
+        own = self.context.layout.path_of(member)
         return [
             item.name
             for item in bindings.explained
-            if closure.objects[item.requester].path == own and context.layout.shown(item.by) in preloaded
+            if closure.objects[item.requester].path == own and self.context.layout.shown(item.by) in preloaded
         ]
 
-    def _candidates(self, context: ResolveContext, member: str, soname: str) -> list[SubstituteCandidate]:
+    def _candidates(self, member: str, soname: str) -> list[SubstituteCandidate]:
         """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
-        named = [new for old, new in context.substitutes if old == soname]
-        copy = None if named else context.vendor.copy_of(soname)
+        named = [new for old, new in self.context.substitutes if old == soname]
+        copy = None if named else self.context.vendor.copy_of(soname)
         names = named or list(
-            dict.fromkeys(name for provider in context.providers for name in provider.nearest(soname))
+            dict.fromkeys(name for provider in self.context.providers for name in provider.nearest(soname))
         )
         candidates: dict[object, SubstituteCandidate] = {}
         for name in (*names, *(copy.sonames if copy else ())):
             copied = copy is not None and name in copy.sonames
-            path = context.provider_path(name)
+            path = self.context.provider_path(name)
             if path is None and copied:
-                path = system_path(context, member, name)
+                path = system_path(self.context, member, name)
             if path is None:
                 continue
-            opened = context.files.open(path)
+            opened = self.context.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
                 continue  # another name of a file that is listed under its soname
-            reason, profile = ("--substitute says so", None) if named else _same_abi(context, soname, name)
+            reason, profile = (
+                ("--substitute says so", None) if named else _same_abi(self.context, soname, name)
+            )
             if copy is not None and copied:
-                reason, profile = copy.why, context.vendor.table
-            table = self._table(context, path)
+                reason, profile = copy.why, self.context.vendor.table
+            table = self._table(path)
             candidates.setdefault(
                 opened.identity, SubstituteCandidate(name, path, table, reason, profile, copied)
             )
         return list(candidates.values())
 
-    def _table(self, context: ResolveContext, path: str) -> SymbolTable:
+    def _table(self, path: str) -> SymbolTable:
         """Return the symbols of a library; that of a file that cannot be read is empty, so it proves nothing."""
-        identity = context.files.open(path).identity
+        identity = self.context.files.open(path).identity
         return SymbolTable() if identity is None else self.tables.read(identity, path)
 
-    def _preloads(self, context: ResolveContext, member: str, outcome: Outcome) -> tuple[str, ...]:
+    def _preloads(self, member: str, outcome: Outcome) -> tuple[str, ...]:
         """The sonames of ``--preload`` that an object in the closure of `member` dlopens, and that `member` does not need yet."""
-        if not context.preload:
+        if not self.context.preload:
             return ()
-        closure = with_dlopens(context, member, outcome, self.knowledge.of)
+        closure = self.knowledge.follow(member, outcome)
         dlopened = {edge.soname for edge in closure.dlopened}
         return tuple(
             soname
-            for soname in context.preload
+            for soname in self.context.preload
             if soname not in outcome.original.needed
-            and context.provider_path(soname)
+            and self.context.provider_path(soname)
             and any(matches_library(soname, name) for name in dlopened)
         )
 
-    def closures(self, context: ResolveContext, outcomes: Mapping[str, Outcome]) -> dict[str, Closure]:
+    def closures(self, outcomes: Mapping[str, Outcome]) -> dict[str, Closure]:
         """The closures of members as planned, with what is dlopened in them."""
-        return {
-            member: with_dlopens(context, member, item, self.knowledge.of)
-            for member, item in outcomes.items()
-        }
+        return {member: self.knowledge.follow(member, outcome) for member, outcome in outcomes.items()}
 
 
 def system_path(context: ResolveContext, member: str, soname: str) -> str | None:
@@ -256,9 +257,8 @@ def _same_abi(context: ResolveContext, soname: str, other: str) -> tuple[str | N
 
 
 def _by_another_version(
-    closure: Closure,
+    outcome: Outcome,
     bindings: Bindings,
-    own: Collection[int],
     imports: Sequence[Import],
     missing: Sequence[str],
 ) -> dict[str, list[Import]]:
@@ -266,17 +266,12 @@ def _by_another_version(
     stems = {soname_stem(soname): soname for soname in missing}
     names: dict[tuple[str, str | None], str] = {}
     for index, target, symbols in bindings.bound.groups():
-        item = closure.objects[target]
+        item = outcome.closure.objects[target]
         soname = stems.get(soname_stem(item.image.soname or item.name))
-        if index in own and soname is not None:
+        if index == outcome.root and soname is not None:
             names |= dict.fromkeys(symbols, soname)
     found: dict[str, list[Import]] = {}
     for wanted in imports:
         if wanted.file is None and (wanted.name, wanted.version) in names:
             found.setdefault(names[wanted.name, wanted.version], []).append(wanted)
     return found
-
-
-def is_member(outcome: Outcome, closure: Closure, requester: int) -> bool:
-    """Whether an object of the closure is the member itself."""
-    return closure.objects[requester].image.path == outcome.image.path

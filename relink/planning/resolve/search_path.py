@@ -13,13 +13,11 @@ from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.loader.search import expand
-from relink.loader.target import Target
 from relink.planning.model.additions import STUB_DIRECTORY
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
-from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
-from relink.vendors.protocol import NO_VENDOR, Vendor
 
 __all__ = ["EntryKind", "SearchPathEntry", "added_entries", "classify", "is_of_stubs", "removed"]
 
@@ -59,56 +57,30 @@ class SearchPathEntry:
 
 
 def classify(
-    image: Image,
-    path: str,
-    *,
-    layout: Layout,
-    target: Target,
-    provider_directories: Collection[str],
-    member_directories: Collection[str],
-    serving: Collection[str],
-    profile: Profile,
-    vendor: Vendor = NO_VENDOR,
+    context: ResolveContext, image: Image, path: str, serving: Collection[str]
 ) -> list[SearchPathEntry]:
     """Classify every entry of an image's search path.
 
     :param path: where the image will be installed, for ``$ORIGIN``.
-    :param member_directories: the installed directories that members of the wheel lie in.
     :param serving: entries, as written, that some edge of its closure was found by.
     """
     if not image.search_path:
         return []
-    origin = posixpath.dirname(path)
+    directories = {directory for provider in context.providers for directory in provider.directories}
     return [
-        SearchPathEntry(
-            text,
-            _kind(
-                text,
-                origin,
-                layout,
-                target,
-                provider_directories,
-                member_directories,
-                serving,
-                profile,
-                vendor,
-            ),
-        )
+        SearchPathEntry(text, _kind(context, text, posixpath.dirname(path), directories, serving))
         for text in image.search_path.split(":")
     ]
 
 
 def _kind(
+    context: ResolveContext,
     text: str,
     origin: str,
-    layout: Layout,
-    target: Target,
     provider_directories: Collection[str],
-    member_directories: Collection[str],
     serving: Collection[str],
-    profile: Profile,
-    vendor: Vendor,
 ) -> EntryKind:
+    layout, target = context.layout, context.target
     if not text:
         return "empty"
     expanded = expand(text, origin=origin, target=target) or ""
@@ -121,17 +93,17 @@ def _kind(
         )
         if within.startswith(("/", "../")):
             return "original"
-    if "ORIGIN" in text and directory in member_directories:
+    if "ORIGIN" in text and directory in context.member_directories:
         return "stub" if is_of_stubs(directory) else "wheel"
     if (real := layout.real(directory)) != directory and real in provider_directories:
         return "provider"
     if "ORIGIN" in text and _below(directory, layout.site_packages):
-        if is_of_stubs(directory) or _of_the_build(directory, layout.site_packages, member_directories):
+        if is_of_stubs(directory) or _of_the_build(context, directory):
             return "vendor"
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
-        beside = any(vendor.is_package(entry.split("/")[0]) for entry in layout.links)
-        replaced = beside and any(map(vendor.is_package, parts))
-        return "sibling-dropped" if replaced or profile.drops(text) else "sibling"
+        beside = any(context.vendor.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(context.vendor.is_package, parts))
+        return "sibling-dropped" if replaced or context.profile.drops(text) else "sibling"
     if directory in provider_directories:
         return "provider"
     return "serving" if text in serving else "vendor"
@@ -153,15 +125,16 @@ def is_of_stubs(directory: str) -> bool:
     return posixpath.basename(directory) == STUB_DIRECTORY
 
 
-def _of_the_build(directory: str, site_packages: str, member_directories: Collection[str]) -> bool:
+def _of_the_build(context: ResolveContext, directory: str) -> bool:
     """Whether a directory that the wheel does not have is one of Bazel's build tree, below a package of the wheel.
 
     Bazel links against ``TARGET.runfiles/`` and ``_solib_CPU/``, which no wheel installs. Any other directory may be another
     wheel's, as packages of one namespace share a directory.
     """
+    site_packages = context.layout.site_packages
     parts = directory.removeprefix(f"{site_packages}/").split("/")
     package = f"{site_packages}/{parts[0]}"
-    own = any(_below(member, package) for member in member_directories)
+    own = any(_below(member, package) for member in context.member_directories)
     return own and any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
 
 

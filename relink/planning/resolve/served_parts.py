@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from relink.loader.closure import Closure
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import Outcome
 from relink.providers.platform import is_platform_library
 from relink.system.findings.model import Finding, finding
 
@@ -21,14 +21,13 @@ Mapped: TypeAlias = Iterable[tuple[str, str]]
 """What loading a member maps: the soname that is asked for, and the path of the file."""
 
 
-def mapped_for(context: ResolveContext, member: str, closure: Closure) -> Mapped:
+def mapped_for(outcome: Outcome) -> Mapped:
     """Return what a closure maps for a member; what Python needs for itself is left out."""
-    path = context.layout.path_of(member)
-    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
+    closure = outcome.closure
     return [
         (edge.soname, closure.objects[edge.target].path)
         for edge in closure.edges
-        if edge.target is not None and edge.requester >= root
+        if edge.target is not None and edge.requester >= outcome.root
     ]
 
 

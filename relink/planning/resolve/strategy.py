@@ -1,6 +1,6 @@
 """How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2).
 
-Takes a :class:`ResolveContext` and a member. Gives an :class:`Outcome`: edit, closure after it, and edges that are not served.
+Takes a context and a member. Gives an :class:`Outcome`: edit, closure after it, and edges that are not served.
 """
 
 from __future__ import annotations
@@ -8,109 +8,29 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from relink.elf.image import Image
 from relink.elf.patchelf import ElfEdit, result_of
 from relink.loader.closure import Closure, DlopenNames
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
-from relink.loader.seen_files import Files
-from relink.loader.target import GLIBC_SONAMES, Target
+from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import Strategy
-from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.member_graph import Members, carried_entries, dlopened_entries, members_of
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.member_graph import carried_entries, dlopened_entries
 from relink.planning.resolve.search_path import SearchPathEntry, added_entries, classify
-from relink.planning.resolve.siblings import Sibling, sibling_paths
 from relink.planning.resolve.substitution import SubstitutionDecision
 from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
-from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, serving
-from relink.providers.profiles import NO_PROFILE, Profile
-from relink.vendors.protocol import NO_VENDOR, Vendor
-from relink.wheel.limits import WheelLimits
+from relink.planning.siblings import sibling_paths
 
-__all__ = ["Outcome", "ResolveContext", "find_strategy", "simulate"]
-
-
-@dataclass(frozen=True)
-class ResolveContext:
-    """All that decisions about the images of one wheel are made from.
-
-    :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
-    :ivar substitutes: (old soname, new soname) that the user vouches for.
-    :ivar assume_symbols: globs of symbols that something else will supply.
-    :ivar preload: sonames that libraries dlopen and that are to be there before.
-    :ivar preload_known: whether those that a profile knows of are preloaded without being named.
-    :ivar member_directories: the directories, as installed, that members of the wheel lie in.
-    :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
-    :ivar vendor: what is known of the providers' libraries.
-    :ivar added: soname → the member that is a stub of it.
-    :ivar siblings: other packages that are imported before.
-    :ivar most_loads: `WheelLimits.loads`.
-    """
-
-    target: Target
-    files: Files
-    providers: tuple[Provider, ...]
-    images: Mapping[str, Image]
-    layout: Layout = field(default_factory=Layout)
-    profile: Profile = NO_PROFILE
-    allow_missing: tuple[str, ...] = ()
-    substitutes: tuple[tuple[str, str], ...] = ()
-    assume_symbols: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-    preload_known: bool = True
-    member_directories: frozenset[str] = frozenset()
-    distribution: Distribution | None = None
-    vendor: Vendor = NO_VENDOR
-    added: Mapping[str, str] = field(default_factory=dict)
-    siblings: tuple[Sibling, ...] = ()
-    most_loads: int = WheelLimits().loads
-
-    @cached_property
-    def members(self) -> Members:
-        """Where the members are installed, and what finds them there; the simulations of all roots share it."""
-        return members_of(self.images, self.layout, self.files)
-
-    def provider_path(self, soname: str) -> str | None:
-        """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
-        return next((provider.find(soname) for provider in self._serving(soname)), None)
-
-    def withheld_path(self, soname: str) -> str | None:
-        """Return the vendor's runtime of that soname that only a later provider has, and that it therefore does not serve."""
-        having = (path for provider in self.providers if (path := provider.find(soname)))
-        return None if self._serving(soname) else next(having, None)
-
-    def _serving(self, soname: str) -> list[Provider]:
-        return serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
-
-    def is_of_first(self, path: str) -> bool:
-        """Whether a file of a closure lies in a directory of what the user named first."""
-        real = self.layout.real(path)
-        return any(one.holds(real) for one in self.providers if one.named == self.providers[0].named)
-
-    def is_held(self, path: str) -> bool:
-        """Whether a file of a closure lies in a directory of a provider."""
-        real = self.layout.real(path)
-        return any(provider.holds(real) for provider in self.providers)
-
-    def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
-        """Whether that file is the library of that soname of the provider that serves it, by whatever path it was reached."""
-        paths = (path for provider in self._serving(soname) for path in provider.libraries[soname])
-        return any(self.files.open(path).identity == identity for path in paths)
-
-    def is_of_another(self, identity: tuple[object, ...], soname: str) -> bool:
-        """Whether that file is the library of that soname of a provider, and of none that serves it."""
-        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
-        of_any = any(self.files.open(path).identity == identity for path in paths)
-        return of_any and not self.is_providers(identity, soname)
+__all__ = ["Outcome", "find_strategy", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """An edit of one image, and what loading it gives then.
 
+    :ivar root: the index of the member itself in `closure`.
     :ivar original: the image before the edit, `image` after it; `entries`: the original's search path, entry by entry.
     :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
     :ivar preloaded: the sonames that are added since an object dlopens them, with the profile that knows of it; None: the user.
@@ -122,11 +42,21 @@ class Outcome:
     original: Image
     image: Image
     closure: Closure
+    root: int
     issues: tuple[ResolutionIssue, ...]
     entries: tuple[SearchPathEntry, ...]
     substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
     preloaded: Mapping[str, str | None] = field(default_factory=dict)
     forgotten: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_reasons_of(self, other: Outcome) -> Outcome:
+        """Return the outcome with the evidence that another one of the same member was found by."""
+        return replace(
+            self,
+            substitutions=other.substitutions,
+            preloaded=other.preloaded,
+            forgotten=other.forgotten,
+        )
 
     @property
     def loads(self) -> bool:
@@ -214,6 +144,7 @@ def _attempt(
     edited = result_of(image, edit)
     closure = simulate(context, member, edited)
     path = context.layout.path_of(member)
+    root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
     serving = {
         found.entry
         for item in closure.objects
@@ -221,22 +152,9 @@ def _attempt(
         and found.entry is not None
         and not context.provider_path(item.name)
     }
-    entries = classify(
-        image,
-        path,
-        layout=context.layout,
-        target=context.target,
-        provider_directories={
-            directory for provider in context.providers for directory in provider.directories
-        },
-        member_directories=context.member_directories,
-        serving=serving,
-        profile=context.profile,
-        vendor=context.vendor,
-    )
-    return Outcome(
-        strategy, edit, image, edited, closure, check_edges(context, member, closure), tuple(entries)
-    )
+    entries = classify(context, image, path, serving)
+    issues = check_edges(context, closure, root)
+    return Outcome(strategy, edit, image, edited, closure, root, issues, tuple(entries))
 
 
 @dataclass(frozen=True, slots=True)

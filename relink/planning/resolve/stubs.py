@@ -23,7 +23,8 @@ from relink.elf.symbols import Import, SymbolTable
 from relink.loader.binding import bind
 from relink.loader.tables import Tables
 from relink.planning.model.additions import STUB_DIRECTORY, Stub, check_places, is_plain
-from relink.planning.resolve.strategy import ResolveContext, find_strategy
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import find_strategy
 from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
@@ -78,21 +79,16 @@ def plan_stubs(
     known = Tables(context.files, {})
     for member in context.images:
         outcome = find_strategy(context, member)
-        own = [
-            index
-            for index, item in enumerate(outcome.closure.objects)
-            if item.image.path == outcome.image.path
-        ]
         missing = {
             issue.edge.soname
             for issue in outcome.issues
-            if issue.kind == "missing" and issue.edge.requester in own
+            if issue.kind == "missing" and issue.edge.requester == outcome.root
         }
         missed |= dict.fromkeys(missing)
         asked = [name for name in missing if _asked(context, wanted, name)]
         if not asked:
             continue
-        bindings = bind(outcome.closure, known.over(context.files, tables), only=own)
+        bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
         gaps[member] = _Gap(asked, {(item.name, item.version) for item in bindings.unbound})
     return _stubs(context, tables, wanted, distribution, missed, gaps)
 

@@ -142,18 +142,13 @@ def evaluate_substitution(
     for soname in missing:
         decisions[soname] = _decision(
             soname,
-            named[soname],
+            _Record(tuple(need for need in needs if need.file == soname), named[soname], kept),
             own[soname],
             possible[soname],
             [item for item in possible[soname] if item not in claimed and item not in owned],
             chosen[soname],
             standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
-            record=_Record(
-                tuple(need for need in needs if need.file == soname),
-                all(item.binding == "weak" for item in named[soname]),
-                kept,
-            ),
         )
     return decisions
 
@@ -202,18 +197,23 @@ def _exports(table: SymbolTable, item: Import) -> bool:
 class _Record:
     """The version records of one missing library.
 
-    :ivar weak: every import that they name is weak: a strong one is that library's, whatever else has the name.
+    :ivar named: the imports whose version record names it.
     :ivar kept: as for :func:`evaluate_substitution`.
     """
 
     needs: tuple[VersionNeed, ...]
-    weak: bool
+    named: Sequence[Import]
     kept: Sequence[str]
+
+    @property
+    def weak(self) -> bool:
+        """Whether every import that they name is weak: a strong one is that library's, whatever else has the name."""
+        return all(wanted.binding == "weak" for wanted in self.named)
 
 
 def _decision(
     soname: str,
-    named: Sequence[Import],
+    record: _Record,
     own: Sequence[Import],
     possible: Sequence[Import],
     unexplained: Sequence[Import],
@@ -221,17 +221,16 @@ def _decision(
     *,
     standalone: bool,
     table: str | None,
-    record: _Record,
 ) -> SubstitutionDecision:
     """Decide of one missing NEEDED.
 
-    :param named: the imports whose version record names it.
     :param own: the unbound imports without a version that the vendor's table says are its own.
     :param possible: those that may be its: its own, and those that no table gives to another library.
     :param unexplained: those of them that nobody owns and no candidate exports.
     :param standalone: no other library without a candidate is missing, to which the unexplained imports could belong.
     :param table: the vendor's table, if it says that some unbound imports are not this library's.
     """
+    named = record.named
     exported_by_it = [item for item in possible if candidate is not None and _exports(candidate.table, item)]
     reason = "every strong import of the file binds without it"
     if not possible and table is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export, SymbolTable, match
 from relink.loader.binding import Unbound
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.system.errors import ElfError
 from relink.system.safe_open import map_file

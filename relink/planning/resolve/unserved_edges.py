@@ -8,20 +8,19 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from relink.loader.closure import Closure, Edge
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.siblings import sibling_of
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
-
-if TYPE_CHECKING:
-    from relink.planning.resolve.strategy import ResolveContext
 
 __all__ = [
     "REMEDY_WITHHELD",
     "IssueKind",
     "ResolutionIssue",
+    "assumed_kind",
     "check_edges",
     "is_libc_elsewhere",
     "is_of_later_provider",
@@ -54,6 +53,14 @@ def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
 
 
+def assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "sibling"] | None:
+    """Return who says that a library which is not there will be: the user, or a package that is imported before; else None."""
+    if any(matches_library(pattern, soname) for pattern in context.allow_missing):
+        return "allowed"
+    sibling = sibling_of(context.siblings, soname)
+    return "sibling" if sibling is not None and sibling.directory is None else None
+
+
 REMEDY_WITHHELD: Final = "Name the prefix that has the runtime first: its --prefix before the others."
 
 
@@ -71,36 +78,33 @@ def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
 def is_libc_elsewhere(context: ResolveContext, soname: str = "libc.so.6") -> bool:
     """Whether a library of glibc lies beside the target's loader, and the loader's default directories lead to another one."""
     own = own_libc(context, soname)
-    usual = (context.files.open(posixpath.join(place, soname)) for place in context.target.directories)
-    return own is not None and all(found.identity != context.files.open(own).identity for found in usual)
+    usual = (posixpath.join(directory, soname) for directory in context.target.directories)
+    opened = context.files.open
+    return own is not None and all(opened(path).identity != opened(own).identity for path in usual)
 
 
-def check_edges(context: ResolveContext, member: str, closure: Closure) -> tuple[ResolutionIssue, ...]:
-    """Look at every edge of the root's own closure; what the program needs for itself is not checked."""
-    path = context.layout.path_of(member)
-    root = next(index for index, item in enumerate(closure.objects) if item.path == path)
-    before = 0 if root == 0 else root  # what was loaded before the root
+def check_edges(context: ResolveContext, closure: Closure, root: int) -> tuple[ResolutionIssue, ...]:
+    """Look at every edge of the root's own closure; what the program needs for itself is not checked.
+
+    :param root: the index of the member: what has a lower one was loaded before.
+    """
     issues, scope = [], set(closure.scope)
     for edge in closure.edges:
-        if edge.requester >= before and edge.requester in scope:
-            kind = _issue_kind(context, closure, edge, before)
+        if edge.requester >= root and edge.requester in scope:
+            kind = _issue_kind(context, closure, edge, root)
             if kind:
                 served = None if edge.target is None else closure.objects[edge.target].path
                 issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
     return tuple(issues)
 
 
-def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: int) -> IssueKind | None:
-    """Return what is wrong with an edge, or None; `before` is the number of objects that were loaded before the root."""
+def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int) -> IssueKind | None:
+    """Return what is wrong with an edge, or None."""
     soname = edge.soname
     if edge.target is None:
         # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
-        allowed = any(matches_library(pattern, soname) for pattern in context.allow_missing)
-        if context.provider_path(soname) is None:
-            sibling = sibling_of(context.siblings, soname)
-            if allowed or (sibling is not None and sibling.directory is None):
-                return "allowed" if allowed else "sibling"
-        return "missing"
+        assumed = assumed_kind(context, soname) if context.provider_path(soname) is None else None
+        return assumed or "missing"
     served = closure.objects[edge.target]
     if soname in GLIBC_SONAMES:
         own = own_libc(context, soname)
@@ -109,10 +113,10 @@ def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, before: i
     if served.identity[0] == "member":
         return None
     if context.provider_path(soname) is None:
-        return "withheld" if edge.target >= before and is_of_later_provider(context, closure, edge) else None
+        return "withheld" if edge.target >= root and is_of_later_provider(context, closure, edge) else None
     if context.is_providers(served.identity, soname):
         return None
-    return "shadowed" if edge.target < before else "incoherent"
+    return "shadowed" if edge.target < root else "incoherent"
 
 
 def is_of_later_provider(context: ResolveContext, closure: Closure, edge: Edge) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from relink.loader.binding import Tables, check_versions
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.strategy import Outcome, ResolveContext
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import Outcome
 from relink.system.text import pluralize
 
 __all__ = ["VersionGap", "VersionGaps", "loader_of_a_prefix", "version_gaps"]

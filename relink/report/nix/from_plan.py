@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import FilePlan, Plan
 from relink.planning.resolve.search_path import is_of_stubs
-from relink.planning.resolve.siblings import sibling_of
+from relink.planning.siblings import sibling_of
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
 from relink.providers.site_packages import is_rocm_directory
 from relink.report.nix.attributes import attribute_of_path, attribute_of_soname
@@ -34,7 +34,7 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
             f"{join_truncated(edited)}: version records have to be edited, which the functions for Nix cannot do; "
             "relink the wheel with relink itself"
         )
-    major = subject.major or _release_major(plan) or hip_major(subject.images.values())
+    major = subject.major or _release_major(plan) or hip_major(subject.context.images.values())
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]
     if outside:
@@ -101,7 +101,7 @@ def _store_directories(file: FilePlan) -> Iterator[tuple[str, str]]:
 def _of_siblings(subject: Subject, file: FilePlan) -> list[str]:
     """The NEEDED that come by another Python package's import."""
     kept = [entry.soname for entry in file.needed if entry.action != "drop" and entry.origin != "wheel"]
-    return [soname for soname in kept if sibling_of(subject.siblings, soname) is not None]
+    return [soname for soname in kept if sibling_of(subject.context.siblings, soname) is not None]
 
 
 def _is_of_stubs(entry: PathEntry) -> bool:
@@ -146,7 +146,7 @@ def _file(
         kind = "runpath" if elsewhere else edit.search_kind or "runpath"
         search_path = RunPath(kind, tuple(sorted(entries, key=_is_of_stubs)))
     return File(
-        *place(subject.layout, file.path),
+        *place(subject.context.layout, file.path),
         search_path=search_path,
         replace=tuple(Replaced(old, new) for old, new in edit.replace),
         remove=edit.remove,

@@ -84,13 +84,15 @@ def finding(
     message: str,
     remedy: str | None = None,
     level: Level | None = None,
+    *,
     profile: str | None = None,
-    subjects: Sequence[str] = (),
-    cause: str | None = None,
     brief: str | None = None,
     step: str | None = None,
 ) -> Finding:
-    """Make a finding of a known code; level and remedy are the rule's unless the case has better ones."""
+    """Make a finding of a known code; level and remedy are the rule's unless the case has better ones.
+
+    One with several subjects, or with a cause that it shares with others, is a ``dataclasses.replace`` of it.
+    """
     rule = RULES[code]
     return Finding(
         code,
@@ -99,10 +101,8 @@ def finding(
         message,
         remedy or rule.fix,
         profile,
-        tuple(subjects),
-        cause,
-        brief,
-        step,
+        brief=brief,
+        step=step,
     )
 
 

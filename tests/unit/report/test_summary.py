@@ -92,14 +92,13 @@ def missing(soname: str, step: str | None = None) -> Finding:
         ),
         (
             report(
-                finding(
-                    "RLK301",
-                    "a",
-                    "needs G_2 of libc.so.6; x goes up to G_1",
+                replace(
+                    finding(
+                        "RLK301", "a", "needs G_2 of libc.so.6; x goes up to G_1", step="--interpreter /l"
+                    ),
                     cause="c",
-                    step="--interpreter /l",
                 ),
-                finding("RLK302", "a", "imports f@G_2 of libc.so.6", cause="c"),
+                replace(finding("RLK302", "a", "imports f@G_2 of libc.so.6"), cause="c"),
             ),
             "Cannot work yet: the prefix was built for a newer glibc than the target's.",
             "again with --interpreter /l",

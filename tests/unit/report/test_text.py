@@ -100,7 +100,9 @@ def test_a_report_fits_the_schema() -> None:
 
 
 def test_more_subjects_and_a_cause_are_in_the_report() -> None:
-    more = finding("RLK101", "liba.so", "m", subjects=("liba.so", "libb.so"), cause="libc.so is gone")
+    more = replace(
+        finding("RLK101", "liba.so", "m"), subjects=("liba.so", "libb.so"), cause="libc.so is gone"
+    )
     document = to_json(report(finding("RLK101", "libnone.so.1", "m"), more))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert not document["findings"][0].keys() & {"subjects", "cause"}
@@ -259,9 +261,13 @@ def test_errors_come_last_and_a_shared_remedy_once() -> None:
 def test_a_cause_is_told_once_and_each_finding_on_request() -> None:
     cause = "3 libraries need up to G_2; the target has G_1"
     found = [
-        finding("RLK301", "/p/liba.so", "needs G_2", "Aim.", cause=cause, step="--interpreter /p/ld.so"),
-        finding("RLK302", "/p/liba.so", "imports f@G_2", cause=cause),
-        finding("RLK301", "/p/libb.so", "needs G_2", "Aim.", cause=cause, step="--interpreter /p/ld.so"),
+        replace(
+            finding("RLK301", "/p/liba.so", "needs G_2", "Aim.", step="--interpreter /p/ld.so"), cause=cause
+        ),
+        replace(finding("RLK302", "/p/liba.so", "imports f@G_2"), cause=cause),
+        replace(
+            finding("RLK301", "/p/libb.so", "needs G_2", "Aim.", step="--interpreter /p/ld.so"), cause=cause
+        ),
         finding("RLK120", "libc.so", "m", "Long.", step="--preload libc.so", profile="rocm", brief="b"),
         *(finding("RLK606", f"/p/{name}.so", "m", "Do.") for name in "defg"),
     ]

@@ -10,6 +10,8 @@ import pytest
 
 from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_device_code
 from relink.gpu.wanted import Wanted, wanted_gpus
+from relink.loader.seen_files import Files
+from relink.loader.target import find_target
 from relink.planning.checks.gpu import (
     GpuPlan,
     Library,
@@ -21,8 +23,9 @@ from relink.planning.checks.gpu import (
 )
 from relink.planning.checks.gpu_findings import changed_code
 from relink.planning.model.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
+from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
-from relink.providers.profiles import PackageRelease, Profile, profile_for, read_profile
+from relink.providers.profiles import NO_PROFILE, PackageRelease, Profile, profile_for, read_profile
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import join_with_and
@@ -386,6 +389,10 @@ def provider(tmp_path: Path) -> Provider:
     return Provider("prefix", str(tmp_path / "rocm"), (str(where),), libraries)
 
 
+def context_of(provider: Provider, profile: Profile = NO_PROFILE) -> ResolveContext:
+    return ResolveContext(find_target(), Files(), (provider,), {}, profile=profile)
+
+
 def closure_of(provider: Provider, *names: str) -> list[tuple[str, str]]:
     return [(name, provider.libraries[name][0]) for name in names]
 
@@ -407,7 +414,7 @@ def test_the_whole_check_of_a_plan(provider: Provider) -> None:
         file_plan("pkg/variant.so", reached, served=False),
     ]
     held = {**V3, "pkg/variant.so": code(raw(entries_of("gfx906")))}
-    plan = plan_gpus(held, files, [provider], gpus("gfx1030"))
+    plan = plan_gpus(context_of(provider), held, files, gpus("gfx1030"))
     assert codes(plan) == ["RLK407", "RLK409", "RLK406"]
     assert only(plan, "RLK407").message == "runs on gfx1030"
     assert [item["path"] for item in plan.block["files"]] == [MEMBER]
@@ -421,15 +428,15 @@ def test_a_library_that_comes_by_dlopen_counts(provider: Provider) -> None:
     files = [file_plan(MEMBER, closure_of(provider, "libamdhip64.so.7"), "libamdhip64.so.7")]
     opened = closure_of(provider, "librocblas.so.5")
     held = wheel("gfx1030", "gfx1100")
-    assert "RLK401" in codes(plan_gpus(held, files, [provider], gpus("gfx1100"), dlopened=opened))
-    assert "RLK401" not in codes(plan_gpus(held, files, [provider], gpus("gfx1100")))
+    assert "RLK401" in codes(plan_gpus(context_of(provider), held, files, gpus("gfx1100"), dlopened=opened))
+    assert "RLK401" not in codes(plan_gpus(context_of(provider), held, files, gpus("gfx1100")))
 
 
 def test_the_runtime_is_the_one_that_the_wheel_needs(provider: Provider) -> None:
     assert runtime_capability([provider], "libamdhip64.so.6").hip == (6, 4)
     assert runtime_capability([provider], "libamdhip64.so.7").hip == (7, 2)
     files = [file_plan(MEMBER, closure_of(provider, "libamdhip64.so.7"), "libamdhip64.so.6")]
-    assert plan_gpus(V3, files, [provider]).block["runtime"]["hip"] == "6.4"
+    assert plan_gpus(context_of(provider), V3, files).block["runtime"]["hip"] == "6.4"
 
 
 def test_releases_of_the_profile(provider: Provider) -> None:
@@ -439,9 +446,8 @@ def test_releases_of_the_profile(provider: Provider) -> None:
         releases=tuple(PackageRelease("demo", v, ("gfx1100",), "read") for v in ("1.0", "2.0")),
     )
     files = [file_plan(MEMBER, [])]
-    plan = plan_gpus(
-        V3, files, [provider], gpus("gfx1100"), profile=profile, release=("Demo", "2.0"), sysroot="/"
-    )
+    context = context_of(provider, profile)
+    plan = plan_gpus(context, V3, files, gpus("gfx1100"), release=("Demo", "2.0"))
     remedy = only(plan, "RLK401").remedy
     assert remedy.startswith("Use demo 1.0: it has code for gfx1100")
     assert "demo 2.0" not in remedy

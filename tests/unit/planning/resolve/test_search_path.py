@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from relink.elf.image import Header, read_image
+from relink.loader.seen_files import Files
 from relink.loader.target import Target
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.search_path import EntryKind, SearchPathEntry, classify, removed
+from relink.providers.prefix import Provider
 from relink.providers.profiles import NO_PROFILE, Profile
 from tests.support.elf_builder import Library, build
 
@@ -38,22 +41,18 @@ def entries_of(
     rpath: str | None = None,
 ) -> list[SearchPathEntry]:
     image = read_image(build(Library(runpath=path, rpath=rpath)), member)
-    return classify(
-        image,
-        LAYOUT.path_of(member),
-        layout=LAYOUT,
+    directories = ("/opt/rocm/lib", "/opt/rocm/lib/x86_64-linux-gnu", f"{SITE}/_rocm")
+    packages = ("pkg/capi", "pkg/lib", "pkg.libs", "_solib_pkg")
+    context = ResolveContext(
         target=TARGET,
-        provider_directories=("/opt/rocm/lib", "/opt/rocm/lib/x86_64-linux-gnu", f"{SITE}/_rocm"),
-        member_directories=(
-            f"{SITE}/pkg/capi",
-            f"{SITE}/pkg/lib",
-            f"{SITE}/pkg.libs",
-            f"{SITE}/_solib_pkg",
-            "/env/bin",
-        ),
-        serving=serving,
+        files=Files(),
+        providers=(Provider("prefix", "/opt/rocm", directories, {}),),
+        images={member: image},
+        layout=LAYOUT,
         profile=profile,
+        member_directories=frozenset((*(f"{SITE}/{package}" for package in packages), "/env/bin")),
     )
+    return classify(context, image, LAYOUT.path_of(member), serving)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_what_python_has_for_itself_is_nobodys_part(tmp_path: Path) -> None:
     scene.provide("lib/libown.so.1")
     scene.member("demo/a.so", ["libown.so.1"])
     (outcome,) = scene.decide().outcomes.values()
-    mapped = dict(mapped_for(scene.context(), "demo/a.so", outcome.closure))
+    mapped = dict(mapped_for(outcome))
     assert mapped["libown.so.1"] == f"{scene.prefix}/lib/libown.so.1"
     assert "libpython3.11.so.1.0" not in mapped
     assert not {"libm.so.6", "libdl.so.2"} & mapped.keys()

@@ -7,19 +7,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relink.library import relink
-from relink.loader.seen_files import Files
-from relink.loader.target import find_target
-from relink.planning.resolve.strategy import ResolveContext
-from relink.planning.wheel_plan import ROCM_VENDOR
-from relink.providers.prefix import NIX_STORE, open_prefix
 from relink.report.model import Report
-from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.two_prefixes import BESIDE, HELP, HIP, HSA, RCCL, TwoPrefixes, build_two_prefixes
 
@@ -167,30 +160,3 @@ def test_a_runtime_that_a_later_prefix_dlopens(both: TwoPrefixes) -> None:
     user = "extern int ncclCount(void); int total(void){return ncclCount();}"
     report = relink(both.wheel_of([both.second / "lib" / RCCL], user), both.options("out"))
     assert (report.output, errors(report)) == (None, [("RLK111", HIP)])
-
-
-def test_what_comes_of_one_closure_counts_as_one_prefix(both: TwoPrefixes) -> None:
-    """Each store path of a Nix closure is a provider, and the runtimes lie in several; so they do where each is named."""
-    shared(both.second / "lib" / HSA, "int hsa(void){return 1;}")
-    target = find_target()
-    first, second = (open_prefix(str(path), target) for path in (both.first, both.second))
-    context = ResolveContext(target, Files(), (first, second), {}, vendor=ROCM_VENDOR)
-    of_one = tuple(replace(provider, closure="/store/x") for provider in (first, second))
-    packages = tuple(replace(provider, kind=NIX_STORE) for provider in (first, second))
-    mixed = (first, replace(second, kind=NIX_STORE))
-    identity = context.files.open(str(both.second / "lib" / HELP)).identity
-    assert identity is not None
-    driver = str(both.second / "lib" / HSA)
-    for providers, expected in (
-        ((first, second), (None, driver, False)),
-        (of_one, (driver, None, True)),
-        (packages, (driver, None, False)),
-        (mixed, (None, driver, False)),
-    ):
-        context = replace(context, providers=providers)
-        assert context.provider_path(HELP) == str(both.first / "lib" / HELP)
-        assert (
-            context.provider_path(HSA),
-            context.withheld_path(HSA),
-            context.is_providers(identity, HELP),
-        ) == expected

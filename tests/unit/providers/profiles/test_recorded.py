@@ -77,7 +77,7 @@ def errors(report: Report) -> list[str]:
 
 
 def test_every_profile_is_exercised() -> None:
-    brings = {"jaxlib", "tensorflow"}  # tests/unit/planning/test_sibling_packages.py tests what these bring
+    brings = {"jaxlib", "tensorflow"}  # tests/unit/planning/test_siblings.py tests what these bring
     tilelang = (
         "tilelang-rocm"  # a recording of TVM's names is large; planning/resolve/test_decide.py has its case
     )

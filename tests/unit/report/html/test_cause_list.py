@@ -25,12 +25,9 @@ def test_the_worst_first_and_of_these_what_can_be_done_at_once() -> None:
 
 def test_one_cause_is_one_entry_with_its_subjects_folded() -> None:
     lost = [
-        finding(
-            "RLK301",
-            f"lib{name}.so",
-            f"needs GLIBC_2.4{name}",
+        replace(
+            finding("RLK301", f"lib{name}.so", f"needs GLIBC_2.4{name}", step="--interpreter /p/ld.so"),
             cause="the prefix needs a newer glibc",
-            step="--interpreter /p/ld.so",
         )
         for name in "0123"
     ]

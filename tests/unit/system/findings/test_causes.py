@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relink.system.findings.causes import causes
 from relink.system.findings.model import finding
 
@@ -34,11 +36,13 @@ def test_another_level_remedy_or_profile_is_another_cause() -> None:
 
 
 def test_what_follows_from_a_cause_is_not_told_again() -> None:
-    lost = finding("RLK302", "liba.so", "imports fmod@G_2", cause="the target has G_1")
+    lost = replace(finding("RLK302", "liba.so", "imports fmod@G_2"), cause="the target has G_1")
     found = causes(
         [
             lost,
-            finding("RLK301", "libb.so", "needs G_2", "Take another loader.", cause="the target has G_1"),
+            replace(
+                finding("RLK301", "libb.so", "needs G_2", "Take another loader."), cause="the target has G_1"
+            ),
             finding("RLK302", "libc.so", "imports other@H_1"),
         ]
     )
@@ -52,8 +56,8 @@ def test_what_follows_from_a_cause_is_not_told_again() -> None:
 
 
 def test_the_worst_speaks_for_all() -> None:
-    mild = finding("RLK131", "liba.so", "m", level="info", cause="c")
-    severe = finding("RLK130", "libhip", "n", "Choose one.", level="error", cause="c", step="--x")
+    mild = replace(finding("RLK131", "liba.so", "m", level="info"), cause="c")
+    severe = replace(finding("RLK130", "libhip", "n", "Choose one.", level="error", step="--x"), cause="c")
     (found,) = causes([mild, severe])
     assert (found.code, found.level, found.remedy, found.step) == ("RLK130", "error", "Choose one.", "--x")
     assert found.subjects == ("libhip",)
@@ -62,7 +66,10 @@ def test_the_worst_speaks_for_all() -> None:
 
 def test_all_subjects_of_one_finding_count() -> None:
     (found,) = causes(
-        [finding("RLK421", "GPU", "none", subjects=("GPU", "/dev/kfd")), finding("RLK421", "GPU", "none")]
+        [
+            replace(finding("RLK421", "GPU", "none"), subjects=("GPU", "/dev/kfd")),
+            finding("RLK421", "GPU", "none"),
+        ]
     )
     assert found.subjects == ("GPU", "/dev/kfd")
 
@@ -73,5 +80,7 @@ def test_a_list_takes_the_message_without_its_evidence() -> None:
 
 
 def test_one_alone_has_its_own_message() -> None:
-    (found,) = causes([finding("RLK301", "liba.so", "needs G_2 of libc.so.6", cause="the target has G_1")])
+    (found,) = causes(
+        [replace(finding("RLK301", "liba.so", "needs G_2 of libc.so.6"), cause="the target has G_1")]
+    )
     assert (found.message, found.whole) == ("needs G_2 of libc.so.6", False)

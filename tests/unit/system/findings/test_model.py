@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -76,7 +77,9 @@ def test_a_finding_has_the_level_and_the_remedy_of_its_rule_or_its_own() -> None
 def test_a_finding_is_about_its_subject_unless_more_are_given() -> None:
     alone = finding("RLK101", "liba.so", "m")
     assert (alone.subjects, alone.cause) == (("liba.so",), None)
-    more = finding("RLK101", "liba.so", "m", subjects=["liba.so", "libb.so"], cause="libc.so is gone")
+    more = replace(
+        finding("RLK101", "liba.so", "m"), subjects=("liba.so", "libb.so"), cause="libc.so is gone"
+    )
     assert (more.subject, more.subjects, more.cause) == ("liba.so", ("liba.so", "libb.so"), "libc.so is gone")
 
 

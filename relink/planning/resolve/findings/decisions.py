@@ -1,7 +1,7 @@
 """The findings about the decisions: one for each cause, with the reason and the next step.
 
 Takes the outcomes of all members. Gives RLK103 to RLK122, RLK2xx, RLK301 and RLK305, and those of
-:mod:`relink.planning.resolve.findings.missing_findings`; :mod:`relink.planning.resolve.findings.proof_findings` has those of
+:mod:`relink.planning.resolve.findings.missing_libraries`; :mod:`relink.planning.resolve.findings.imports` has those of
 the proofs.
 """
 
@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from relink.loader.binding import Tables, unserved_records
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.findings.missing_findings import missing_findings
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.findings.missing_libraries import missing_findings
 from relink.planning.resolve.search_path import removed
 from relink.planning.resolve.served_parts import Mapped, variant_findings
-from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.providers.platform import is_platform_library
@@ -25,7 +26,7 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["reasons"]
+__all__ = ["decision_findings"]
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -33,7 +34,7 @@ _ANOTHER_PYTHON = (
 )
 
 
-def reasons(
+def decision_findings(
     context: ResolveContext,
     outcomes: Mapping[str, Outcome],
     unserved: list[str],
@@ -162,14 +163,9 @@ def _other_issues(
             by = f"needed by {context.layout.shown(issue.requester)}, served by {issue.served_by}"
             if issue.kind == "libc":
                 message = f"{by}; the target's own C library is in {context.target.libc_directory}"
-                yield finding(
-                    "RLK107",
-                    soname,
-                    message,
-                    _ANOTHER_PYTHON if gaps.mismatch else None,
-                    cause=gaps.mismatch,
-                    brief=gaps.mismatch,
-                )
+                remedy = _ANOTHER_PYTHON if gaps.mismatch else None
+                wrong = finding("RLK107", soname, message, remedy, brief=gaps.mismatch)
+                yield replace(wrong, cause=gaps.mismatch)
             elif issue.kind == "shadowed":
                 yield finding(
                     "RLK108", soname, f"{by}, although the prefix has {context.provider_path(soname)}"
@@ -221,8 +217,8 @@ def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
             else None
         )
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
-        cause = gaps.sentences[gap.file]
-        yield finding("RLK301", gap.requester, message, remedy, cause=cause, step=step)
+        lacking = finding("RLK301", gap.requester, message, remedy, step=step)
+        yield replace(lacking, cause=gaps.sentences[gap.file])
 
 
 def _dangling_records(

@@ -12,13 +12,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 from relink.loader.closure import Closure
-from relink.loader.duplicates import TwoVersions, duplicates, two_versions
+from relink.loader.duplicates import SharedSymbols, TwoVersions, duplicates, two_versions
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import profile_of
-from relink.planning.resolve.mixed_symbols import mixed_symbols
 from relink.planning.resolve.proof import Prover
-from relink.planning.resolve.strategy import Outcome, ResolveContext
+from relink.planning.resolve.strategy import Outcome
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
+from relink.system.text import join_truncated, pluralize
 
 __all__ = ["duplicate_findings"]
 
@@ -45,10 +46,40 @@ def duplicate_findings(
         for shared in duplicates(
             outcomes[member].closure,
             prover.tables,
-            prover.bindings(context, member, outcomes[member].closure),
+            prover.bindings(member, outcomes[member].closure),
         )
     )
-    yield from mixed_symbols(context, mixed)
+    yield from _mixed_symbols(context, mixed)
+
+
+def _mixed_symbols(context: ResolveContext, shared_symbols: Iterable[SharedSymbols]) -> Iterator[Finding]:
+    """Yield RLK131: one finding a pair of files, whatever paths lead to them, with one cause a library that is answered for.
+
+    Between two members of the wheel it is an info: what the vendor built together is the vendor's to mix.
+    """
+    shown = context.layout.shown
+    pairs: dict[tuple[str, str], SharedSymbols] = {}
+    for shared in shared_symbols:
+        if shared.mixed:
+            pairs.setdefault((shown(shared.first), shown(shared.second)), shared)
+    interposing: dict[tuple[str, Level], list[str]] = {}
+    own = context.layout.own
+    for first, second in pairs:
+        level: Level = "info" if first.startswith(own) and second.startswith(own) else "warning"
+        interposing.setdefault((second, level), []).append(first)
+    for (second, level), firsts in interposing.items():
+        names = join_truncated([posixpath.basename(path) for path in firsts])
+        sentence = f"{names} export symbols of {second} too, and answer them in its place"
+        cause = sentence if len(firsts) > 1 else None
+        for first in firsts:
+            shared = pairs[first, second]
+            same = pluralize(shared.count, "symbol")
+            start = f"{first} exports {same} of the same name"
+            examples = join_truncated(list(shared.examples))
+            end = f"and answers {shared.mixed} of them in this library's place"
+            text = f"{start} ({examples}) {end}"
+            mixed = finding("RLK131", second, text, level=level, brief=f"{start} {end}")
+            yield replace(mixed, cause=cause)
 
 
 def _two_versions(

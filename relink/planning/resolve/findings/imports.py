@@ -1,7 +1,7 @@
 """Findings of the proofs: imports that nothing exports, what is supplied from outside, and bindings that flattening changes.
 
 Takes the members as planned, with their closures. Gives RLK302, RLK303 and RLK304, then those of
-:mod:`relink.planning.resolve.findings.duplicate_findings` and :mod:`relink.planning.resolve.dlopen`.
+:mod:`relink.planning.resolve.findings.duplicate_libraries` and :mod:`relink.planning.resolve.dlopen`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from relink.elf.patchelf import result_of
 from relink.loader.binding import Bindings, Unbound, differences
 from relink.loader.closest import Closest
 from relink.loader.closure import Closure
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import dlopen_findings
-from relink.planning.resolve.findings.duplicate_findings import duplicate_findings
-from relink.planning.resolve.proof import Prover, is_member, preloaded_paths
-from relink.planning.resolve.siblings import sibling_findings
-from relink.planning.resolve.strategy import Outcome, ResolveContext, simulate
+from relink.planning.resolve.findings.duplicate_libraries import duplicate_findings
+from relink.planning.resolve.proof import Prover, preloaded_paths
+from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.suppliers import find_suppliers, is_of_python, step_of
 from relink.planning.resolve.version_gaps import VersionGaps
+from relink.planning.siblings import sibling_findings
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["proof_findings"]
+__all__ = ["import_findings"]
 
 _MAX_SHOWN = 4
 
 
-def proof_findings(
+def import_findings(
     prover: Prover,
     context: ResolveContext,
     outcomes: Mapping[str, Outcome],
@@ -43,11 +44,11 @@ def proof_findings(
     supplied: dict[tuple[str, str], dict[str, None]] = {}
     for member, item in outcomes.items():
         closure = item.closure
-        bindings = prover.bindings(context, member, closure)
+        bindings = prover.bindings(member, closure)
         for unbound in _unbound_of_complete_objects(item, bindings):
             unbound_imports.setdefault(context.layout.shown(unbound.path), {}).setdefault(unbound, closure)
         for imported in bindings.explained:
-            if imported.kind != "process" and is_member(item, closure, imported.requester):
+            if imported.kind != "process" and imported.requester == item.root:
                 key = (context.layout.shown(imported.path), context.layout.shown(imported.by))
                 supplied.setdefault(key, {})[imported.name] = None
         yield from _changed_bindings(prover, context, member, item)
@@ -99,7 +100,8 @@ def _unbound_imports(
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
         step = step_of(suppliers, imports) if cause is None else None
-        yield finding("RLK302", path, text, suppliers.remedy(context, imports), cause=cause, step=step)
+        unbound = finding("RLK302", path, text, suppliers.remedy(context, imports), step=step)
+        yield replace(unbound, cause=cause)
 
 
 def _changed_bindings(
@@ -112,8 +114,8 @@ def _changed_bindings(
     via_library_path = simulate(context, member, natural_image, via_library_path=True)
     flat = outcome.closure
     changed = differences(
-        (via_library_path, prover.bindings(context, member, via_library_path)),
-        (flat, prover.bindings(context, member, flat)),
+        (via_library_path, prover.bindings(member, via_library_path)),
+        (flat, prover.bindings(member, flat)),
     )
     groups: dict[tuple[str, str, str], list[str]] = {}
     for item in changed:

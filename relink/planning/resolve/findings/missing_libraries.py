@@ -9,10 +9,11 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from relink.loader.search import Tried
-from relink.planning.resolve.siblings import sibling_of
-from relink.planning.resolve.strategy import Outcome, ResolveContext
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.substitution import SubstitutionDecision, merged
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, ResolutionIssue, why_withheld
+from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated, pluralize

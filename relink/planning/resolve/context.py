@@ -1,0 +1,131 @@
+"""What decisions about the images of one wheel are made from: the target, the providers, the members, and what the user said."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from relink.elf.image import Image
+from relink.loader.seen_files import Files
+from relink.loader.target import Target
+from relink.planning.resolve.layout import Layout
+from relink.planning.siblings import Sibling
+from relink.providers.distribution import Distribution
+from relink.providers.prefix import Provider, serving
+from relink.providers.profiles import NO_PROFILE, Profile
+from relink.vendors.protocol import NO_VENDOR, Vendor
+from relink.wheel.limits import WheelLimits
+
+__all__ = ["Members", "ResolveContext", "members_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What is known of the places and names of a wheel's ELF members: no edit changes any of it.
+
+    :ivar files: what a loader sees, with the members where they are installed.
+    :ivar at: path → the member that is installed there; the last, if there are several.
+    :ivar sonames: soname → the last member with it.
+    :ivar named: file name, by which the loader searches → the members that have it, and no other soname.
+    """
+
+    files: Files
+    at: Mapping[str, str]
+    sonames: Mapping[str, str]
+    named: Mapping[str, list[str]]
+
+    def with_image(self, path: str, image: Image) -> Files:
+        """Return what a loader sees where the member that is installed at `path` looks as `image`."""
+        return self.files.with_image(self.at[path], image)
+
+
+def members_of(images: Mapping[str, Image], layout: Layout, files: Files) -> Members:
+    """Return where the members are, for all roots of the wheel.
+
+    :param images: may change afterwards, but for the sonames; `files`: the disk without the members.
+    """
+    paths = {member: layout.path_of(member) for member in images}
+    at = {path: member for member, path in paths.items()}
+    named: dict[str, list[str]] = {}
+    for member in images:
+        file_name = posixpath.basename(member)
+        if images[member].soname in (file_name, None):
+            named.setdefault(file_name, []).append(member)
+    sonames = {image.soname: member for member, image in images.items() if image.soname}
+    return Members(files.with_overlay(paths, images), at, sonames, named)
+
+
+@dataclass(frozen=True)
+class ResolveContext:
+    """All that decisions about the images of one wheel are made from.
+
+    :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
+    :ivar substitutes: (old soname, new soname) that the user vouches for.
+    :ivar assume_symbols: globs of symbols that something else will supply.
+    :ivar preload: sonames that libraries dlopen and that are to be there before.
+    :ivar preload_known: whether those that a profile knows of are preloaded without being named.
+    :ivar member_directories: the directories, as installed, that members of the wheel lie in.
+    :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
+    :ivar vendor: what is known of the providers' libraries.
+    :ivar added: soname → the member that is a stub of it.
+    :ivar siblings: other packages that are imported before.
+    :ivar most_loads: `WheelLimits.loads`.
+    """
+
+    target: Target
+    files: Files
+    providers: tuple[Provider, ...]
+    images: Mapping[str, Image]
+    layout: Layout = field(default_factory=Layout)
+    profile: Profile = NO_PROFILE
+    allow_missing: tuple[str, ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    preload_known: bool = True
+    member_directories: frozenset[str] = frozenset()
+    distribution: Distribution | None = None
+    vendor: Vendor = NO_VENDOR
+    added: Mapping[str, str] = field(default_factory=dict)
+    siblings: tuple[Sibling, ...] = ()
+    most_loads: int = WheelLimits().loads
+
+    @cached_property
+    def members(self) -> Members:
+        """Where the members are installed, and what finds them there; the simulations of all roots share it."""
+        return members_of(self.images, self.layout, self.files)
+
+    def provider_path(self, soname: str) -> str | None:
+        """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
+        return next((provider.find(soname) for provider in self._serving(soname)), None)
+
+    def withheld_path(self, soname: str) -> str | None:
+        """Return the vendor's runtime of that soname that only a later provider has, and that it therefore does not serve."""
+        having = (path for provider in self.providers if (path := provider.find(soname)))
+        return None if self._serving(soname) else next(having, None)
+
+    def _serving(self, soname: str) -> list[Provider]:
+        return serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+
+    def is_of_first(self, path: str) -> bool:
+        """Whether a file of a closure lies in a directory of what the user named first."""
+        real = self.layout.real(path)
+        return any(one.holds(real) for one in self.providers if one.named == self.providers[0].named)
+
+    def is_held(self, path: str) -> bool:
+        """Whether a file of a closure lies in a directory of a provider."""
+        real = self.layout.real(path)
+        return any(provider.holds(real) for provider in self.providers)
+
+    def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
+        """Whether that file is the library of that soname of the provider that serves it, by whatever path it was reached."""
+        paths = (path for provider in self._serving(soname) for path in provider.libraries[soname])
+        return any(self.files.open(path).identity == identity for path in paths)
+
+    def is_of_another(self, identity: tuple[object, ...], soname: str) -> bool:
+        """Whether that file is the library of that soname of a provider, and of none that serves it."""
+        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
+        of_any = any(self.files.open(path).identity == identity for path in paths)
+        return of_any and not self.is_providers(identity, soname)

@@ -1,0 +1,156 @@
+"""Sibling packages: other distributions whose import maps libraries that members of this wheel need by soname.
+
+An extension of PyTorch names libtorch.so and libc10.so and no directory for them. It is imported after torch, and the loader
+takes what is mapped already under a soname (glibc elf/dl-load.c, _dl_map_object). Such a library is resolved where the package is
+installed for the target, and is assumed to be there where that cannot be seen. Nothing of the wheel and of the sibling is run.
+Source of the rules: "Core metadata" and "Dependency specifiers" of the PyPA specifications.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from relink.elf.image import Image
+from relink.loader.closure import Closure
+from relink.loader.seen_files import Files
+from relink.loader.target import Target
+from relink.providers.profiles import Profile, shipped_profiles
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
+from relink.wheel.archive import WheelArchive
+from relink.wheel.metadata import read_metadata
+
+__all__ = ["Sibling", "assumed_finding", "find_siblings", "sibling_findings", "sibling_of", "sibling_paths"]
+
+_MODULE_LIMIT = 1 << 20  # bytes of a package's __init__.py that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """Another package that is there when members of the wheel are imported.
+
+    :ivar profile: what is known of it, with the libraries that its import maps.
+    :ivar why: how the wheel says that it needs the package.
+    :ivar directory: where it is installed for the target; None where no Python of the target is known, or that has it not.
+    :ivar searched: directories in which it was looked for; empty where no Python of the target is known.
+    :ivar libraries: soname → path of those that members need and that are there.
+    """
+
+    profile: Profile
+    why: str
+    directory: str | None = None
+    searched: tuple[str, ...] = ()
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_siblings(
+    archive: WheelArchive, images: Mapping[str, Image], target: Target, files: Files
+) -> tuple[Sibling, ...]:
+    """Return the packages whose import maps libraries that ELF members need and that the wheel says it needs.
+
+    :param images: the ELF members of the wheel.
+    """
+    own = canonicalize_name(archive.name.distribution)
+    names = {posixpath.basename(member) for member in images}
+    needed = {name: member for member, image in images.items() for name in image.needed if name not in names}
+    siblings = []
+    for profile in shipped_profiles().values() if needed else ():
+        wanted = {soname: member for soname, member in needed.items() if profile.where_brought(soname)}
+        if not (wanted and profile.imports) or own in profile.distributions:
+            continue
+        why = next(_evidence(archive, profile, wanted.values()), None)
+        if why is not None:
+            siblings.append(_located(Sibling(profile, why), wanted, target, files))
+    return tuple(siblings)
+
+
+def _evidence(archive: WheelArchive, profile: Profile, members: Collection[str]) -> Iterator[str]:
+    """Yield how the wheel says that it needs a package: a requirement without an extra, or an import of its packages."""
+    for text in read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist:
+        try:
+            requirement = Requirement(text)
+            optional = requirement.marker is not None and "extra" in str(requirement.marker)
+        except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets
+            continue
+        if not optional and canonicalize_name(requirement.name) in profile.distributions:
+            yield f"METADATA requires {requirement.name}"
+    for package in dict.fromkeys(member.split("/")[0] for member in members):
+        module = f"{package}/__init__.py"
+        if module not in archive.members:
+            continue
+        text = archive.prefix(module, _MODULE_LIMIT).decode("utf-8", "replace")
+        for name in profile.imports:
+            if re.search(rf"^(?:import|from)[ \t]+{re.escape(name)}\b", text, re.MULTILINE):
+                yield f"{module} imports {name}"
+
+
+def _located(sibling: Sibling, wanted: Mapping[str, str], target: Target, files: Files) -> Sibling:
+    """Return the sibling with the directory that the target's Python imports it from, and its libraries."""
+    sites = target.python_facts.site_packages if target.python_facts is not None else ()
+    package = sibling.profile.imports[0].split(".")[0]
+    for site in sites:
+        directory = posixpath.join(site, package)
+        if files.is_directory(directory):
+            libraries = {}
+            for soname in sorted(wanted):
+                glob = sibling.profile.where_brought(soname) or soname
+                path = posixpath.join(site, posixpath.dirname(glob), soname)
+                if files.open(path).image is not None:
+                    libraries[soname] = path
+            return Sibling(sibling.profile, sibling.why, directory, sites, libraries)
+    return Sibling(sibling.profile, sibling.why, None, sites)
+
+
+def sibling_of(siblings: Iterable[Sibling], soname: str) -> Sibling | None:
+    """Return the package whose import maps a library of that soname."""
+    return next((sibling for sibling in siblings if sibling.profile.where_brought(soname) is not None), None)
+
+
+def sibling_paths(siblings: Iterable[Sibling]) -> list[str]:
+    """Return the libraries of installed siblings, which are mapped before the wheel's members."""
+    return [path for sibling in siblings for path in sibling.libraries.values()]
+
+
+def assumed_finding(sibling: Sibling, sonames: Iterable[str], members: Iterable[str]) -> Finding:
+    """Return RLK118: libraries that `members` need and that a sibling is assumed to bring, since it is not there to be asked."""
+    name, who = sibling.profile.name, join_truncated([posixpath.basename(member) for member in members])
+    absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
+    looked = absent if sibling.searched else "no Python of the target is known"
+    text = f"{join_truncated(list(sonames))} of {who} come by its import ({sibling.why}), which is assumed: {looked}"
+    return finding("RLK118", name, text, profile=name)
+
+
+def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure]) -> Iterator[Finding]:
+    """Yield RLK118 and RLK119: what a sibling package is assumed to bring, and what is taken from an installed one.
+
+    :param closures: those of the members that are served.
+    """
+    for sibling in siblings:
+        assumed: dict[str, dict[str, None]] = {}
+        taken: dict[str, dict[str, None]] = {}
+        for member, closure in closures.items():
+            for edge in closure.edges:
+                path = None if edge.target is None else closure.objects[edge.target].path
+                if path is not None and path == sibling.libraries.get(edge.soname):
+                    taken.setdefault(edge.soname, {})[member] = None
+                elif (
+                    path is None and sibling.directory is None and sibling.profile.where_brought(edge.soname)
+                ):
+                    assumed.setdefault(edge.soname, {})[member] = None
+        if assumed:
+            yield assumed_finding(sibling, assumed, _all(assumed))
+        if taken:
+            who = join_truncated([posixpath.basename(member) for member in _all(taken)])
+            text = f"{join_truncated(list(taken))} of {who} are those of {sibling.directory} ({sibling.why})"
+            yield finding("RLK119", sibling.profile.name, text, profile=sibling.profile.name)
+
+
+def _all(needed: Mapping[str, Mapping[str, None]]) -> list[str]:
+    """Return the members of all libraries, each once."""
+    return list(dict.fromkeys(member for members in needed.values() for member in members))
