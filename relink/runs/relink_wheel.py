@@ -102,7 +102,7 @@ def make_plan(
 
 def _done(plan: Plan) -> tuple[Finding, ...]:
     """The findings of a relinked wheel's own files: that nothing is written takes the place of RLK507."""
-    findings = (found for found in plan.findings if found.code != "RLK507")
+    findings = (reported for reported in plan.findings if reported.code != "RLK507")
     return (*findings, finding("RLK542", plan.wheel.path, "already relinked for this ROCm"))
 
 
@@ -234,10 +234,12 @@ def make_report(
     :param failures: why there is no output; in the report whatever the user ignores.
     """
     plan = planned.plan
-    known = {(found.code, found.subject) for found in plan.findings if found.level == "error"}
-    more = tuple(dict.fromkeys(found for found in findings if (found.code, found.subject) not in known))
+    known = {(finding.code, finding.subject) for finding in plan.findings if finding.level == "error"}
+    more = tuple(
+        dict.fromkeys(finding for finding in findings if (finding.code, finding.subject) not in known)
+    )
     # Which patterns match nothing is among the plan's findings.
-    chosen = [found for found in select(more, options.select, options.ignore) if found in more]
+    chosen = [finding for finding in select(more, options.select, options.ignore) if finding in more]
     return Report(
         tuple(options.command),
         plan.wheel,

@@ -99,11 +99,11 @@ def _header(data: bytes, file: str) -> list[_Field]:
 
 def _one(fields: Sequence[_Field], name: str, file: str) -> _Field:
     """Return the field that must be there exactly once and on one line."""
-    found = [field for field in fields if field.name == name.lower()]
-    if len(found) != 1 or found[0].folded or not found[0].value:
-        how = f"{len(found)} times" if len(found) != 1 else "empty or folded"
+    matching = [field for field in fields if field.name == name.lower()]
+    if len(matching) != 1 or matching[0].folded or not matching[0].value:
+        how = f"{len(matching)} times" if len(matching) != 1 else "empty or folded"
         raise WheelError(f"{file} has the field {name} {how}; it must be there once, on one line")
-    return found[0]
+    return matching[0]
 
 
 def _values(fields: Sequence[_Field], name: str) -> tuple[str, ...]:
