@@ -141,11 +141,6 @@ class Explained:
     by: str
     target: int | None = None
 
-    @property
-    def assumed(self) -> bool:
-        """Whether no file was found that exports it: it rests on an option of the user, or on the import by a Python."""
-        return self.kind in ("assumed interpreter", "assumed")
-
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
@@ -153,14 +148,12 @@ class Bindings:
 
     :ivar unbound: strong imports that nothing satisfies; errors.
     :ivar explained: those that something outside of the object's own libraries satisfies, or is assumed to satisfy.
-    :ivar weak_unbound: how many weak imports nothing satisfies; that is no error.
     :ivar bound: (object index, name, version) → index of the object that it binds to; every import that binds.
     :ivar interposed: the same for an object's *own* definitions that its relocations name, where another object interposes them.
     """
 
     unbound: tuple[Unbound, ...]
     explained: tuple[Explained, ...]
-    weak_unbound: int
     bound: SymbolMap
     interposed: SymbolMap
 
@@ -196,7 +189,6 @@ def bind(
     process = Process(closure, tables)
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
-    weak = 0
     bound, interposed = SymbolMap(), SymbolMap()
     scopes = [*process.scopes()]
     lookups = {
@@ -228,9 +220,9 @@ def bind(
                 bound.add((index, name, version), target)
                 if target not in own and wanted.binding != "weak":
                     explained += _from_outside(process, own_scope, index, wanted, target)
-            elif wanted.binding == "weak" and reason == "undefined":
-                weak += 1
-            else:
+            elif (
+                wanted.binding != "weak" or reason != "undefined"
+            ):  # a weak import that nothing satisfies is no error
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
             # A copy relocation takes the variable's value from any object but the program (ELF_RTYPE_CLASS_COPY).
@@ -276,7 +268,6 @@ def bind(
     return Bindings(
         tuple(unbound),
         tuple(explained),
-        weak,
         bound,
         interposed,
     )

@@ -47,14 +47,12 @@ class TwoVersions:
     :ivar stem: what their sonames have in common, ``libamdhip64``.
     :ivar sonames: of the two, in load order; `paths` likewise.
     :ivar chains: for each, the paths of the objects from the root (or the program) to it, each needing (or dlopening) the next.
-    :ivar by_dlopen: whether one of them is there only because something dlopens it.
     """
 
     stem: str
     sonames: tuple[str, str]
     paths: tuple[str, str]
     chains: tuple[tuple[str, ...], tuple[str, ...]]
-    by_dlopen: bool = False
 
 
 def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[SharedSymbols]:
@@ -121,7 +119,6 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
     """
     needed = needed_by(closure)
     roots = [*dict.fromkeys([*closure.roots, 0])]
-    mapped = breadth_first(needed, roots)
     for edge in closure.dlopened:
         if edge.target is not None:
             needed.setdefault(edge.requester, []).append(edge.target)
@@ -142,7 +139,6 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
                     (first.image.soname or first.name.rpartition("/")[2], soname),
                     (first.path, loaded.path),
                     (_chain(closure, trees, other), _chain(closure, trees, index)),
-                    not {other, index} <= mapped.keys(),
                 )
             )
         others.append(index)

@@ -64,13 +64,12 @@ def open_wheel(
     stack: ExitStack,
     target: Target | None = None,
     limits: WheelLimits | None = None,
-    on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
     """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.
 
     :param limits: sizes and counts that it may not exceed.
     """
-    return read_wheel(stack.enter_context(Contents(path, limits)), target, on_bytes)
+    return read_wheel(stack.enter_context(Contents(path, limits)), target)
 
 
 def read_wheel(

@@ -19,10 +19,9 @@ from relink.wheel.naming import WheelName
 
 __all__ = [
     "Metadata",
-    "WheelInfo",
     "check_metadata",
     "read_metadata",
-    "read_wheel_info",
+    "read_tags",
     "rewrite_metadata",
     "rewrite_wheel_info",
 ]
@@ -44,17 +43,6 @@ class Metadata:
     version: str
     requires_dist: tuple[str, ...]
     requires_python: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WheelInfo:
-    """The fields of WHEEL, as spelled there; None where a field is missing."""
-
-    wheel_version: str | None
-    generator: str | None
-    root_is_purelib: bool | None
-    tags: tuple[str, ...]
-    build: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +112,12 @@ def read_metadata(data: bytes) -> Metadata:
     )
 
 
-def read_wheel_info(data: bytes) -> WheelInfo:
-    """Read WHEEL.
+def read_tags(data: bytes) -> tuple[str, ...]:
+    """Return the tags in WHEEL, as spelled there.
 
     :raises WheelError: not UTF-8.
     """
-    fields = _header(data, "WHEEL")
-
-    def first(name: str) -> str | None:
-        return next(iter(_values(fields, name)), None)
-
-    purelib = first("Root-Is-Purelib")
-    return WheelInfo(
-        first("Wheel-Version"),
-        first("Generator"),
-        None if purelib is None else purelib.lower() == "true",
-        _values(fields, "Tag"),
-        first("Build"),
-    )
+    return _values(_header(data, "WHEEL"), "Tag")
 
 
 def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:

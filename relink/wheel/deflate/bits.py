@@ -92,16 +92,16 @@ def _odd_block() -> Bits:
     """
     fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
     fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
-    length_one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
+    unit, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
     fields += [
-        length_one,
+        unit,
         zeros,
         (138 - 11, 7),
         zeros,
         (117 - 11, 7),
-        length_one,
-        length_one,
-        length_one,
+        unit,
+        unit,
+        unit,
         (1, 1),
     ]
     return joined_bits(fields)
