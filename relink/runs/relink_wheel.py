@@ -17,7 +17,7 @@ from relink.make.added_members import added_members, read_plan
 from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
-from relink.make.verification import Verification, verify
+from relink.make.verification import verify
 from relink.planning.checks.tags import tag_findings
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room
@@ -176,20 +176,24 @@ def check_edits(
     findings += sandbox_findings(sandbox)
     if not options.verify or sandbox is None:
         return findings, None
-    result = _verified(wheel, planned, edits, options, sandbox, names, links)
+    context = planned.context
+    result = verify(
+        planned.plan.output,
+        _written(wheel, planned, edits, names),
+        [names[file.path] for file in planned.plan.changed],
+        replace(context, images={names[name]: image for name, image in context.images.items()}),
+        planned.tables,
+        sandbox,
+        trusted(options),
+        links,
+    )
     return [*findings, *result.findings], result.confirmed
 
 
-def _verified(
-    wheel: Wheel,
-    planned: PreparedPlan,
-    edits: Mapping[str, Edited],
-    options: Options,
-    sandbox: Sandbox,
-    names: Mapping[str, str],
-    links: Mapping[str, str] | None,
-) -> Verification:
-    archive, context = wheel.archive, planned.context
+def _written(
+    wheel: Wheel, planned: PreparedPlan, edits: Mapping[str, Edited], names: Mapping[str, str]
+) -> Callable[[str], tuple[Iterator[Buffer], Sequence[Gap]]]:
+    """Return what gives the content of a member of the output, and the gaps in it, by its name there."""
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
 
@@ -197,7 +201,7 @@ def _verified(
         if name in stubs:
             yield stubs[name].content()
         elif name not in edits:
-            yield from archive.chunks(name)
+            yield from wheel.archive.chunks(name)
         else:
             with memoryview(edits[name].view) as view:
                 yield view
@@ -208,16 +212,7 @@ def _verified(
         gapped = edits.get(name) or wheel.contents.loaded.get(name)
         return content(name), gapped.gaps if gapped else ()
 
-    return verify(
-        planned.plan.output,
-        written,
-        [names[file.path] for file in planned.plan.changed],
-        replace(context, images={names[name]: image for name, image in context.images.items()}),
-        planned.tables,
-        sandbox,
-        trusted(options),
-        links,
-    )
+    return written
 
 
 def make_report(
