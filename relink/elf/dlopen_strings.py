@@ -30,7 +30,7 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
         ]
     except ElfError:
         return ()
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for section in sections:
         low, end = section.offset, min(section.offset + min(section.file_size, _MAX_SEARCHED), len(buffer))
         for start in range(low, end, SEARCHED_AT_ONCE):
@@ -40,9 +40,9 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
                 if at == low or not buffer[at - 1]:
                     name = _NAME.match(buffer, at, min(at + _LONGEST, end))
                     if name:
-                        found[name[1].decode("ascii")] = None
+                        names[name[1].decode("ascii")] = None
             if isinstance(buffer, mmap.mmap):  # what has been looked at need not stay in memory
                 page = start // mmap.PAGESIZE * mmap.PAGESIZE
                 buffer.madvise(mmap.MADV_DONTNEED, page, stop - page)
     own = {image.soname, *image.needed}
-    return tuple(name for name in found if name not in own)
+    return tuple(name for name in names if name not in own)

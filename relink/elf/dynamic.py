@@ -191,8 +191,8 @@ class Strings:
         outside = 0
         left = _MAX_STRINGS * len(self.text) + (1 << 20)
         # A linker lets one name be the tail of another; a hostile table could have nothing but long tails.
-        for place in [place for place, name in enumerate(names) if name is None]:
-            start = offsets[place]
+        for number in [number for number, name in enumerate(names) if name is None]:
+            start = offsets[number]
             end = self.text.find("\0", start)
             outside += end < 0
             left -= max(0, end - start)
@@ -201,7 +201,7 @@ class Strings:
                     "the symbols' names overlap far beyond the size of the string table: the rest is left out"
                 )
                 break
-            names[place] = self.proper(self.text[start:end])
+            names[number] = self.proper(self.text[start:end])
         return [name or "" for name in names], outside
 
     def proper(self, text: str) -> str:

@@ -94,12 +94,14 @@ def refuse_names(image: Image, edit: ElfEdit) -> None:
     issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
     needed = result_of(image, edit).needed
     issues += [
-        f"{one.file_after!r}: a version record is to name it, and it is not NEEDED"
-        for one in edit.versions
-        if one.file_after not in needed
+        f"{version.file_after!r}: a version record is to name it, and it is not NEEDED"
+        for version in edit.versions
+        if version.file_after not in needed
     ]
     texts = [
-        text for one in edit.versions for text in (one.file, one.version, one.file_after, one.version_after)
+        text
+        for version in edit.versions
+        for text in (version.file, version.version, version.file_after, version.version_after)
     ]
     issues += [
         f"{text!r}: no file has a string of these characters"

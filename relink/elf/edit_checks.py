@@ -93,8 +93,8 @@ def _check_dynamic(after: Image, planned: Image) -> Iterator[str]:
     for name in ("needed", "rpath", "runpath", "interpreter", "soname", "flags_1", "header", "filters"):
         got, wanted = getattr(after, name), getattr(planned, name)
         if got != wanted:
-            found, expected = ("none" if value is None else repr(value) for value in (got, wanted))
-            yield f"{name} is {found} where {expected} was planned"
+            actual, expected = ("none" if value is None else repr(value) for value in (got, wanted))
+            yield f"{name} is {actual} where {expected} was planned"
 
 
 def _check_other_entries(
@@ -116,8 +116,10 @@ def _check_other_entries(
         elif table is not None and (
             now is None or now.name != table.name
         ):  # the address of an empty table has no meaning
-            place = file_offset(after.segments, other)
-            if place is None or not equal_bytes(original, table.offset, edited, place, table.file_size, gaps):
+            table_at = file_offset(after.segments, other)
+            if table_at is None or not equal_bytes(
+                original, table.offset, edited, table_at, table.file_size, gaps
+            ):
                 yield f"entry {tag:#x} of the dynamic section does not lead to {table.name} any more"
 
 
@@ -217,7 +219,7 @@ def _check_sections(
             # it carries section indices, which are renumbered
             if not same_symbols(original, edited, section, now):
                 yield "the dynamic symbol table changed"
-        elif section.name == ".gnu.version" and any(one.unversioned for one in edit.versions):
+        elif section.name == ".gnu.version" and any(version.unversioned for version in edit.versions):
             pass  # check_version_edits compares it with the plan
         elif not equal_bytes(original, section.offset, edited, now.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"

@@ -70,30 +70,30 @@ def place_headers(path: Path, before: Image) -> None:
             return  # the checks of an edit report it
         file.seek(at)
         rows = [list(fields) for fields in _PROGRAM.iter_unpack(file.read(row * count))]
-        segments = [Segment(*one[:4], *one[5:]) for one in rows]
-        loads = [one for one in segments if one.type == PT_LOAD]
+        segments = [Segment(*segment[:4], *segment[5:]) for segment in rows]
+        loads = [segment for segment in segments if segment.type == PT_LOAD]
         run = before.interpreter is not None
         if not loads or not (
             "table" in _findings(at, row * count, header.kind, segments)
             if run
-            else any(one.type == PT_PHDR for one in segments) and not _covers(loads, at, row * count)
+            else any(segment.type == PT_PHDR for segment in segments) and not _covers(loads, at, row * count)
         ):
             return
-        align = max(_PAGE, *(one.align for one in loads))
+        align = max(_PAGE, *(segment.align for segment in loads))
         shift = loads[0].address - loads[0].offset
-        end = max(one.address + one.memory_size for one in loads)
-        place = _up(max(size, end - shift) if run else size, align)
-        address = place + shift if run else _up(end, align)
+        end = max(segment.address + segment.memory_size for segment in loads)
+        table_at = _up(max(size, end - shift) if run else size, align)
+        address = table_at + shift if run else _up(end, align)
         length = row * (count + 1)
-        fields = [_PF_R, place, address, address, length, length]
-        for one in rows:
-            if one[0] == PT_PHDR:
-                one[1:7] = fields
+        fields = [_PF_R, table_at, address, address, length, length]
+        for segment in rows:
+            if segment[0] == PT_PHDR:
+                segment[1:7] = fields
         rows.append([PT_LOAD, *fields, align])
-        file.seek(place)
-        file.write(b"".join(_PROGRAM.pack(*one) for one in rows))
+        file.seek(table_at)
+        file.write(b"".join(_PROGRAM.pack(*segment) for segment in rows))
         file.seek(32)
-        file.write(struct.pack("<Q", place))
+        file.write(struct.pack("<Q", table_at))
         file.seek(56)
         file.write(struct.pack("<H", count + 1))
 
@@ -123,37 +123,39 @@ def _findings(at: int, size: int, kind: int, segments: Sequence[Segment]) -> dic
     :param at: file offset of the program header table; `size`: its bytes.
     :param kind: e_type.
     """
-    found: dict[str, str] = {}
-    loads = [one for one in segments if one.type == PT_LOAD]
+    issues: dict[str, str] = {}
+    loads = [segment for segment in segments if segment.type == PT_LOAD]
     if not loads:
-        return found
+        return issues
     told = (
         at + loads[0].address - loads[0].offset
     )  # AT_PHDR, but for the address that all segments are moved by
     covered = any(
-        one.offset <= at and at + size <= one.offset + one.file_size and one.address + at - one.offset == told
-        for one in loads
+        segment.offset <= at
+        and at + size <= segment.offset + segment.file_size
+        and segment.address + at - segment.offset == told
+        for segment in loads
     )
-    if not covered or any(one.type == PT_PHDR and one.address != told for one in segments):
-        found["table"] = (
+    if not covered or any(segment.type == PT_PHDR and segment.address != told for segment in segments):
+        issues["table"] = (
             "the program header table is not mapped where older kernels tell the loader that it is"
         )
     if size > _PAGE:
-        found["size"] = f"the program header table has more than {_PAGE} bytes, which the kernel refuses"
+        issues["size"] = f"the program header table has more than {_PAGE} bytes, which the kernel refuses"
     if loads[0].flags & _PF_W:
-        found["writable"] = "the first LOAD segment is writable, which older kernels refuse"
+        issues["writable"] = "the first LOAD segment is writable, which older kernels refuse"
     last = -1
     for load in loads:
         if load.address // _PAGE <= last:
-            found["page"] = "two LOAD segments share a page, which older kernels refuse to map"
+            issues["page"] = "two LOAD segments share a page, which older kernels refuse to map"
         last = max(last, (load.address + max(load.memory_size, 1) - 1) // _PAGE)
     if kind == ET_EXEC and min(load.address for load in loads) < _LOWEST:
-        found["low"] = "a LOAD segment is at an address that programs may not map"
-    return found
+        issues["low"] = "a LOAD segment is at an address that programs may not map"
+    return issues
 
 
 def _covers(loads: Iterable[Segment], at: int, size: int) -> bool:
-    return any(one.offset <= at and at + size <= one.offset + one.file_size for one in loads)
+    return any(load.offset <= at and at + size <= load.offset + load.file_size for load in loads)
 
 
 def _up(value: int, align: int) -> int:
@@ -161,4 +163,4 @@ def _up(value: int, align: int) -> int:
 
 
 def _largest_align(image: Image) -> int:
-    return max((one.align for one in image.segments if one.type == PT_LOAD), default=0)
+    return max((segment.align for segment in image.segments if segment.type == PT_LOAD), default=0)

@@ -74,12 +74,12 @@ def renumber(file: memoryview, original: Buffer, table: range, left_out: range) 
     # The low and the high byte of every st_shndx (little-endian), so that one translate() renumbers all entries.
     low, high = entries[_SHNDX::SYMBOL], entries[_SHNDX + 1 :: SYMBOL]
     new = low.translate(numbers)
-    for found in _NOT_ZERO.finditer(high):  # a reserved value, such as SHN_ABS: not a section's number
-        new[found.start()] = low[found.start()]
+    for match in _NOT_ZERO.finditer(high):  # a reserved value, such as SHN_ABS: not a section's number
+        new[match.start()] = low[match.start()]
     entries[_SHNDX::SYMBOL] = new
     # The value of a section symbol is the address of its section.
-    for found in _STT_SECTION.finditer(entries[_INFO::SYMBOL]):
-        at = found.start()
+    for match in _STT_SECTION.finditer(entries[_INFO::SYMBOL]):
+        at = match.start()
         if low[at] and not high[at] and new[at] < len(sections):
             struct.pack_into("<Q", entries, at * SYMBOL + _VALUE, sections[new[at]].address)
     # The entries that patchelf has edited show whether it does the same.
@@ -179,7 +179,7 @@ def _boundaries(buffer: Buffer, image: Image, sections: Sequence[Section]) -> li
     """Return the offsets at which a header table, a section or a segment begins or ends, in order."""
     programs, headers = struct.unpack_from("<QQ", buffer, 32)
     _, count = struct.unpack_from("<HH", buffer, 54)
-    found = {
+    offsets = {
         0,
         programs,
         programs + _PROGRAM.size * count,
@@ -188,10 +188,10 @@ def _boundaries(buffer: Buffer, image: Image, sections: Sequence[Section]) -> li
         image.size,
     }
     for part in sections:
-        found |= {part.offset, part.offset + part.file_size}
+        offsets |= {part.offset, part.offset + part.file_size}
     for segment in image.segments:
-        found |= {segment.offset, segment.offset + segment.file_size}
-    return sorted(found)
+        offsets |= {segment.offset, segment.offset + segment.file_size}
+    return sorted(offsets)
 
 
 def ranges_between(gaps: Iterable[Gap], size: int) -> Iterator[range]:

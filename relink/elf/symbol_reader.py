@@ -75,8 +75,8 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
     """
     with loaded(buffer) as memory:
         dynamic = memory.dynamic
-        found = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
-        return version_needs(memory, Strings(memory)) if found else ()
+        has_symbols = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
+        return version_needs(memory, Strings(memory)) if has_symbols else ()
 
 
 def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> SymbolTable:
@@ -117,7 +117,7 @@ def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> Sy
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))
-        copied = {place for place, i in enumerate(order) if i in copied}
+        copied = {position for position, i in enumerate(order) if i in copied}
     names, outside = strings.names(symbols.names)
     if outside:
         memory.problem(f"{outside} symbols have names outside of the string table")
@@ -257,16 +257,16 @@ def _by_name(
     names: Sequence[str], definitions: Sequence[tuple[Export]], chosen: Sequence[bool]
 ) -> dict[str, tuple[Export, ...]]:
     """Return the chosen definitions by name, in order; symbols without a name are left out."""
-    found: dict[str, tuple[Export, ...]] = dict(
+    by_name: dict[str, tuple[Export, ...]] = dict(
         zip(compress(names, chosen), compress(definitions, chosen), strict=True)
     )
-    if len(found) < sum(chosen):  # a name has definitions in more than one version
+    if len(by_name) < sum(chosen):  # a name has definitions in more than one version
         lists: dict[str, list[Export]] = {}
         for name, definition in zip(compress(names, chosen), compress(definitions, chosen), strict=True):
             lists.setdefault(name, []).extend(definition)
-        found = {name: tuple(exports) for name, exports in lists.items()}
-    found.pop("", None)
-    return found
+        by_name = {name: tuple(exports) for name, exports in lists.items()}
+    by_name.pop("", None)
+    return by_name
 
 
 def _import(name: str, info: int, versym: int, records: _Records, *, relocated: bool = True) -> Import:

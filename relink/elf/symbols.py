@@ -111,7 +111,9 @@ class SymbolTable:
     @property
     def exact(self) -> frozenset[int]:
         """The numbers of the required versions that are `hidden`: a definition without a version does not satisfy them."""
-        return frozenset(item.index for need in self.verneeds for item in need.versions if item.hidden)
+        return frozenset(
+            version.index for need in self.verneeds for version in need.versions if version.hidden
+        )
 
 
 def match(definitions: tuple[Export, ...], version: str | None, *, exact: bool = False) -> Export | None:

@@ -38,10 +38,10 @@ class VersionNumbers:
 
 def planned_numbers(table: SymbolTable, edit: ElfEdit) -> VersionNumbers | None:
     """Return the version numbers after an edit of the file with these symbols, or None where it changes none."""
-    if not any(one.unversioned for one in edit.versions):
+    if not any(version.unversioned for version in edit.versions):
         return None
     after = edited_table(table, dict(edit.replace), edit.versions)
-    return VersionNumbers(table.count, tuple((item.name, item.index) for item in after.imports))
+    return VersionNumbers(table.count, tuple((symbol.name, symbol.index) for symbol in after.imports))
 
 
 def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iterator[str]:
@@ -54,7 +54,7 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
         before = read_records(original)
     except ElfError as error:
         # Damaged before: the file loads, or not, as before if what can be read of its records is the same.
-        old, new = ([need.versions for need in read_version_needs(one)] for one in (original, edited))
+        old, new = ([need.versions for need in read_version_needs(buffer)] for buffer in (original, edited))
         if edit.versions or old != new:
             yield f"the version records cannot be read: {error.message}"
         return
@@ -83,8 +83,8 @@ def _records(
     after: list[VersionRecord],
     edit: ElfEdit,
 ) -> Iterator[str]:
-    by_version = {(one.file, one.version): one for one in edit.versions}
-    files = dict(edit.replace) | {one.file: one.file_after for one in edit.versions}
+    by_version = {(planned.file, planned.version): planned for planned in edit.versions}
+    files = dict(edit.replace) | {planned.file: planned.file_after for planned in edit.versions}
     endian = _endian(original)
     if [len(record.requirements) for record in before] != [len(record.requirements) for record in after]:
         yield "the version records are others, or in another order"
@@ -100,15 +100,15 @@ def _records(
             yield f"the version record of {file} changed in more than was planned"
         for was, now in zip(old.requirements, new.requirements, strict=True):
             expected = bytearray(original[was.place : was.place + _ENTRY])
-            one = by_version.get((old.file, was.name))
-            name = was.name if one is None else one.version_after
+            planned = by_version.get((old.file, was.name))
+            name = was.name if planned is None else planned.version_after
             if name != was.name:
                 skipped = len(was.name.encode("utf-8", "surrogateescape")) - len(
                     name.encode("utf-8", "surrogateescape")
                 )
                 struct.pack_into(endian + "I", expected, 0, elf_hash(name))
                 struct.pack_into(endian + "I", expected, 8, was.name_at + skipped)
-            if one is not None and one.weak:
+            if planned is not None and planned.weak:
                 struct.pack_into(endian + "H", expected, 4, was.flags | VER_FLG_WEAK)
             if now.name != name or bytes(expected) != bytes(edited[now.place : now.place + _ENTRY]):
                 yield f"what is required of {file}, version {name}, is not as planned"

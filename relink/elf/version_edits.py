@@ -99,15 +99,15 @@ def edited_needs(
         VersionNeed(
             files.get(need.file, replaced.get(need.file, need.file)),
             tuple(
-                item
-                if (edit := by_version.get((need.file, item.name))) is None
+                version
+                if (edit := by_version.get((need.file, version.name))) is None
                 else replace(
-                    item,
+                    version,
                     name=edit.version_after,
-                    weak=item.weak or edit.weak,
-                    hash=item.hash if edit.version_after == item.name else elf_hash(edit.version_after),
+                    weak=version.weak or edit.weak,
+                    hash=version.hash if edit.version_after == version.name else elf_hash(edit.version_after),
                 )
-                for item in need.versions
+                for version in need.versions
             ),
         )
         for need in needs
@@ -122,15 +122,15 @@ def edited_table(
         return table
     by_version = _by_version(edits)
 
-    def imported(item: Import) -> Import:
-        if item.file is None or item.version is None:
-            return item
-        edit = by_version.get((item.file, item.version))
+    def imported(symbol: Import) -> Import:
+        if symbol.file is None or symbol.version is None:
+            return symbol
+        edit = by_version.get((symbol.file, symbol.version))
         if edit is None:
-            return replace(item, file=replaced.get(item.file, item.file))
+            return replace(symbol, file=replaced.get(symbol.file, symbol.file))
         if edit.unversioned:
-            return replace(item, version=None, file=None, index=GLOBAL)
-        return replace(item, version=edit.version_after, file=edit.file_after)
+            return replace(symbol, version=None, file=None, index=GLOBAL)
+        return replace(symbol, version=edit.version_after, file=edit.file_after)
 
     return replace(
         table,
@@ -171,30 +171,30 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
     before = read_records(original)
     with loaded(buffer) as memory:
         records = _records(memory)
-        if [len(item.requirements) for item in records] != [len(item.requirements) for item in before]:
+        if [len(now.requirements) for now in records] != [len(now.requirements) for now in before]:
             raise ElfError("the version records are not those of before")
-        found = {(old.file, item.name) for old in before for item in old.requirements}
-        if unknown := by_version.keys() - found:
+        known = {(old.file, now.name) for old in before for now in old.requirements}
+        if unknown := by_version.keys() - known:
             file, version = min(unknown)
             raise ElfError(f"no version record of {file} names {version}")
         freed = _freed(memory, before, by_version)
         for old, new in zip(before, records, strict=True):
-            for was, item in zip(old.requirements, new.requirements, strict=True):
+            for was, now in zip(old.requirements, new.requirements, strict=True):
                 edit = by_version.get((old.file, was.name))
                 if edit is None:
                     continue
-                digest, name_at = item.hash, item.name_at
+                digest, name_at = now.hash, now.name_at
                 if edit.version_after != was.name:
                     digest, name_at = elf_hash(edit.version_after), name_at + _suffix(edit)
-                flags = item.flags | (VER_FLG_WEAK if edit.weak else 0)
+                flags = now.flags | (VER_FLG_WEAK if edit.weak else 0)
                 struct.pack_into(
-                    memory.endian + "IHHI", memory.view, item.place, digest, flags, item.number, name_at
+                    memory.endian + "IHHI", memory.view, now.place, digest, flags, now.number, name_at
                 )
                 if new.file != edit.file_after:
                     at = _needed_at(memory, edit.file_after)
                     struct.pack_into(memory.endian + "I", memory.view, new.place + 4, at)
-        for place in freed.values():
-            struct.pack_into(memory.endian + "H", memory.view, place, GLOBAL)
+        for entry_at in freed.values():
+            struct.pack_into(memory.endian + "H", memory.view, entry_at, GLOBAL)
 
 
 def _by_version(edits: Iterable[VersionEdit]) -> dict[tuple[str, str], VersionEdit]:
@@ -202,14 +202,14 @@ def _by_version(edits: Iterable[VersionEdit]) -> dict[tuple[str, str], VersionEd
 
     :raises ElfError: two say different things.
     """
-    found: dict[tuple[str, str], VersionEdit] = {}
+    by_version: dict[tuple[str, str], VersionEdit] = {}
     files: dict[str, str] = {}
     for edit in edits:
-        if found.setdefault((edit.file, edit.version), edit) != edit:
+        if by_version.setdefault((edit.file, edit.version), edit) != edit:
             raise ElfError(f"two edits of version {edit.version} of {edit.file}")
         if files.setdefault(edit.file, edit.file_after) != edit.file_after:
             raise ElfError(f"the version record of {edit.file} cannot name two libraries")
-    return found
+    return by_version
 
 
 def _suffix(edit: VersionEdit) -> int:
@@ -237,15 +237,15 @@ def _records(memory: Memory) -> list[VersionRecord]:
                 memory.endian + _RECORD, memory.view[:end], at
             )
             requirements = []
-            place = at + first
+            entry_at = at + first
             while True:
                 total += 1
                 digest, flags, number, name_at, step = struct.unpack_from(
-                    memory.endian + _REQUIREMENT, memory.view[:end], place
+                    memory.endian + _REQUIREMENT, memory.view[:end], entry_at
                 )
                 name = _string(memory, name_at)
-                requirements.append(VersionEntry(place, digest, flags, number, name_at, name))
-                place += step
+                requirements.append(VersionEntry(entry_at, digest, flags, number, name_at, name))
+                entry_at += step
                 if not step:
                     break
                 if total > _MAX_VERSIONS:
@@ -268,9 +268,9 @@ def _freed(
     free: set[int] = set()
     kept: set[int] = set()
     for record in records:
-        for item in record.requirements:
-            edit = by_version.get((record.file, item.name))
-            (free if edit is not None and edit.unversioned else kept).add(item.number & _INDEX)
+        for version in record.requirements:
+            edit = by_version.get((record.file, version.name))
+            (free if edit is not None and edit.unversioned else kept).add(version.number & _INDEX)
     if not free:
         return {}
     if free & kept:

@@ -70,7 +70,7 @@ class SymbolMap(Mapping[Symbol, int]):
     def groups(self) -> Iterator[tuple[int, int, Iterable[tuple[str, str | None]]]]:
         """Yield (requester, target, names with versions); a pair of objects may come more than once."""
         for requester, target, imports, places in self._groups:
-            yield requester, target, ((imports[place].name, imports[place].version) for place in places)
+            yield requester, target, ((imports[number].name, imports[number].version) for number in places)
         yield from self._lists
         for (requester, name, version), target in self._single.items():
             yield requester, target, ((name, version),)
@@ -141,11 +141,6 @@ class Explained:
     by: str
     target: int | None = None
 
-    @property
-    def assumed(self) -> bool:
-        """Whether no file was found that exports it: it rests on an option of the user, or on the import by a Python."""
-        return self.kind in ("assumed interpreter", "assumed")
-
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
@@ -153,14 +148,12 @@ class Bindings:
 
     :ivar unbound: strong imports that nothing satisfies; errors.
     :ivar explained: those that something outside of the object's own libraries satisfies, or is assumed to satisfy.
-    :ivar weak_unbound: how many weak imports nothing satisfies; that is no error.
     :ivar bound: (object index, name, version) → index of the object that it binds to; every import that binds.
     :ivar interposed: the same for an object's *own* definitions that its relocations name, where another object interposes them.
     """
 
     unbound: tuple[Unbound, ...]
     explained: tuple[Explained, ...]
-    weak_unbound: int
     bound: SymbolMap
     interposed: SymbolMap
 
@@ -196,7 +189,6 @@ def bind(
     process = Process(closure, tables)
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
-    weak = 0
     bound, interposed = SymbolMap(), SymbolMap()
     scopes = [*process.scopes()]
     lookups = {
@@ -216,29 +208,31 @@ def bind(
                 searched += places
                 continue
             names = process.irregular(candidates)
-            searched += [place for place in places if names and table.imports[place].name in names]
-            alike = [place for place in places if table.imports[place].name not in names] if names else places
+            searched += [number for number in places if names and table.imports[number].name in names]
+            alike = (
+                [number for number in places if table.imports[number].name not in names] if names else places
+            )
             bound.add_imports(index, table.imports, alike, supplier)
-        for item in (table.imports[place] for place in sorted(searched)):
-            name, version, file = item.name, item.version, item.file
-            found, reason = find(name, version, file, exact=bool(exact) and item.index in exact)
-            if found is not None:
-                bound.add((index, name, version), found)
-                if found not in own and item.binding != "weak":
-                    explained += _from_outside(process, own_scope, index, item, found)
-            elif item.binding == "weak" and reason == "undefined":
-                weak += 1
-            else:
+        for wanted in (table.imports[number] for number in sorted(searched)):
+            name, version, file = wanted.name, wanted.version, wanted.file
+            target, reason = find(name, version, file, exact=bool(exact) and wanted.index in exact)
+            if target is not None:
+                bound.add((index, name, version), target)
+                if target not in own and wanted.binding != "weak":
+                    explained += _from_outside(process, own_scope, index, wanted, target)
+            elif (
+                wanted.binding != "weak" or reason != "undefined"
+            ):  # a weak import that nothing satisfies is no error
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
             # A copy relocation takes the variable's value from any object but the program (ELF_RTYPE_CLASS_COPY).
             others = process.scope([other for other, _ in scope.order[1:]], {})
-            for item in table.copies:
-                found, reason = others.find(item.name, item.version, item.file)
-                if found is not None:
-                    bound.add((index, item.name, item.version), found)
-                elif item.binding != "weak" or reason != "undefined":
-                    open_imports.append(Unbound(0, path, item.name, item.version, item.file, reason))
+            for wanted in table.copies:
+                target, reason = others.find(wanted.name, wanted.version, wanted.file)
+                if target is not None:
+                    bound.add((index, wanted.name, wanted.version), target)
+                elif wanted.binding != "weak" or reason != "undefined":
+                    open_imports.append(Unbound(0, path, wanted.name, wanted.version, wanted.file, reason))
         # What is known of the table's references is right for the first object with the table.
         is_first = scope.index(table) == index
         references = [*(lookups[index].searched_references if is_first else table.references)]
@@ -250,18 +244,18 @@ def bind(
                 same = [symbol for symbol in symbols if symbol[0] not in names] if names else symbols
                 interposed.add_symbols(index, same, first)
         for name, version in references:
-            found, reason = find(name, version, None)
-            if found == index:
+            target, reason = find(name, version, None)
+            if target == index:
                 continue
             own_ones = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
-            if found is None:  # not even its own is found: it has no value, or is not in the hash table
+            if target is None:  # not even its own is found: it has no value, or is not in the hash table
                 if all(export.binding != "weak" for export in own_ones):
                     open_imports.append(Unbound(index, path, name, version, None, reason))
             # ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).
             elif all(export.visibility != "protected" for export in own_ones if export.version == version):
-                interposed.add((index, name, version), found)
+                interposed.add((index, name, version), target)
     unbound: list[Unbound] = []
-    open_imports.sort(key=lambda item: item.requester)
+    open_imports.sort(key=lambda wanted: wanted.requester)
     supply = _OutsideSupply(process, assume, extra_exports or {})
     for lost in open_imports:
         why = supply.of(lost)
@@ -274,25 +268,31 @@ def bind(
     return Bindings(
         tuple(unbound),
         tuple(explained),
-        weak,
         bound,
         interposed,
     )
 
 
 def _from_outside(
-    process: Process, own_scope: Scope, index: int, item: Import, found: int
+    process: Process, own_scope: Scope, index: int, wanted: Import, supplier_index: int
 ) -> Iterator[Explained]:
     """Yield an import that binds to an object outside of its root's, unless its root's objects would satisfy it, too."""
-    if own_scope.find(item.name, item.version, item.file)[0] is not None:
+    if own_scope.find(wanted.name, wanted.version, wanted.file)[0] is not None:
         return
     objects = process.closure.objects
-    supplier = objects[found]
+    supplier = objects[supplier_index]
     kind: Kind = "preload"
-    if found in process.program:
-        kind = "interpreter" if found == 0 or supplier.name.startswith("libpython") else "process"
+    if supplier_index in process.program:
+        kind = "interpreter" if supplier_index == 0 or supplier.name.startswith("libpython") else "process"
     yield Explained(
-        index, objects[index].path, item.name, item.version, item.file, kind, supplier.path, found
+        index,
+        objects[index].path,
+        wanted.name,
+        wanted.version,
+        wanted.file,
+        kind,
+        supplier.path,
+        supplier_index,
     )
 
 
@@ -315,15 +315,15 @@ class _OutsideSupply:
             _CPYTHON in names for names in self.extra.values()
         )
 
-    def of(self, item: Unbound) -> tuple[Kind, str] | None:
+    def of(self, wanted: Unbound) -> tuple[Kind, str] | None:
         for supplier, exports in self.extra.items():
-            if item.name in exports:
+            if wanted.name in exports:
                 return "extra", supplier
-        full = f"{item.name}@{item.version}"
+        full = f"{wanted.name}@{wanted.version}"
         for pattern in self.assume:
-            if fnmatch.fnmatchcase(item.name, pattern) or fnmatch.fnmatchcase(full, pattern):
+            if fnmatch.fnmatchcase(wanted.name, pattern) or fnmatch.fnmatchcase(full, pattern):
                 return "assumed", pattern
-        if not self.python and item.version is None and item.name.startswith(("Py", "_Py")):
+        if not self.python and wanted.version is None and wanted.name.startswith(("Py", "_Py")):
             return "assumed interpreter", "the interpreter that imports it"
         return None
 
@@ -334,15 +334,15 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
     Files are compared, not paths. What nothing satisfies in either is no difference.
     """
     (closure_before, bindings_before), (closure_after, bindings_after) = before, after
-    files_before = [file_of(item) for item in closure_before.objects]
-    files_after = [file_of(item) for item in closure_after.objects]
+    files_before = [file_of(loaded) for loaded in closure_before.objects]
+    files_after = [file_of(loaded) for loaded in closure_after.objects]
     scope = set(closure_after.scope)
     there = {file: index for index, file in enumerate(files_after) if index in scope}
     common = {
         index: there[files_before[index]] for index in closure_before.scope if files_before[index] in there
     }
     kept = set(common.values())
-    found = []
+    changed = []
     for then, now, itself in (
         (bindings_before.bound, bindings_after.bound, False),
         (bindings_before.interposed, bindings_after.interposed, True),
@@ -362,7 +362,7 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
                 continue
             path = closure_after.objects[symbol[0]].path
             default = path if itself else None
-            found.append(
+            changed.append(
                 Difference(
                     path,
                     symbol[1],
@@ -371,4 +371,4 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
                     default if is_now is None else closure_after.objects[is_now].path,
                 )
             )
-    return found
+    return changed

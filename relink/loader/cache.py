@@ -114,7 +114,7 @@ def _plain(name: str) -> str:
 
 
 def _frozen(lists: dict[str, list[CacheEntry]]) -> Mapping[str, tuple[CacheEntry, ...]]:
-    return MappingProxyType({name: tuple(found) for name, found in lists.items()})
+    return MappingProxyType({name: tuple(entries) for name, entries in lists.items()})
 
 
 def _hwcaps_names(data: bytes, extension: int) -> tuple[str, ...]:

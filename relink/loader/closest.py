@@ -46,14 +46,14 @@ class Closest:
             f"{name}@{export.version} in {self._label(index)}"
             if export.version
             else f"{name} without a version in {self._label(index)}"
-            for index, item in enumerate(self._objects)
-            for export in self._tables.of(item).exports.get(name, ())
+            for index, loaded in enumerate(self._objects)
+            for export in self._tables.of(loaded).exports.get(name, ())
             if not export.undefined
         ]
         same += [
             f"{name} in {self._label(index)}, but {export.visibility} there"
-            for index, item in enumerate(self._objects)
-            for export in self._tables.of(item).rejected.get(name, ())
+            for index, loaded in enumerate(self._objects)
+            for export in self._tables.of(loaded).rejected.get(name, ())
             if export.visibility in ("hidden", "internal")
         ]
         return tuple(dict.fromkeys(same))[:_MAX_CLOSEST]
@@ -67,8 +67,8 @@ class Closest:
             if id(table) not in self._alphabets:
                 self._alphabets[id(table)] = sorted(table.exports)
             alphabet = self._alphabets[id(table)]
-            place = bisect.bisect(alphabet, lost.name)
-            for other in alphabet[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]:
+            position = bisect.bisect(alphabet, lost.name)
+            for other in alphabet[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]:
                 matcher.set_seq1(other[:_MAX_COMPARED])
                 # The upper bounds first: they cost a tenth, and most names are not alike.
                 if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
@@ -78,5 +78,5 @@ class Closest:
         return tuple(f"{other} in {self._label(index)}" for _, other, index in sorted(near)[:_MAX_CLOSEST])
 
     def _label(self, index: int) -> str:
-        item = self._objects[index]
-        return item.image.soname or item.path.rpartition("/")[2]
+        loaded = self._objects[index]
+        return loaded.image.soname or loaded.path.rpartition("/")[2]

@@ -70,17 +70,17 @@ class LoaderRefusal:
     reason: str
 
 
-def refusal(found: LoaderMap) -> LoaderRefusal | None:
+def refusal(answer: LoaderMap) -> LoaderRefusal | None:
     """Return what a loader that died said of the object that it died of; None for one that did not die.
 
     Sources: glibc elf/dl-catch.c and elf/dl-error-skeleton.c (fatal errors), elf/rtld.c, do_preload.
     """
-    if not found.died:
+    if not answer.died:
         return None
-    for line in found.problems:
+    for line in answer.problems:
         if match := _REFUSED.search(line):
             return LoaderRefusal(match["preload"] or match["path"], match["why"] or match["reason"])
-    return LoaderRefusal(None, "; ".join(found.problems))
+    return LoaderRefusal(None, "; ".join(answer.problems))
 
 
 def dry_run(
@@ -116,14 +116,14 @@ def dry_runs(
     running: deque[subprocess.Popen[str]] = deque()
 
     def ask() -> None:
-        running.extend(start_loader(target, box, *one, symbols=symbols) for one in islice(left, 1))
+        running.extend(start_loader(target, box, *scenario, symbols=symbols) for scenario in islice(left, 1))
 
     def answers() -> Iterator[LoaderMap]:
         while running:
-            found = _answer(target, box, running[0])
+            answer = _answer(target, box, running[0])
             running.popleft()
             ask()
-            yield found
+            yield answer
 
     try:
         for _ in range(_most_runs()):

@@ -47,14 +47,12 @@ class TwoVersions:
     :ivar stem: what their sonames have in common, ``libamdhip64``.
     :ivar sonames: of the two, in load order; `paths` likewise.
     :ivar chains: for each, the paths of the objects from the root (or the program) to it, each needing (or dlopening) the next.
-    :ivar by_dlopen: whether one of them is there only because something dlopens it.
     """
 
     stem: str
     sonames: tuple[str, str]
     paths: tuple[str, str]
     chains: tuple[tuple[str, ...], tuple[str, ...]]
-    by_dlopen: bool = False
 
 
 def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[SharedSymbols]:
@@ -83,7 +81,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[Sha
             for other, names in pairs:
                 if name in names:
                     mixed.setdefault((target, other), set()).add(name)
-    found = [
+    doubles = [
         SharedSymbols(
             closure.objects[first].path,
             closure.objects[second].path,
@@ -94,7 +92,7 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[Sha
         for first, second in sorted(mixed)
         if mixed[first, second] and (names := shared(first, second))
     ]
-    return sorted(found, key=lambda pair: (-pair.mixed, -pair.count))
+    return sorted(doubles, key=lambda pair: (-pair.mixed, -pair.count))
 
 
 def _places(closure: Closure, tables: Tables, needed: dict[int, list[int]]) -> dict[int, int]:
@@ -106,10 +104,10 @@ def _places(closure: Closure, tables: Tables, needed: dict[int, list[int]]) -> d
             order |= breadth_first(needed, [root])
     first: dict[int, int] = {}
     for index in order:
-        item = closure.objects[index]
-        if item.identity[0] != "loader" and not GLIBC_SONAMES & {item.name, item.image.soname or ""}:
-            first.setdefault(id(tables.of(item)), index)
-    return {index: place for place, index in enumerate(first.values())}
+        loaded = closure.objects[index]
+        if loaded.identity[0] != "loader" and not GLIBC_SONAMES & {loaded.name, loaded.image.soname or ""}:
+            first.setdefault(id(tables.of(loaded)), index)
+    return {index: position for position, index in enumerate(first.values())}
 
 
 def two_versions(closure: Closure) -> list[TwoVersions]:
@@ -121,32 +119,30 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
     """
     needed = needed_by(closure)
     roots = [*dict.fromkeys([*closure.roots, 0])]
-    mapped = breadth_first(needed, roots)
     for edge in closure.dlopened:
         if edge.target is not None:
             needed.setdefault(edge.requester, []).append(edge.target)
     trees = [breadth_first(needed, [root]) for root in roots]
-    found = []
+    pairs = []
     by_stem: dict[str, list[int]] = {}
-    for index, item in enumerate(closure.objects):
-        soname = item.image.soname or item.name.rpartition("/")[2]
+    for index, loaded in enumerate(closure.objects):
+        soname = loaded.image.soname or loaded.name.rpartition("/")[2]
         parts = _SONAME.fullmatch(soname)
-        if parts is None or item.identity[0] == "program":
+        if parts is None or loaded.identity[0] == "program":
             continue
         others = by_stem.setdefault(parts["stem"], [])
         for other in others[:_MOST_COMPARED]:
             first = closure.objects[other]
-            found.append(
+            pairs.append(
                 TwoVersions(
                     parts["stem"],
                     (first.image.soname or first.name.rpartition("/")[2], soname),
-                    (first.path, item.path),
+                    (first.path, loaded.path),
                     (_chain(closure, trees, other), _chain(closure, trees, index)),
-                    not {other, index} <= mapped.keys(),
                 )
             )
         others.append(index)
-    return found
+    return pairs
 
 
 def _chain(closure: Closure, trees: Sequence[Mapping[int, int | None]], index: int) -> tuple[str, ...]:

@@ -104,8 +104,8 @@ def _parts(roots: Sequence[str]) -> Iterator[list[str]]:
 
 def _pays(tables: Tables, roots: Sequence[str], closure: Closure) -> bool:
     """Whether a joint run, and a start for what each root maps, takes less than a run for each; `closure` is one of them."""
-    found = (tables.of(closure.objects[index]) for index in closure.scope)
-    symbols = sum(len(table.imports) + len(table.references) for table in found)
+    table_list = (tables.of(closure.objects[index]) for index in closure.scope)
+    symbols = sum(len(table.imports) + len(table.references) for table in table_list)
     return (len(roots) - 1) * symbols > len(roots) * START_COST
 
 
@@ -126,7 +126,7 @@ def _joint_run(
             joint = trace(environment, program, preloads)
         except TargetError:
             return None
-        paths = [item.path for item in joint.objects]
+        paths = [loaded.path for loaded in joint.objects]
         if joint.fatal is not None or {paths[index] for index in joint.scope} != libraries.union(left):
             return None
         taken = _interfering(Process(joint, tables), {index for index in joint.scope if paths[index] in left})
@@ -141,15 +141,15 @@ def _interfering(process: Process, roots: Collection[int]) -> set[int]:
     tables = {id(process.table(root)): root for root in roots}
     if len(tables) < len(roots):
         return {*roots}
-    found: set[int] = set()
+    others: set[int] = set()
     for index, scope, _ in process.scopes():
         table, lookups = process.table(index), process.lookups(index)
         own = id(table)
         for candidates, _ in (*lookups.imports, *lookups.references):
-            found |= {tables[other] for other in tables.keys() & candidates.tables if other != own}
-        names = [table.imports[place].name for place in lookups.searched_imports]
+            others |= {tables[other] for other in tables.keys() & candidates.tables if other != own}
+        names = [table.imports[number].name for number in lookups.searched_imports]
         names += [name for name, _ in lookups.searched_references]
-        for name in (*names, *(item.name for item in table.copies)):
+        for name in (*names, *(copied.name for copied in table.copies)):
             owners = {id(owner) for owner in scope.symbols.owners(name)}
-            found |= {tables[other] for other in tables.keys() & owners if other != own}
-    return found
+            others |= {tables[other] for other in tables.keys() & owners if other != own}
+    return others

@@ -63,27 +63,27 @@ class _LinkMap:
     def main(self) -> Requester | None:
         return self.requesters[0] if self.has_main else None
 
-    def add(self, found: OpenedFile, name: str, found_by: FoundBy, loader: int | None) -> int | None:
+    def add(self, opened: OpenedFile, name: str, found_by: FoundBy, loader: int | None) -> int | None:
         """Add a file, or find that the same file is loaded already under another name.
 
         Returns None, and sets `fatal`, where the loader refuses it after the search (_dl_map_object_from_fd).
         """
-        if found.image is None or found.identity is None:
-            raise TargetError(f"{found.path}: cannot be loaded ({found.problem or 'no such file'})")
-        index = self.by_identity.get(found.identity)
+        if opened.image is None or opened.identity is None:
+            raise TargetError(f"{opened.path}: cannot be loaded ({opened.problem or 'no such file'})")
+        index = self.by_identity.get(opened.identity)
         if index is None:
-            refused = self._refused(found.image)
+            refused = self._refused(opened.image)
             if refused:
-                self.fatal = f"{found.path}: {refused}"
+                self.fatal = f"{opened.path}: {refused}"
                 return None
             chain = None if loader is None else self.requesters[loader]
-            origin = _origin(self._absolute(found.path))
+            origin = _origin(self._absolute(opened.path))
             index = self._append(
-                LoadedObject(found.path, name, found.image, found.identity, found_by, loader, origin),
-                Requester(found.path, found.image, origin, chain),
-                (found.path, name, found.image.soname),
+                LoadedObject(opened.path, name, opened.image, opened.identity, found_by, loader, origin),
+                Requester(opened.path, opened.image, origin, chain),
+                (opened.path, name, opened.image.soname),
             )
-            self.by_identity[found.identity] = index
+            self.by_identity[opened.identity] = index
         self.by_name.setdefault(name, index)
         return index
 
@@ -123,8 +123,8 @@ class _LinkMap:
         :param by_kernel: the program is executed; otherwise the loader is, with the program's path as its argument.
         """
         target, files = self.environment.target, self.environment.files
-        found = files.open(self._absolute(path))
-        image = self._checked(path, found, program=True)
+        opened = files.open(self._absolute(path))
+        image = self._checked(path, opened, program=True)
         real = by_kernel or target.canonical_program
         origin = _origin(files.canonical(self._absolute(path)) if real else self._absolute(path))
         index = self._append(
@@ -141,19 +141,19 @@ class _LinkMap:
         known = self.by_name.get(path)
         if known is not None:
             return known
-        found = self.environment.files.open(self._absolute(path))
-        self._checked(path, found, program=False)
-        index = self.add(OpenedFile(path, found.identity, found.image), path, found_by, loader)
+        opened = self.environment.files.open(self._absolute(path))
+        self._checked(path, opened, program=False)
+        index = self.add(OpenedFile(path, opened.identity, opened.image), path, found_by, loader)
         if index is None:
             raise RootRefusedError(path, (self.fatal or "").removeprefix(f"{path}: "))
         return index
 
-    def _checked(self, path: str, found: OpenedFile, *, program: bool) -> Image:
-        rejected = reject(found, self.environment.target.header, program=program) if found.exists else None
-        if found.image is None or rejected is not None:
-            reason = rejected.reason if rejected else os.strerror(found.error)
+    def _checked(self, path: str, opened: OpenedFile, *, program: bool) -> Image:
+        rejected = reject(opened, self.environment.target.header, program=program) if opened.exists else None
+        if opened.image is None or rejected is not None:
+            reason = rejected.reason if rejected else os.strerror(opened.error)
             raise RootRefusedError(path, reason)
-        return found.image
+        return opened.image
 
     def _add_loader(self, pt_interp: str | None) -> None:
         """Add the loader, which is mapped from the start. It is found by its names, but not as a file that was opened."""
@@ -181,7 +181,7 @@ class _LinkMap:
         return tuple(scope)
 
     def _needed(self, index: int) -> list[int]:
-        found = []
+        targets = []
         for soname in self.objects[index].image.needed:
             edge = self._edge(index, soname)
             if edge is None:
@@ -189,11 +189,11 @@ class _LinkMap:
             if index not in self.done:
                 self.edges.append(edge)
             if edge.target is not None:
-                found.append(edge.target)
+                targets.append(edge.target)
             if self.fatal:
                 break
         self.done.add(index)
-        return found
+        return targets
 
     def _edge(self, index: int, needed: str) -> Edge | None:
         """Serve one NEEDED; None where a token in it has no value: the loader then skips the entry (dl-deps.c, expand_dst)."""

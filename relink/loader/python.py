@@ -116,10 +116,10 @@ def ask_python(python: str, named_by: str = "--python") -> PythonFacts:
 def _identity(python: str) -> tuple[int, ...] | None:
     """What tells the file of a name from another one that has the name later; None where there is none."""
     try:
-        found = os.stat(shutil.which(python) or python)
+        status = os.stat(shutil.which(python) or python)
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @functools.cache

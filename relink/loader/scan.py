@@ -116,12 +116,12 @@ def scan(buffer: Buffer) -> tuple[Refusal, ...]:
     """
     try:
         with memoryview(buffer) as raw, raw.cast("B") as view:
-            found = []
+            refusals = []
             for refusal in _refusals(view):
-                found.append(refusal)
-                if len(found) == MOST_REFUSALS:
+                refusals.append(refusal)
+                if len(refusals) == MOST_REFUSALS:
                     break
-            return tuple(found)
+            return tuple(refusals)
     except ElfError as error:
         return (Refusal("the ELF header", error.message),)
 
@@ -143,7 +143,7 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     )
     wrong = [*wrong_places(segments, header, memory)]
     yield from wrong
-    dynamic = next((item for item in segments if item.type == PT_DYNAMIC and item.file_size), None)
+    dynamic = next((part for part in segments if part.type == PT_DYNAMIC and part.file_size), None)
     if wrong or dynamic is None:
         return
     entries, count = _dynamic(memory, dynamic)
@@ -264,7 +264,9 @@ def _wrong_relocations(
         if table.start < dynamic[1] and dynamic[0] < table.end:
             yield Refusal(table.name, "overlaps the dynamic array, which the loader changes")
             return
-    headers = next((item.address for item in segments if item.type == PT_PHDR), memory.address(header.start))
+    headers = next(
+        (segment.address for segment in segments if segment.type == PT_PHDR), memory.address(header.start)
+    )
     if headers is not None:
         kept.append((headers, headers + header.size))
     textrel = DT_TEXTREL in entries or entries.get(DT_FLAGS, 0) & DF_TEXTREL

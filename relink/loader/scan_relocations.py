@@ -149,7 +149,7 @@ def refused_writes(
     if len(specials) >= _MAX_CHECKED:
         yield Refusal("the relocations", f"{_MAX_CHECKED} or more are of an unusual type")
         return
-    copies = {item.symbol for item in specials if item.type == machine.copy}
+    copies = {special.symbol for special in specials if special.type == machine.copy}
     if len(copies) > _MAX_COPIES:
         yield Refusal("the relocations", f"copy more than {_MAX_COPIES} symbols")
         return
@@ -171,8 +171,8 @@ def refused_writes(
     writable = _without(own, protected)
     starts = [start for start, _ in writable]
     executable = [start for start, _ in memory.executable]
-    for item in specials:
-        yield from _wrong_special(item, machine, memory, writable, starts, sizes, executable)
+    for special in specials:
+        yield from _wrong_special(special, machine, memory, writable, starts, sizes, executable)
     for table in tables:
         if table.name == "DT_RELR":
             yield from _wrong_relr(memory, table, writable, starts)
@@ -217,7 +217,7 @@ def _specials(
 ) -> list[_Special]:
     """Return the relocations of a table that do not write a word, `most` at most."""
     types = (machine.copy, machine.irelative, machine.tlsdesc)
-    found: list[_Special] = []
+    specials: list[_Special] = []
     for first, data in _parts(memory, table):
         low = data[8 :: _RELA.size]  # the lowest byte of each type
         for kind in types:
@@ -226,15 +226,15 @@ def _specials(
             while at >= 0:
                 target, real, symbol, addend = _RELA.unpack_from(data, at * _RELA.size)
                 if real == kind:
-                    found.append(_Special(table.name, first + at, target, real, symbol, addend))
-                    if len(found) >= most:
-                        return found
+                    specials.append(_Special(table.name, first + at, target, real, symbol, addend))
+                    if len(specials) >= most:
+                        return specials
                 at = low.find(byte, at + 1)
-    return found
+    return specials
 
 
 def _wrong_special(
-    item: _Special,
+    special: _Special,
     machine: Machine,
     memory: MappedFile,
     writable: Sequence[AddressRange],
@@ -242,16 +242,18 @@ def _wrong_special(
     sizes: dict[int, int],
     executable: Sequence[int],
 ) -> Iterator[Refusal]:
-    where = f"relocation {item.number} of {item.table}"
+    where = f"relocation {special.number} of {special.table}"
     size = _WORD
-    if item.type == machine.copy:
-        size = sizes[item.symbol]
-    elif item.type == machine.tlsdesc:
+    if special.type == machine.copy:
+        size = sizes[special.symbol]
+    elif special.type == machine.tlsdesc:
         size = 2 * _WORD
-    elif not _inside(memory.executable, executable, item.addend, 1):
-        yield Refusal(where, f"IRELATIVE: its resolver at {item.addend:#x} is not in an executable segment")
-    if size and not _inside(writable, starts, item.target, size):
-        yield _refused(where, item.target, size)
+    elif not _inside(memory.executable, executable, special.addend, 1):
+        yield Refusal(
+            where, f"IRELATIVE: its resolver at {special.addend:#x} is not in an executable segment"
+        )
+    if size and not _inside(writable, starts, special.target, size):
+        yield _refused(where, special.target, size)
 
 
 def _refused(where: str, target: int, size: int) -> Refusal:

@@ -49,7 +49,7 @@ class Scope:
 
     def __post_init__(self) -> None:
         if not self.places:
-            self.places = {id(table): place for place, (_, table) in reversed([*enumerate(self.order)])}
+            self.places = {id(table): position for position, (_, table) in reversed([*enumerate(self.order)])}
 
     def own_first(self, index: int, table: SymbolTable) -> Scope:
         """Return the scope of an object that is searched before the others of this one."""
@@ -59,8 +59,8 @@ class Scope:
         """Return the first object with this table, or None where none is in the scope."""
         if self.own is not None and self.own[1] is table:
             return self.own[0]
-        place = self.places.get(id(table))
-        return None if place is None else self.order[place][0]
+        position = self.places.get(id(table))
+        return None if position is None else self.order[position][0]
 
     def first(self, candidates: Candidates) -> int | None:
         """Return the first object with one of these tables: what a look-up finds that they satisfy."""
@@ -70,8 +70,8 @@ class Scope:
             return self._firsts[candidates]
         except KeyError:
             places = [self.places[table] for table in self.places.keys() & candidates.tables]
-            found = self._firsts[candidates] = self.order[min(places)][0] if places else None
-            return found
+            object_index = self._firsts[candidates] = self.order[min(places)][0] if places else None
+            return object_index
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
@@ -85,10 +85,10 @@ class Scope:
         if exact:
             return self._search(name, version, file, exact=True)
         key = (name, version, file)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._search(name, version, file, exact=False)
-        return found
+        result = self.known.get(key)
+        if result is None:
+            result = self.known[key] = self._search(name, version, file, exact=False)
+        return result
 
     def _search(
         self, name: str, version: str | None, file: str | None, *, exact: bool
@@ -110,8 +110,8 @@ class Scope:
         owners = self.symbols.owners(name)
         if len(owners) > len(self.order):
             return [*own, *((index, table) for index, table in self.order if name in table.exports)]
-        places = sorted(place for table in owners if (place := self.places.get(id(table))) is not None)
-        return [*own, *(self.order[place] for place in places)]
+        places = sorted(position for table in owners if (position := self.places.get(id(table))) is not None)
+        return [*own, *(self.order[position] for position in places)]
 
 
 class Process:
@@ -144,16 +144,16 @@ class Process:
         for root in closure.roots:
             if root in (0, *preloads):
                 continue
-            found = breadth_first(self.needed, [root])
-            self._claim(found)
-            before = list(dict.fromkeys([*before, *found]))
-            new = [index for index in found if index not in grouped]
+            group = breadth_first(self.needed, [root])
+            self._claim(group)
+            before = list(dict.fromkeys([*before, *group]))
+            new = [index for index in group if index not in grouped]
             grouped.update(new)
             self.groups.append((new, self.scope(before, self._unique)))
 
-    def _claim(self, found: Collection[int]) -> None:
-        for index in found:
-            self.own.setdefault(index, found)
+    def _claim(self, group: Collection[int]) -> None:
+        for index in group:
+            self.own.setdefault(index, group)
 
     def table(self, index: int) -> SymbolTable:
         """Return the symbols of an object."""
@@ -205,7 +205,7 @@ def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list
     """
     among = set(members)
     visited: set[int] = set()
-    found: list[int] = []
+    ordered: list[int] = []
     for start in reversed(members):
         path = [(start, iter(needed.get(start, ())))] if start not in visited else []
         visited.add(start)
@@ -213,10 +213,10 @@ def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list
             index, left = path[-1]
             step = next((other for other in left if other and other in among and other not in visited), None)
             if step is None:
-                found.append(index)
+                ordered.append(index)
                 path.pop()
             else:
                 visited.add(step)
                 path.append((step, iter(needed.get(step, ()))))
-    found.reverse()
-    return [*members[:1], *(index for index in found if index != members[0])]
+    ordered.reverse()
+    return [*members[:1], *(index for index in ordered if index != members[0])]

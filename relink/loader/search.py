@@ -157,8 +157,8 @@ def token_in(path: str) -> str | None:
     The loader replaces it in search paths, LD_PRELOAD and the name that dlopen(3) is given, but not in a program's name
     (glibc elf/dl-load.c, _dl_map_object).
     """
-    found = _TOKEN.search(path)
-    return found[0] if found else None
+    match = _TOKEN.search(path)
+    return match[0] if match else None
 
 
 def split_path(search_path: str, *, origin: str | None, target: Target) -> list[tuple[str, str]]:
@@ -172,7 +172,7 @@ def split_path(search_path: str, *, origin: str | None, target: Target) -> list[
 
 def split_entries(entries: Iterable[str], *, origin: str | None, target: Target) -> list[tuple[str, str]]:
     """Expand the entries of a search path that is split already; see :func:`split_path`."""
-    found: dict[str, str] = {}
+    by_directory: dict[str, str] = {}
     for entry in entries:
         directory = ""
         if entry:
@@ -180,8 +180,8 @@ def split_entries(entries: Iterable[str], *, origin: str | None, target: Target)
             if not expanded:
                 continue
             directory = expanded.rstrip("/") or "/"
-        found.setdefault(directory, entry)
-    return [(entry, directory) for directory, entry in found.items()]
+        by_directory.setdefault(directory, entry)
+    return [(entry, directory) for directory, entry in by_directory.items()]
 
 
 def _join(directory: str, *names: str) -> str:

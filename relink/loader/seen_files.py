@@ -105,11 +105,11 @@ class _Places:
 
 def _with_parents(path: str) -> set[str]:
     """Return a directory and those above it, but for the root."""
-    found: set[str] = set()
-    while path not in found and path != "/":
-        found.add(path)
+    directories: set[str] = set()
+    while path not in directories and path != "/":
+        directories.add(path)
         path = posixpath.dirname(path)
-    return found
+    return directories
 
 
 class Files:
@@ -187,10 +187,10 @@ class Files:
                 if member is not None:
                     image = self._other.get(member) or self._images[member]
                     return OpenedFile(path, ("member", image.path), image)
-        found = self._seen.get(where)
-        if found is None:
-            found = self._seen[where] = self.open_new(where)
-        return found if where == path else dataclasses.replace(found, path=path)
+        opened = self._seen.get(where)
+        if opened is None:
+            opened = self._seen[where] = self.open_new(where)
+        return opened if where == path else dataclasses.replace(opened, path=path)
 
     def is_directory(self, path: str) -> bool:
         """Whether stat(2) says that `path` is a directory."""
@@ -200,12 +200,14 @@ class Files:
 
     def directories_in(self, path: str, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
-        found = self._places.below.get((path, names))
-        if found is None:
+        there_are = self._places.below.get((path, names))
+        if there_are is None:
             there = self.is_directory(path)
-            found = tuple(name for name in names if there and self.is_directory(posixpath.join(path, name)))
-            self._places.below[path, names] = found
-        return found
+            there_are = tuple(
+                name for name in names if there and self.is_directory(posixpath.join(path, name))
+            )
+            self._places.below[path, names] = there_are
+        return there_are
 
     def canonical(self, path: str) -> str:
         """Return an absolute `path` without symbolic links, as the target sees it; what is not on disk has none."""
@@ -222,48 +224,48 @@ class Files:
 
     def _walk(self, directory: str) -> str:
         """Canonical `directory`, or an empty string where a component of it is no directory: then ``..`` after it fails, too."""
-        found = self._places.walked.get(directory)
-        if found is None:
-            found = "/"
+        real = self._places.walked.get(directory)
+        if real is None:
+            real = "/"
             for part in directory.split("/"):
                 if part == "..":
-                    found = posixpath.dirname(found)
+                    real = posixpath.dirname(real)
                 elif part not in ("", "."):
-                    found = self._follow(posixpath.join(found, part))
-                    if found not in self._places.directories and not self._is_disk_directory(found):
-                        found = ""
+                    real = self._follow(posixpath.join(real, part))
+                    if real not in self._places.directories and not self._is_disk_directory(real):
+                        real = ""
                         break
-            self._places.walked[directory] = found
-        return found
+            self._places.walked[directory] = real
+        return real
 
     def _follow(self, path: str) -> str:
         """Follow the links of the last component of `path`, whose directory has none any more."""
-        found = self._links.get(path)
-        if found is None:
-            found = path
+        real = self._links.get(path)
+        if real is None:
+            real = path
             host = posixpath.join(self.root, path.lstrip("/"))
             if os.path.islink(host):
                 # A loop of links stays in the path; opening it gives ELOOP.
                 with contextlib.suppress(OSError):
                     if self.root == "/":
-                        found = os.path.realpath(host)
+                        real = os.path.realpath(host)
                     else:
-                        found = posixpath.join("/", posixpath.relpath(self.host(path), self.root))
-            self._links[path] = found
-        return found
+                        real = posixpath.join("/", posixpath.relpath(self.host(path), self.root))
+            self._links[path] = real
+        return real
 
     def _is_disk_directory(self, path: str) -> bool:
-        found = self._directories.get(path)
-        if found is None:
+        is_there = self._directories.get(path)
+        if is_there is None:
             try:
-                found = stat.S_ISDIR(os.stat(self.host(path)).st_mode)
+                is_there = stat.S_ISDIR(os.stat(self.host(path)).st_mode)
             except OSError as error:
                 raise_if_machine_fault(error, path)
-                found = False
+                is_there = False
             except ValueError:  # a NUL in the path
-                found = False
-            self._directories[path] = found
-        return found
+                is_there = False
+            self._directories[path] = is_there
+        return is_there
 
     def open_new(self, path: str) -> OpenedFile:
         """Open and read a file as the loader would, whatever was found at the path before."""

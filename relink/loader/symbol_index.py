@@ -149,11 +149,11 @@ class SymbolIndex:
         What was found before is valid until a table is listed that defines a name that this one looks up.
         """
         known = self._lookups.get(id(table))
-        names = known[2] if known else frozenset(item.name for item in table.imports)
+        names = known[2] if known else frozenset(wanted.name for wanted in table.imports)
         still = known is not None and self._unaffected(table, names, known[0])
-        found = known[1] if known is not None and still else self._find_lookups(table)
-        self._lookups[id(table)] = len(self._tables), found, names
-        return found
+        lookups = known[1] if known is not None and still else self._find_lookups(table)
+        self._lookups[id(table)] = len(self._tables), lookups, names
+        return lookups
 
     def _unaffected(self, table: SymbolTable, names: frozenset[str], count: int) -> bool:
         """Whether no table that was listed after the first `count` defines a name that `table` looks up; `names`: its imports."""
@@ -166,15 +166,15 @@ class SymbolIndex:
         imports: dict[Candidates, list[int]] = {}
         searched_imports = []
         exact = table.exact
-        for place, item in enumerate(table.imports):
-            if not item.relocated:
+        for number, wanted in enumerate(table.imports):
+            if not wanted.relocated:
                 continue
-            found = self._match(item.name, item.version, exact=item.index in exact)
+            matching = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
             # Of a library without versions that a version record names, the loader aborts (elf/dl-lookup.c, check_match): search.
-            if found.unversioned and item.version is not None:
-                searched_imports.append(place)
+            if matching.unversioned and wanted.version is not None:
+                searched_imports.append(number)
             else:
-                imports.setdefault(found.candidates, []).append(place)
+                imports.setdefault(matching.candidates, []).append(number)
         references: dict[Candidates, list[SymbolReference]] = {}
         searched_references = []
         for symbol in self._not_only_its_own(table):
@@ -225,8 +225,8 @@ class SymbolIndex:
         tables = frozenset(id(owner) for owner, _ in matched)
         candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
-        found = self._matching[key] = _Matching(owners, candidates, unversioned)
-        return found
+        matching = self._matching[key] = _Matching(owners, candidates, unversioned)
+        return matching
 
 
 def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:

@@ -54,9 +54,9 @@ class Tables:
         """Return the table of a member, by the identity that :class:`Files` gives it."""
         return self._members.get(identity)
 
-    def of(self, item: LoadedObject) -> SymbolTable:
+    def of(self, loaded: LoadedObject) -> SymbolTable:
         """Return the table of one loaded object; that of a file that cannot be read any more is empty."""
-        identity = file_of(item)
+        identity = file_of(loaded)
         if identity[0] == "member":
             if not self._indexed:
                 # All at once: what a table looks up is found again where one is added that defines a name of it.
@@ -65,7 +65,7 @@ class Tables:
                     self.index.add(table)
             return self.index.add(self._members[str(identity[1])])
         return self.index.add(
-            self.read(identity, item.image.path)
+            self.read(identity, loaded.image.path)
         )  # the loader's path may lead through a link
 
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:

@@ -174,16 +174,16 @@ def _interpreter_of(python: str | None, root: str) -> str:
         host = resolve_inside(root, python)
         try:
             with map_file(host) as buffer:
-                found = read_image(buffer, python).interpreter
+                interpreter = read_image(buffer, python).interpreter
         except (OSError, RelinkError) as error:
             if isinstance(error, OSError):
                 raise_if_machine_fault(error, python)
             raise TargetError(
                 f"{python}: cannot be read as a program ({error}); name a Python by --python"
             ) from error
-        if found is None:
+        if interpreter is None:
             raise TargetError(f"{python} is statically linked and has no loader; name one by --interpreter")
-        return found
+        return interpreter
     for path in _DEFAULT_INTERPRETER.values():
         if os.path.exists(resolve_inside(root, path)):
             return path

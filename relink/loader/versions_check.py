@@ -51,12 +51,12 @@ def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
     missing: dict[MissingVersion, None] = {}
     by_name = objects_by_name(closure)
     for index in closure.scope:
-        item = closure.objects[index]
-        for need in tables.of(item).verneeds:
-            found = by_name.get(need.file)
-            if not found:
+        loaded = closure.objects[index]
+        for need in tables.of(loaded).verneeds:
+            suppliers = by_name.get(need.file)
+            if not suppliers:
                 continue
-            supplier = closure.objects[found[0]]
+            supplier = closure.objects[suppliers[0]]
             defined = {node.name: node for node in tables.of(supplier).verdefs}
             if not defined:
                 continue
@@ -64,7 +64,7 @@ def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
                 if requirement.name not in defined and not requirement.weak:
                     family = requirement.name.split("_", 1)[0]
                     known = tuple(name for name in defined if name.startswith(family + "_"))
-                    lost = MissingVersion(item.path, need.file, requirement.name, supplier.path, known)
+                    lost = MissingVersion(loaded.path, need.file, requirement.name, supplier.path, known)
                     missing[lost] = None
     return list(missing)
 

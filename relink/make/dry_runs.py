@@ -178,9 +178,13 @@ def temporary_place(sysroot: str) -> str:
         else [resolve_inside(sysroot, at) for at in usual]
     )
     if sysroot == "/":
-        places = [place for place in places if "\n" not in os.path.realpath(place)]
-    places = [place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)] or places[:1]
-    return next((place for place in places if not os.statvfs(place).f_flag & os.ST_NOEXEC), places[0])
+        places = [directory for directory in places if "\n" not in os.path.realpath(directory)]
+    places = [
+        directory for directory in places if os.path.isdir(directory) and os.access(directory, os.W_OK)
+    ] or places[:1]
+    return next(
+        (directory for directory in places if not os.statvfs(directory).f_flag & os.ST_NOEXEC), places[0]
+    )
 
 
 def address_space_text(context: ResolveContext, path: str) -> str:
@@ -209,7 +213,7 @@ def why_not_laid_out(error: TargetError | OSError) -> str:
 def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
     """Return what the loader should print for a closure: the scope without the program and the loader."""
     objects = [closure.objects[index] for index in closure.scope]
-    return tuple((item.name, item.path) for item in objects[1:] if item.identity[0] != "loader")
+    return tuple((loaded.name, loaded.path) for loaded in objects[1:] if loaded.identity[0] != "loader")
 
 
 def mapped_by(closure: Closure) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
@@ -259,11 +263,11 @@ def answers(
     """
     paths = {context.layout.path_of(member): member for member in scenarios}
     together = {
-        path: (scenarios[member], found)
+        path: (scenarios[member], closure)
         for path, member in paths.items()
         if not context.images[member].is_executable
         and _can_be_preloaded(path)
-        and isinstance(found := simulated[member], Closure)
+        and isinstance(closure := simulated[member], Closure)
     }
     environment = Environment(context.target, context.files)
     runs = joint_runs(environment, tables, together)

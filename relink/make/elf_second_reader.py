@@ -170,8 +170,8 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: in
 
 def _read(elf: ELFFile, stream: Any, symbols: int) -> Reading:
     headers: list[Any] = [part.header for part in islice(elf.iter_segments(), _MAX_SEGMENTS)]
-    interpreters = [one.p_offset for one in headers if one.p_type == "PT_INTERP"]
-    dynamics = [one.p_offset for one in headers if one.p_type == "PT_DYNAMIC"]
+    interpreters = [header.p_offset for header in headers if header.p_type == "PT_INTERP"]
+    dynamics = [header.p_offset for header in headers if header.p_type == "PT_DYNAMIC"]
     tags = list(_tags(elf, stream, dynamics[-1])) if dynamics else []
     last = dict(tags)
     strings = _Strings(elf, stream, last["DT_STRTAB"]) if "DT_STRTAB" in last else None
@@ -203,11 +203,11 @@ def _numbers(
         return
     table, versions = _offset(elf, dynamic["DT_SYMTAB"]), _offset(elf, dynamic["DT_VERSYM"])
     layout, size = elf.structs.Elf_Sym, elf.structs.Elf_Sym.sizeof()
-    for place in range(1, min(count, _MAX_SYMBOLS)):
-        symbol = struct_parse(layout, stream, table + place * size)
+    for number in range(1, min(count, _MAX_SYMBOLS)):
+        symbol = struct_parse(layout, stream, table + number * size)
         outside = symbol.st_info.bind != "STB_LOCAL" and symbol.st_other.visibility not in _NOT_SEEN
         if symbol.st_shndx == "SHN_UNDEF" and outside and (name := text(symbol.st_name)):
-            entry = struct_parse(elf.structs.Elf_half(""), stream, versions + 2 * place)
+            entry = struct_parse(elf.structs.Elf_half(""), stream, versions + 2 * number)
             yield name, entry & 0x7FFF
 
 
@@ -225,10 +225,10 @@ def _tags(elf: ELFFile, stream: Any, start: int) -> Iterator[tuple[str | int, in
 
 
 def _offset(elf: ELFFile, address: int) -> int:
-    found = next(elf.address_offsets(address), None)
-    if found is None:
+    offset = next(elf.address_offsets(address), None)
+    if offset is None:
         raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
-    return found
+    return offset
 
 
 def _segment(header: Any) -> Segment:
@@ -267,20 +267,28 @@ def _version_needs(
     section = GNUVerNeedSection(header, ".gnu.version_r", elf, strings)
     total = 0
     for need, versions in section.iter_versions():
-        found = []
-        for one in versions:
+        required = []
+        for version in versions:
             total += 1
             if total > _MAX_VERSIONS:
                 raise ElfError(f"more than {_MAX_VERSIONS} versions")
-            number, flags = one["vna_other"], one["vna_flags"]
-            found.append((one.name, number & 0x7FFF, bool(flags & 2), bool(number & 0x8000), one["vna_hash"]))
-        yield need.name or "", tuple(found)
+            number, flags = version["vna_other"], version["vna_flags"]
+            required.append(
+                (version.name, number & 0x7FFF, bool(flags & 2), bool(number & 0x8000), version["vna_hash"])
+            )
+        yield need.name or "", tuple(required)
 
 
 def planned_needs(needs: Iterable[VersionNeed], edit: ElfEdit) -> VersionNeeds:
     """Return the version needs that a file has after an edit: those of before, with what the edit changes."""
     return tuple(
-        (need.file, tuple((one.name, one.index, one.weak, one.hidden, one.hash) for one in need.versions))
+        (
+            need.file,
+            tuple(
+                (version.name, version.index, version.weak, version.hidden, version.hash)
+                for version in need.versions
+            ),
+        )
         for need in edited_needs(needs, dict(edit.replace), edit.versions)
     )
 

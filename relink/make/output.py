@@ -200,14 +200,14 @@ class Staging:
 @contextmanager
 def _created(directory: Path) -> Iterator[None]:
     """Make a directory and its missing parents; remove those that are empty at the end."""
-    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         with suppress(OSError):
-            for place in missing:
-                place.rmdir()
+            for path in missing:
+                path.rmdir()
 
 
 def _is_same(final: Path, wheel: Path) -> bool:

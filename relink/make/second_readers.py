@@ -85,7 +85,7 @@ def reread_files(
         if not file.changed:
             continue
         after = edited[file.path]
-        found = differences(
+        issues = differences(
             after.view,
             result_of(images[file.path], file.edit),
             after.image.segments,
@@ -93,8 +93,8 @@ def reread_files(
             after.gaps,
             planned_numbers(tables[file.path], file.edit),
         )
-        if found:
-            yield finding("RLK610", file.path, "; ".join(found))
+        if issues:
+            yield finding("RLK610", file.path, "; ".join(issues))
 
 
 def reread_wheel(path: Path) -> Iterator[Finding]:

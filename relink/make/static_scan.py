@@ -165,35 +165,35 @@ def screen(
 
 def _refused(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
     """Yield the files that must not be mapped, of all that the loader would map."""
-    for item in closure.objects:
-        if item.identity[0] != "loader":
-            identity = _identity(context, item)
-            if files.scan(identity, item.path, item.image.soname):
+    for loaded in closure.objects:
+        if loaded.identity[0] != "loader":
+            identity = _identity(context, loaded)
+            if files.scan(identity, loaded.path, loaded.image.soname):
                 yield identity
     if closure.fatal is not None:
         yield from _unread(context, files, closure)
 
 
-def _identity(context: ResolveContext, item: LoadedObject) -> tuple[object, ...]:
+def _identity(context: ResolveContext, loaded: LoadedObject) -> tuple[object, ...]:
     """Return the identity of an object's file, also of the program, which has none of its own in a link map."""
-    if item.identity[0] != "program":
-        return item.identity
-    return context.files.open(item.path).identity or ("program", item.path)
+    if loaded.identity[0] != "program":
+        return loaded.identity
+    return context.files.open(loaded.path).identity or ("program", loaded.path)
 
 
 def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
     """Yield the files that relink cannot read but the loader may accept: what they need is unknown."""
     for tried in closure.edges[-1].tried if closure.edges else ():
-        found = context.files.open(tried.path)
-        if found.image is not None or found.identity is None:
+        opened = context.files.open(tried.path)
+        if opened.image is not None or opened.identity is None:
             continue
-        if found.problem == NOT_REGULAR and not context.files.is_directory(tried.path):
+        if opened.problem == NOT_REGULAR and not context.files.is_directory(tried.path):
             reason = f"is {NOT_REGULAR}: the loader opens it, and may wait without end"
-            files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
-            yield found.identity
-        if found.head is None:
+            files.refuse(opened.identity, opened.path, None, (Refusal("the file", reason),))
+            yield opened.identity
+        if opened.head is None:
             continue
-        if reject_header(found.head, context.target.header) is None:
-            reason = f"cannot be read ({found.problem}), and the loader may take it all the same"
-            files.refuse(found.identity, found.path, None, (Refusal("the file", reason),))
-            yield found.identity
+        if reject_header(opened.head, context.target.header) is None:
+            reason = f"cannot be read ({opened.problem}), and the loader may take it all the same"
+            files.refuse(opened.identity, opened.path, None, (Refusal("the file", reason),))
+            yield opened.identity

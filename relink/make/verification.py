@@ -63,7 +63,7 @@ class Verification:
     @property
     def confirmed(self) -> int:
         """How many members the loader confirmed: those without an error."""
-        wrong = {found.subject for found in self.findings if found.level == "error"}
+        wrong = {finding.subject for finding in self.findings if finding.level == "error"}
         return sum(member not in wrong for member in self.maps)
 
 
@@ -111,10 +111,12 @@ def verify(
             symbols = _symbols(context, known)
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
             findings += _never_opened(context, members)
-            never = {found.subject for found in findings}
+            never = {outcome.subject for outcome in findings}
             scenarios = {member: scenario_of(context, member) for member in members if member not in never}
             simulated = {member: simulated_run(context, scenario) for member, scenario in scenarios.items()}
-            screened = screen(context, {name: _closure(found) for name, found in simulated.items()}, trust)
+            screened = screen(
+                context, {name: _closure(outcome) for name, outcome in simulated.items()}, trust
+            )
             findings += screened.findings
             scenarios = {member: scenarios[member] for member in screened.members}
             said = stack.enter_context(answers(context, scenarios, simulated, tables, sandbox))
@@ -122,9 +124,9 @@ def verify(
             # While the first loaders run.
             expected = {member: _expected(context, simulated[member]) for member in screened.members}
             bindings = {
-                member: bind(found, tables)
-                for member, found in expected.items()
-                if isinstance(found, Closure)
+                member: bind(outcome, tables)
+                for member, outcome in expected.items()
+                if isinstance(outcome, Closure)
             }
             for member, answer in zip(screened.members, said, strict=True):
                 maps[member] = _without_scratch_path(answer, layout)
@@ -150,8 +152,8 @@ def _expected(context: ResolveContext, simulated: Closure | TargetError) -> Clos
     if isinstance(simulated, TargetError):
         if not isinstance(simulated, RootRefusedError):
             raise simulated
-        found = context.files.open(simulated.path)
-        if found.identity is None or found.identity[0] != "member":
+        opened = context.files.open(simulated.path)
+        if opened.identity is None or opened.identity[0] != "member":
             raise simulated
     return simulated
 
@@ -186,7 +188,7 @@ def _with_path(refused: LoaderRefusal | None, expected: Closure | RootRefusedErr
     """Return the refusal with the path of its file: the loader names a file that serves a NEEDED by that soname only."""
     if refused is None or not isinstance(expected, Closure):
         return refused
-    paths = {item.name: item.path for item in expected.objects}
+    paths = {loaded.name: loaded.path for loaded in expected.objects}
     return replace(refused, path=paths.get(refused.path or "", refused.path))
 
 
@@ -257,9 +259,9 @@ def _compare_symbols(
     """Compare the symbols that the loader does not bind with the predicted ones."""
     if answer.died or answer.missing:
         return  # a loader that dies reports no symbols; where a library is missing, it reports all symbols of that library
-    outside = [item for item in bindings.explained if item.target is None]
-    predicted_unbound = {(item.path, item.name, item.version) for item in bindings.unbound}
-    predicted_unbound |= {(item.path, item.name, item.version) for item in outside}
+    outside = [symbol for symbol in bindings.explained if symbol.target is None]
+    predicted_unbound = {(symbol.path, symbol.name, symbol.version) for symbol in bindings.unbound}
+    predicted_unbound |= {(symbol.path, symbol.name, symbol.version) for symbol in outside}
     loader_unbound = {
         (match["path"], match["name"], match["version"])
         for line in answer.problems
@@ -267,8 +269,8 @@ def _compare_symbols(
     }
     if predicted_unbound == loader_unbound:
         return
-    predicted_only = [_symbol(*item) for item in sorted(predicted_unbound - loader_unbound, key=str)]
-    loader_only = [_symbol(*item) for item in sorted(loader_unbound - predicted_unbound, key=str)]
+    predicted_only = [_symbol(*symbol) for symbol in sorted(predicted_unbound - loader_unbound, key=str)]
+    loader_only = [_symbol(*symbol) for symbol in sorted(loader_unbound - predicted_unbound, key=str)]
     predicted_text, loader_text = (join_truncated(names) or "none" for names in (predicted_only, loader_only))
     message = f"open symbols differ. Predicted only: {predicted_text}. The loader only: {loader_text}"
     yield finding("RLK601", member, context.layout.shown(message))

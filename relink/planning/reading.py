@@ -64,13 +64,12 @@ def open_wheel(
     stack: ExitStack,
     target: Target | None = None,
     limits: WheelLimits | None = None,
-    on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
     """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.
 
     :param limits: sizes and counts that it may not exceed.
     """
-    return read_wheel(stack.enter_context(Contents(path, limits)), target, on_bytes)
+    return read_wheel(stack.enter_context(Contents(path, limits)), target)
 
 
 def read_wheel(
@@ -156,8 +155,8 @@ def read_members(
 
 def _dynamic(image: Image) -> range:
     """The dynamic array: every edit changes it."""
-    found = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
-    return range(found[0].offset, found[0].offset + found[0].file_size) if found else range(0)
+    segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
+    return range(segments[0].offset, segments[0].offset + segments[0].file_size) if segments else range(0)
 
 
 def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
@@ -279,9 +278,9 @@ def _tag_findings(
     machine = next((image.header.machine for image in images.values()), None)
     if machine is None:
         return
-    found = manylinux_tag(required_versions(tables.values()), machine)
+    true_tag = manylinux_tag(required_versions(tables.values()), machine)
     for claimed in archive.name.platform.split("."):
-        if not satisfies_tag(claimed, found, machine):
+        if not satisfies_tag(claimed, true_tag, machine):
             yield finding(
-                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {found}"
+                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {true_tag}"
             )

@@ -17,7 +17,7 @@ from relink.make.added_members import added_members, read_plan
 from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
-from relink.make.verification import Verification, verify
+from relink.make.verification import verify
 from relink.planning.checks.tags import tag_findings
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room
@@ -102,7 +102,7 @@ def make_plan(
 
 def _done(plan: Plan) -> tuple[Finding, ...]:
     """The findings of a relinked wheel's own files: that nothing is written takes the place of RLK507."""
-    findings = (found for found in plan.findings if found.code != "RLK507")
+    findings = (reported for reported in plan.findings if reported.code != "RLK507")
     return (*findings, finding("RLK542", plan.wheel.path, "already relinked for this ROCm"))
 
 
@@ -176,20 +176,24 @@ def check_edits(
     findings += sandbox_findings(sandbox)
     if not options.verify or sandbox is None:
         return findings, None
-    result = _verified(wheel, planned, edits, options, sandbox, names, links)
+    context = planned.context
+    result = verify(
+        planned.plan.output,
+        _written(wheel, planned, edits, names),
+        [names[file.path] for file in planned.plan.changed],
+        replace(context, images={names[name]: image for name, image in context.images.items()}),
+        planned.tables,
+        sandbox,
+        trusted(options),
+        links,
+    )
     return [*findings, *result.findings], result.confirmed
 
 
-def _verified(
-    wheel: Wheel,
-    planned: PreparedPlan,
-    edits: Mapping[str, Edited],
-    options: Options,
-    sandbox: Sandbox,
-    names: Mapping[str, str],
-    links: Mapping[str, str] | None,
-) -> Verification:
-    archive, context = wheel.archive, planned.context
+def _written(
+    wheel: Wheel, planned: PreparedPlan, edits: Mapping[str, Edited], names: Mapping[str, str]
+) -> Callable[[str], tuple[Iterator[Buffer], Sequence[Gap]]]:
+    """Return what gives the content of a member of the output, and the gaps in it, by its name there."""
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
 
@@ -197,7 +201,7 @@ def _verified(
         if name in stubs:
             yield stubs[name].content()
         elif name not in edits:
-            yield from archive.chunks(name)
+            yield from wheel.archive.chunks(name)
         else:
             with memoryview(edits[name].view) as view:
                 yield view
@@ -208,16 +212,7 @@ def _verified(
         gapped = edits.get(name) or wheel.contents.loaded.get(name)
         return content(name), gapped.gaps if gapped else ()
 
-    return verify(
-        planned.plan.output,
-        written,
-        [names[file.path] for file in planned.plan.changed],
-        replace(context, images={names[name]: image for name, image in context.images.items()}),
-        planned.tables,
-        sandbox,
-        trusted(options),
-        links,
-    )
+    return written
 
 
 def make_report(
@@ -234,10 +229,12 @@ def make_report(
     :param failures: why there is no output; in the report whatever the user ignores.
     """
     plan = planned.plan
-    known = {(found.code, found.subject) for found in plan.findings if found.level == "error"}
-    more = tuple(dict.fromkeys(found for found in findings if (found.code, found.subject) not in known))
+    known = {(finding.code, finding.subject) for finding in plan.findings if finding.level == "error"}
+    more = tuple(
+        dict.fromkeys(finding for finding in findings if (finding.code, finding.subject) not in known)
+    )
     # Which patterns match nothing is among the plan's findings.
-    chosen = [found for found in select(more, options.select, options.ignore) if found in more]
+    chosen = [finding for finding in select(more, options.select, options.ignore) if finding in more]
     return Report(
         tuple(options.command),
         plan.wheel,

@@ -74,16 +74,16 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def working_directory(place: Path) -> Iterator[Path]:
-    """Make a directory in ``place`` that only its maker can enter; it is gone at the end, however that comes.
+def working_directory(parent: Path) -> Iterator[Path]:
+    """Make a directory in ``parent`` that only its maker can enter; it is gone at the end, however that comes.
 
-    After a kill, when nobody can clean up, :func:`remove_stale` knows it for abandoned. What earlier runs left in ``place`` goes
+    After a kill, when nobody can clean up, :func:`remove_stale` knows it for abandoned. What earlier runs left in ``parent`` goes
     first.
 
-    :raises OSError: ``place`` cannot be written.
+    :raises OSError: ``parent`` cannot be written.
     """
-    remove_stale(place)
-    fd, path = _create_directory(place)
+    remove_stale(parent)
+    fd, path = _create_directory(parent)
     try:
         yield path
     finally:
@@ -93,10 +93,10 @@ def working_directory(place: Path) -> Iterator[Path]:
         os.close(fd)
 
 
-def _create_directory(place: Path) -> tuple[int, Path]:
+def _create_directory(parent: Path) -> tuple[int, Path]:
     """Make a directory and lock it for as long as it is open."""
     while True:
-        path = place / f".relink-{os.getpid()}-{secrets.token_hex(8)}.dir"
+        path = parent / f".relink-{os.getpid()}-{secrets.token_hex(8)}.dir"
         path.mkdir(0o700)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -35,7 +35,7 @@ def parse_json(text: str, limit: int = JSON_LIMIT) -> Any:
         raise ValueError("nested too deep") from error
     level = [document] if isinstance(document, dict | list) else []
     for _ in range(_DEPTH):
-        values = [item.values() if isinstance(item, dict) else item for item in level]
+        values = [element.values() if isinstance(element, dict) else element for element in level]
         level = [value for value in itertools.chain.from_iterable(values) if isinstance(value, dict | list)]
         if not level:
             return document

@@ -17,19 +17,19 @@ _FICLONE = 0x40049409  # linux/fs.h
 _MOST = 1 << 30  # bytes of one sendfile(2), which takes less than 2 GiB
 
 
-def copy_file(source: Path, place: Path) -> Path:
-    """Copy a regular file with its mode and times; `place` has all of it, or what it had before.
+def copy_file(source: Path, path: Path) -> Path:
+    """Copy a regular file with its mode and times; `path` has all of it, or what it had before.
 
-    :raises OSError: `source` is no regular file (EINVAL) or cannot be read, or `place` cannot be written.
+    :raises OSError: `source` is no regular file (EINVAL) or cannot be read, or `path` cannot be written.
     """
     descriptor = open_regular(source)
     try:
-        with atomic_file(place) as writer:
+        with atomic_file(path) as writer:
             copy_content(descriptor, writer.fileno())
     finally:
         os.close(descriptor)
-    shutil.copystat(source, place)
-    return place
+    shutil.copystat(source, path)
+    return path
 
 
 def copy_content(source: int, target: int) -> None:

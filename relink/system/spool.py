@@ -61,12 +61,14 @@ class Spool:
 
         :raises RelinkError: nothing can be written there.
         """
-        places = [place for place in (self.directory, _USUAL, Path(tempfile.gettempdir())) if place]
-        for place in places:
+        places = [
+            directory for directory in (self.directory, _USUAL, Path(tempfile.gettempdir())) if directory
+        ]
+        for directory in places:
             try:
-                fd = unnamed_file(place)
+                fd = unnamed_file(directory)
             except OSError as error:
-                raise_if_machine_fault(error, f"{place}: a temporary file of {size} bytes cannot be made")
+                raise_if_machine_fault(error, f"{directory}: a temporary file of {size} bytes cannot be made")
                 continue
             try:
                 os.ftruncate(fd, size)
@@ -164,10 +166,10 @@ class Filling:
         return _mapped(self._fd, self._size)
 
 
-def _write(fd: int, data: memoryview, place: int) -> None:
+def _write(fd: int, data: memoryview, offset: int) -> None:
     while data:
         try:
-            done = os.pwrite(fd, data, place)
+            done = os.pwrite(fd, data, offset)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise MachineError(
@@ -176,7 +178,7 @@ def _write(fd: int, data: memoryview, place: int) -> None:
                 ) from error
             raise_if_machine_fault(error, "a temporary file cannot be written")
             raise RelinkError(f"a temporary file cannot be written ({error.strerror})") from error
-        data, place = data[done:], place + done
+        data, offset = data[done:], offset + done
 
 
 def _mapped(fd: int, size: int) -> memoryview:

@@ -19,10 +19,9 @@ from relink.wheel.naming import WheelName
 
 __all__ = [
     "Metadata",
-    "WheelInfo",
     "check_metadata",
     "read_metadata",
-    "read_wheel_info",
+    "read_tags",
     "rewrite_metadata",
     "rewrite_wheel_info",
 ]
@@ -44,17 +43,6 @@ class Metadata:
     version: str
     requires_dist: tuple[str, ...]
     requires_python: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WheelInfo:
-    """The fields of WHEEL, as spelled there; None where a field is missing."""
-
-    wheel_version: str | None
-    generator: str | None
-    root_is_purelib: bool | None
-    tags: tuple[str, ...]
-    build: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +87,11 @@ def _header(data: bytes, file: str) -> list[_Field]:
 
 def _one(fields: Sequence[_Field], name: str, file: str) -> _Field:
     """Return the field that must be there exactly once and on one line."""
-    found = [field for field in fields if field.name == name.lower()]
-    if len(found) != 1 or found[0].folded or not found[0].value:
-        how = f"{len(found)} times" if len(found) != 1 else "empty or folded"
+    matching = [field for field in fields if field.name == name.lower()]
+    if len(matching) != 1 or matching[0].folded or not matching[0].value:
+        how = f"{len(matching)} times" if len(matching) != 1 else "empty or folded"
         raise WheelError(f"{file} has the field {name} {how}; it must be there once, on one line")
-    return found[0]
+    return matching[0]
 
 
 def _values(fields: Sequence[_Field], name: str) -> tuple[str, ...]:
@@ -124,24 +112,12 @@ def read_metadata(data: bytes) -> Metadata:
     )
 
 
-def read_wheel_info(data: bytes) -> WheelInfo:
-    """Read WHEEL.
+def read_tags(data: bytes) -> tuple[str, ...]:
+    """Return the tags in WHEEL, as spelled there.
 
     :raises WheelError: not UTF-8.
     """
-    fields = _header(data, "WHEEL")
-
-    def first(name: str) -> str | None:
-        return next(iter(_values(fields, name)), None)
-
-    purelib = first("Root-Is-Purelib")
-    return WheelInfo(
-        first("Wheel-Version"),
-        first("Generator"),
-        None if purelib is None else purelib.lower() == "true",
-        _values(fields, "Tag"),
-        first("Build"),
-    )
+    return _values(_header(data, "WHEEL"), "Tag")
 
 
 def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:

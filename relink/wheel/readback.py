@@ -83,11 +83,11 @@ class ReadBack:
         at, end = member.data_offset, member.data_offset + member.compressed_size
         for piece in pieces:
             if piece.span:
-                place = at
+                block_at = at
                 for data in piece.span.stream():
-                    if self._exactly(place, len(data)) != data:
+                    if self._exactly(block_at, len(data)) != data:
                         raise WheelError(f"{member.name!r} has other blocks than were reused")
-                    place += len(data)
+                    block_at += len(data)
                 self._on_progress(piece.size)
             else:
                 self._inflate(replace(member, data_offset=at), piece, last=at + piece.length == end)

@@ -238,20 +238,17 @@ def hashed(path: str, digest: bytes, size: int) -> RecordEntry:
     return RecordEntry(path, "sha256", digest, size)
 
 
-def verify_member(
-    archive: WheelArchive, entry: RecordEntry, data: bytes | bytearray | memoryview | None = None
-) -> RecordEntry:
+def verify_member(archive: WheelArchive, entry: RecordEntry) -> RecordEntry:
     """Compare a member's content with its line of RECORD and return the line with its SHA-256 and size.
 
     :param entry: the vendor's line; without a hash in it there is nothing to compare, only to compute.
-    :param data: the content, if the caller has inflated it anyway; else the member is inflated here.
     :raises WheelError: the hash is wrong, or the archive's CRC or size is.
     """
     sha256 = hashlib.sha256()
     named = entry.algorithm or "sha256"
     other = sha256 if named == "sha256" else hashlib.new(named, usedforsecurity=False)
     size = 0
-    for chunk in archive.chunks(entry.path) if data is None else (data,):
+    for chunk in archive.chunks(entry.path):
         size += len(chunk)
         sha256.update(chunk)
         if other is not sha256:

@@ -78,8 +78,8 @@ def _defects(files: list[str], data_dir: str) -> Iterator[str]:
             root, path = _installed(name, data_dir)
             if root == "site" and path.partition("/")[0].endswith((".dist-info", ".egg-info")):
                 yield f"{name!r}: would be installed as metadata, which belong into the wheel's own .dist-info directory"
-        place = _installed(name, data_dir)
-        other = places.setdefault(place, name)
+        installed = _installed(name, data_dir)
+        other = places.setdefault(installed, name)
         if other != name:
             yield f"{name!r}: is installed to the same path as {other!r}"
     for (root, path), name in places.items():
@@ -117,12 +117,12 @@ def special_directories(
     top = dict.fromkeys(member.partition("/")[0] for member in members if "/" in member)
 
     def only(suffix: str) -> str:
-        found = [directory for directory in top if directory.endswith(suffix)]
-        if len(found) > 1:
-            issues.append(f"several {suffix} directories: {', '.join(found[:5])}")
-        elif found and name and not _matches(found[0], name):
-            issues.append(f"{found[0]!r} does not match the filename {name.filename}")
-        return found[0] if found else ""
+        directories = [directory for directory in top if directory.endswith(suffix)]
+        if len(directories) > 1:
+            issues.append(f"several {suffix} directories: {', '.join(directories[:5])}")
+        elif directories and name and not _matches(directories[0], name):
+            issues.append(f"{directories[0]!r} does not match the filename {name.filename}")
+        return directories[0] if directories else ""
 
     dist_info = only(".dist-info")
     data_dir = only(".data") or None

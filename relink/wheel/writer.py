@@ -24,7 +24,7 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent, WriteOptions
-from relink.wheel.metadata import read_metadata, read_wheel_info, rewrite_metadata, rewrite_wheel_info
+from relink.wheel.metadata import read_metadata, read_tags, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
 from relink.wheel.packing import Packing
 from relink.wheel.paths import collisions, name_defect
@@ -121,7 +121,7 @@ def _own_files(archive: WheelArchive, changes: Changes) -> dict[str, bytes]:
         files[path] = rewrite_metadata(data, name.version_text, add=add)
     path = f"{archive.dist_info}/WHEEL"
     data = archive.read(path)
-    if sorted(read_wheel_info(data).tags) != sorted(name.expanded_tags):
+    if sorted(read_tags(data)) != sorted(name.expanded_tags):
         files[path] = rewrite_wheel_info(data, name.expanded_tags)
     return files
 

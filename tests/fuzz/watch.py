@@ -74,12 +74,12 @@ def remember(scratch: Path) -> Iterator[None]:
             seen[path] = open_anew(self, path)
         return seen[path]
 
-    def table_once(self: Tables, item: LoadedObject) -> SymbolTable:
-        key = file_of(item)
-        if not known(item.path) or key[0] == "member":
-            return table_anew(self, item)
+    def table_once(self: Tables, loaded: LoadedObject) -> SymbolTable:
+        key = file_of(loaded)
+        if not known(loaded.path) or key[0] == "member":
+            return table_anew(self, loaded)
         if key not in tables:
-            tables[key] = table_anew(self, item)
+            tables[key] = table_anew(self, loaded)
         return self.index.add(tables[key])
 
     def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:

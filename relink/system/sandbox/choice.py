@@ -38,14 +38,14 @@ def find_sandbox(mode: str = "auto") -> Sandbox:
     """
     if mode == "off":
         return OFF
-    found = best_sandbox()
-    if mode == "require" and not found.enforced:
+    best = best_sandbox()
+    if mode == "require" and not best.enforced:
         raise SandboxError(
             "--sandbox require: nothing here confines the loader and patchelf; install bubblewrap, or allow user namespaces or "
             "Landlock",
-            found.without,
+            best.without,
         )
-    return found
+    return best
 
 
 def best_sandbox() -> Sandbox:

@@ -116,7 +116,7 @@ def _strings(items: list[bytes]) -> ctypes.Array[ctypes.c_char_p]:
 
 
 def _syscall(number: int, *arguments: int | bytes | None) -> int:
-    longs = (ctypes.c_long(item) if isinstance(item, int) else item for item in arguments)
+    longs = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
     return int(_libc.syscall(number, *longs))
 
 

@@ -151,13 +151,13 @@ def start_in(
     """
     key = secrets.randbits(64)
     filtered = native and sandbox.kind not in ("limits", "off")
-    place = os.fsencode(os.path.realpath(writable)) if writable else None
+    real_path = os.fsencode(os.path.realpath(writable)) if writable else None
     request = {
         "kind": sandbox.kind,
-        "command": [os.fsencode(item) for item in command],
+        "command": [os.fsencode(word) for word in command],
         "environment": [os.fsencode(f"{name}={value}") for name, value in environment.items()],
-        "limits": [item for item in _rlimits(limits) if native or item[0] != resource.RLIMIT_NPROC],
-        "writable": place,
+        "limits": [word for word in _rlimits(limits) if native or word[0] != resource.RLIMIT_NPROC],
+        "writable": real_path,
         "root": os.fsencode(root) if root else None,
         # bubblewrap has --die-with-parent, and a process id namespace, in which getppid() is another.
         "parent": None if sandbox.kind == "bubblewrap" else os.getpid(),
@@ -169,7 +169,7 @@ def start_in(
     with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
         start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
         if sandbox.kind == "bubblewrap":
-            start = [*_bubblewrap(place, chroot=root is not None), "--", *start]
+            start = [*_bubblewrap(real_path, chroot=root is not None), "--", *start]
         process = _popen(start, child_environment(), end)
         reading.close()
         with suppress(BrokenPipeError):  # the child has ended, and has written why to standard error

@@ -74,13 +74,13 @@ def copy_bits(read: RangeReader, first: int, last: int, end: Bits) -> Iterator[b
     yield number.to_bytes(-(-count // 8), "little")
 
 
-def _padding(place: int) -> Bits:
+def _padding(position: int) -> Bits:
     """Return empty blocks whose bits end at a place in a byte.
 
     Blocks of ten bits reach the even places only, so an odd place needs a block with an odd number of bits before them.
     """
-    number, count = _odd_block() if place % 2 else (0, 0)
-    while count % 8 != place:
+    number, count = _odd_block() if position % 2 else (0, 0)
+    while count % 8 != position:
         number, count = number | _EMPTY[0] << count, count + _EMPTY[1]
     return number, count
 
@@ -92,8 +92,18 @@ def _odd_block() -> Bits:
     """
     fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
     fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
-    one, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
-    fields += [one, zeros, (138 - 11, 7), zeros, (117 - 11, 7), one, one, one, (1, 1)]
+    unit, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
+    fields += [
+        unit,
+        zeros,
+        (138 - 11, 7),
+        zeros,
+        (117 - 11, 7),
+        unit,
+        unit,
+        unit,
+        (1, 1),
+    ]
     return joined_bits(fields)
 
 

@@ -91,26 +91,26 @@ class Blocks:
         self._compared = 0  # bytes of content since pages of it were released
         self._inflate_budget = 4 * len(content) + BUDGET  # bytes that may be inflated in all
 
-    def after(self, place: int) -> Block | None:
+    def after(self, offset: int) -> Block | None:
         """Return the first block that begins at or behind a place in the content, or the stream's end if none does."""
-        return next((block for block in self.walk(place) if block[1] >= place), None)
+        return next((block for block in self.walk(offset) if block[1] >= offset), None)
 
-    def before(self, place: int) -> Block | None:
+    def before(self, offset: int) -> Block | None:
         """Return the last block that begins at or before a place in the content."""
-        found = None
-        for block in self.walk(place):
-            if block[1] > place or block == self._end:
+        last = None
+        for block in self.walk(offset):
+            if block[1] > offset or block == self._end:
                 break
-            found = block
-        if found:  # the next place is behind it, but may be before the block that was looked at last
-            self._known = found
-        return found
+            last = block
+        if last:  # the next place is behind it, but may be before the block that was looked at last
+            self._known = last
+        return last
 
-    def walk(self, place: int) -> Iterator[Block]:
-        """Yield blocks one after the other, from one that begins at or before `place`; the stream's end comes last."""
-        first = self._known if self._known[1] <= place else (0, 0)
-        if place - first[1] >= LONG:
-            first = self._far(first, place) or first
+    def walk(self, offset: int) -> Iterator[Block]:
+        """Yield blocks one after the other, from one that begins at or before `offset`; the stream's end comes last."""
+        first = self._known if self._known[1] <= offset else (0, 0)
+        if offset - first[1] >= LONG:
+            first = self._far(first, offset) or first
         at: Block | None = first
         while at is not None and at != self._end:
             following = self._next(at)
@@ -122,7 +122,7 @@ class Blocks:
         if at is not None:
             yield at
 
-    def _far(self, at: Block, place: int) -> Block | None:
+    def _far(self, at: Block, offset: int) -> Block | None:
         """Return a block at most a MiB of the stream before a place that is far behind `at`; None if none is found there."""
         bit, begin = at
         byte, start, crc = bit // 8, begin, 0
@@ -131,7 +131,7 @@ class Blocks:
         feed = _from_bit(bit, text)
         states = deque[_State](maxlen=_STATES)
         try:
-            while text and not inflater.eof and start <= place and self._inflate_budget > 0:
+            while text and not inflater.eof and start <= offset and self._inflate_budget > 0:
                 byte += len(text)
                 for data in inflated(inflater, feed, _OUTPUT):
                     crc = isal_zlib.crc32(data, crc)
@@ -143,11 +143,11 @@ class Blocks:
         except InflateError:
             return None
         for state in reversed(states):
-            if state.start <= place and (found := self._from_state(state, place)):
-                return found if state.crc == self._crc(begin, state.start) else None
+            if state.start <= offset and (block := self._from_state(state, offset)):
+                return block if state.crc == self._crc(begin, state.start) else None
         return None
 
-    def _from_state(self, state: _State, place: int) -> Block | None:
+    def _from_state(self, state: _State, offset: int) -> Block | None:
         """Return the first block found in what an inflater would read next, unless that begins behind a place."""
         stop = min(self._length, state.byte + SEARCH_READ)
         for bit in likely_headers(self._read, self._length, range(state.byte, stop)):
@@ -158,7 +158,7 @@ class Blocks:
             if data is not None:
                 self._inflate_budget -= len(data)
                 start = state.start + len(data)
-                return (bit, start) if start <= place else None
+                return (bit, start) if start <= offset else None
         return None
 
     def _crc(self, start: int, stop: int) -> int:
@@ -184,12 +184,12 @@ class Blocks:
     def _inflate(self, at: Block) -> _BlockEnd | None:
         """Inflate one block; None if it does not give the content at its place, or is the last one before the end."""
         bit, start = at
-        byte, place = divmod(bit, 8)
+        byte, shift = divmod(bit, 8)
         text = self._read(byte, SEARCH_READ)
         if not text:
             return None
         header = (
-            int.from_bytes(text[:2], "little") >> place
+            int.from_bytes(text[:2], "little") >> shift
         )  # BFINAL, and two bits of BTYPE (RFC 1951, 3.2.3)
         feed = _from_bit(bit, text, last=True)
         inflater = zlib_ng.decompressobj(-15, self._window(start))
@@ -243,10 +243,10 @@ class Blocks:
         """Return the content that a block which begins at `start` may refer back to."""
         return bytes(self._content[max(0, start - WINDOW) : start])
 
-    def _is(self, place: int, data: bytes) -> bool:
+    def _is(self, offset: int, data: bytes) -> bool:
         """Whether the content at a place is `data`."""
         self._inflate_budget -= len(data)
-        same = bytes(self._content[place : place + len(data)]) == data
+        same = bytes(self._content[offset : offset + len(data)]) == data
         self._compared += len(data)
         if self._compared >= _RELEASED:
             self._compared = 0

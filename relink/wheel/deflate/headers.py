@@ -67,17 +67,17 @@ def guess_start(read: RangeReader, byte: int) -> int | None:
     behind its end is.
     """
     number = int.from_bytes(read(byte, _HEADER), "little")
-    found = None
+    start = None
     for bit in range(8 * byte + 1, 8 * byte + 9):
         number >>= 1
         # BTYPE 10 (its low bit comes first), HLIT and HDIST below 30, then HCLEN + 4 code lengths of three bits each.
         if number & 0b110 == 0b100 and number >> 3 & 31 <= 29 and number >> 8 & 31 <= 29:
             sizes = range(17, 17 + 3 * ((number >> 13 & 15) + 4), 3)
             if sum(_SHARE[number >> size & 7] for size in sizes) == 128:
-                if found is not None:
+                if start is not None:
                     return None
-                found = bit
-    return found
+                start = bit
+    return start
 
 
 def find_headers(text: bytes) -> Iterator[int]:
@@ -94,8 +94,8 @@ def find_headers(text: bytes) -> Iterator[int]:
     total = [
         0
     ] * 8  # of each header the sum of its shares, a number of eight bits, one list item for each binary digit
-    for place, counted in enumerate(_counted(bits >> 13, every)):
-        one, two, four = (bits >> 17 + 3 * place + more & counted for more in range(3))
+    for position, counted in enumerate(_counted(bits >> 13, every)):
+        one, two, four = (bits >> 17 + 3 * position + more & counted for more in range(3))
         neither, only_one = counted & ~(one | two), one & ~two
         # A length of n takes 128 >> n: that bit of the sum.
         shares = [
@@ -127,7 +127,7 @@ def _counted(numbers: int, every: int) -> Iterator[int]:
     for most in range(-3, 16):
         enough = every
         if most > 0:
-            for place in range(4):
-                bit = numbers >> place
-                enough = bit & enough if most >> place & 1 else bit | enough
+            for position in range(4):
+                bit = numbers >> position
+                enough = bit & enough if most >> position & 1 else bit | enough
         yield enough & every

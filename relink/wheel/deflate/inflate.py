@@ -103,7 +103,7 @@ def _random_block() -> tuple[Bits, bytes]:
     fields += [(1 if symbol in (0, 4) else 0, 3) for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4)]
     fields += [(int(symbol in codes or symbol == 256), 1) for symbol in range(257)] + [(0, 1)]
     for code in (*(codes[value] for value in values), 15):  # a code's highest bit comes first (3.1.1)
-        fields += [(code >> place & 1, 1) for place in (3, 2, 1, 0)]
+        fields += [(code >> shift & 1, 1) for shift in (3, 2, 1, 0)]
     return joined_bits(fields), bytes(values)
 
 

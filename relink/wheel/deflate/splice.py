@@ -86,15 +86,15 @@ def find_spans(
     :param unchanged: ranges of the content, sorted and disjoint; those below :data:`LEAST` are left out.
     """
     blocks = Blocks(read, length, content)
-    found = []
+    spans = []
     for part in unchanged:
         if len(part) < LEAST:
             continue
         first = blocks.after(part.start + WINDOW if part.start else 0)
         last = blocks.before(part.stop)
         if first and last and first < last:
-            found.append(Span(first[1], last[1], first[0], last[0], read))
-    return tuple(found if crc is None else _with_crc(found, content, crc))
+            spans.append(Span(first[1], last[1], first[0], last[0], read))
+    return tuple(spans if crc is None else _with_crc(spans, content, crc))
 
 
 def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:

@@ -1,4 +1,4 @@
-"""wheel.stale_record: lines about *.dist-info that are not so are warnings, lines about the package are errors."""
+"""planning.reading, RECORD: lines about *.dist-info that are not so are warnings, lines about the package are errors."""
 
 from __future__ import annotations
 

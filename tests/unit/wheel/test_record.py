@@ -136,11 +136,8 @@ def test_verify_member(tmp_path: Path, algorithm: str | None) -> None:
         entry = RecordEntry("demo_pkg/a.py", algorithm, digest, 6)
         expected = hashed("demo_pkg/a.py", SHA256, 6)
         assert verify_member(archive, entry) == expected
-        assert verify_member(archive, entry, memoryview(DATA)) == expected
         if algorithm:
             with pytest.raises(WheelError, match=r"'demo_pkg/a\.py' is not the file that RECORD lists"):
-                verify_member(archive, entry, b"a = 2\n")
-            with pytest.raises(WheelError, match="is not the file that RECORD lists"):
                 verify_member(archive, RecordEntry("demo_pkg/a.py", algorithm, bytes(len(digest or b"")), 6))
 
 
