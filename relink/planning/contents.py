@@ -215,10 +215,10 @@ class Contents:
             return
         search.add_done_callback(lambda _: release())
         # Few members wait for their memory to be released: together they take a part of what the largest takes.
-        self._unreleased = [(size, one) for size, one in self._unreleased if not one.done()]
+        self._unreleased = [(size, pending) for size, pending in self._unreleased if not pending.done()]
         self._unreleased.append((len(content), search))
         if sum(size for size, _ in self._unreleased) > min(self._largest // SHARE, self.spool.kept):
-            wait(one for _, one in self._unreleased)
+            wait(pending for _, pending in self._unreleased)
 
     def _find_spans(
         self, name: str, content: memoryview, unchanged: Sequence[range]
@@ -323,11 +323,11 @@ def joined_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
 
     :param edited: bytes between gaps that an edit is sure to change.
     """
-    found: list[range] = []
+    joined: list[range] = []
     for gap in gaps:
-        apart = found and found[-1].stop <= edited.start < gap.start
-        if found and not apart and gap.start - found[-1].stop <= _JOINED:
-            found[-1] = range(found[-1].start, gap.stop)
+        apart = joined and joined[-1].stop <= edited.start < gap.start
+        if joined and not apart and gap.start - joined[-1].stop <= _JOINED:
+            joined[-1] = range(joined[-1].start, gap.stop)
         else:
-            found.append(gap)
-    return found
+            joined.append(gap)
+    return joined

@@ -149,8 +149,8 @@ def read_members(
 
 def _dynamic(image: Image) -> range:
     """The dynamic array: every edit changes it."""
-    found = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
-    return range(found[0].offset, found[0].offset + found[0].file_size) if found else range(0)
+    dynamic = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
+    return range(dynamic[0].offset, dynamic[0].offset + dynamic[0].file_size) if dynamic else range(0)
 
 
 def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
@@ -230,9 +230,9 @@ def _tag_findings(
     machine = next((image.header.machine for image in images.values()), None)
     if machine is None:
         return
-    found = manylinux_tag(required_versions(tables.values()), machine)
+    oldest = manylinux_tag(required_versions(tables.values()), machine)
     for claimed in archive.name.platform.split("."):
-        if not satisfies_tag(claimed, found, machine):
+        if not satisfies_tag(claimed, oldest, machine):
             yield finding(
-                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {found}"
+                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {oldest}"
             )
