@@ -215,10 +215,10 @@ class Contents:
             return
         search.add_done_callback(lambda _: release())
         # Few members wait for their memory to be released: together they take a part of what the largest takes.
-        self._unreleased = [(size, searched) for size, searched in self._unreleased if not searched.done()]
+        self._unreleased = [(size, pending) for size, pending in self._unreleased if not pending.done()]
         self._unreleased.append((len(content), search))
         if sum(size for size, _ in self._unreleased) > min(self._largest // SHARE, self.spool.kept):
-            wait(searched for _, searched in self._unreleased)
+            wait(pending for _, pending in self._unreleased)
 
     def _find_spans(
         self, name: str, content: memoryview, unchanged: Sequence[range]

@@ -63,8 +63,12 @@ def spool_of(options: Options) -> Spool:
     if most is not None and most < LEAST_MEMORY:
         raise UsageError(f"--max-memory {most >> 20}: a run takes at least {LEAST_MEMORY >> 20} MiB")
     shares = shares_of(most)
-    places = (options.output_directory.absolute(), *options.output_directory.absolute().parents)
-    beside = None if options.dry_run else next((place for place in places if place.is_dir()), None)
+    directories = (options.output_directory.absolute(), *options.output_directory.absolute().parents)
+    beside = (
+        None
+        if options.dry_run
+        else next((directory for directory in directories if directory.is_dir()), None)
+    )
     return Spool(beside, shares.whole, shares.kept)
 
 

@@ -49,7 +49,7 @@ def find_way_out(planned: PreparedPlan, options: Options, replan: Replan) -> tup
     proposed: dict[tuple[str, str], list[_Words]] = {}
     attempt = planned
     for _ in range(_ROUNDS):
-        errors = [found for found in attempt.plan.findings if found.level == "error"]
+        errors = [error for error in attempt.plan.findings if error.level == "error"]
         if not errors:
             return tuple(word for words in _chosen(proposed) for word in words)
         subjects = {subject for _, subject in proposed}
@@ -68,28 +68,28 @@ def find_way_out(planned: PreparedPlan, options: Options, replan: Replan) -> tup
 
 
 def _key(
-    found: Finding,
+    first: Finding,
     subject: str,
     proposed: Mapping[tuple[str, str], Sequence[_Words]],
     subjects: Iterable[str],
 ) -> tuple[str, str]:
     """Return what a finding is about; a refusal of what was proposed is about the same as the proposal."""
-    if found.code in ("RLK114", "RLK126") and subject in subjects:
+    if first.code in ("RLK114", "RLK126") and subject in subjects:
         return next(key for key in proposed if key[1] == subject)
-    return found.step or found.code, "" if found.step and found.step.startswith("--") else subject
+    return first.step or first.code, "" if first.step and first.step.startswith("--") else subject
 
 
-def _proposals(context: ResolveContext, found: Finding, subject: str, options: Options) -> Iterator[_Words]:
+def _proposals(context: ResolveContext, first: Finding, subject: str, options: Options) -> Iterator[_Words]:
     """Yield options for one finding, the least that they ask to be believed first."""
-    if found.step and found.step.startswith("--"):
+    if first.step and first.step.startswith("--"):
         try:
-            words = shlex.split(found.step)
+            words = shlex.split(first.step)
         except ValueError:
             return
         inapplicable = words[0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
         if len(words) == 2 and words[0] in _FIELDS and not inapplicable:
             yield words[0], words[1]
-    elif found.code == "RLK101":
+    elif first.code == "RLK101":
         for provider in context.providers:
             yield from (("--substitute", f"{subject}={near}") for near in provider.nearest(subject))
         if context.vendor.optional(subject) is not None:
@@ -125,18 +125,18 @@ def with_sound_options(
     tried: set[_Words] = set()
     while True:
         named = [
-            (found, (word, value))
-            for found in planned.plan.findings
-            for word, value in _proposals(planned.context, found, found.subject, options)
+            (naming, (word, value))
+            for naming in planned.plan.findings
+            for word, value in _proposals(planned.context, naming, naming.subject, options)
             if word == _SOUND and (word, value) not in tried
         ]
         if not named:
             break
-        found, words = named[0]
+        naming, words = named[0]
         tried.add(words)
         more = _with(options, [words])
         attempt = replan(more)
-        if _is_better(planned, attempt, found):
+        if _is_better(planned, attempt, naming):
             planned, options = attempt, more
             kept.append(words)
     if not kept:
@@ -149,11 +149,11 @@ def with_sound_options(
 
 def _is_better(before: PreparedPlan, after: PreparedPlan, gone: Finding) -> bool:
     """Whether a plan lacks a finding of another one, and has no warning or error that the other one has not."""
-    known = {(found.code, subject) for found in before.plan.findings for subject in found.subjects}
+    known = {(reported.code, subject) for reported in before.plan.findings for subject in reported.subjects}
     now = {
-        (found.code, subject)
-        for found in after.plan.findings
-        if found.level != "info"
-        for subject in found.subjects
+        (reported.code, subject)
+        for reported in after.plan.findings
+        if reported.level != "info"
+        for subject in reported.subjects
     }
     return now <= known and (gone.code, gone.subject) not in now

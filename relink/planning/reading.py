@@ -155,8 +155,8 @@ def read_members(
 
 def _dynamic(image: Image) -> range:
     """The dynamic array: every edit changes it."""
-    segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
-    return range(segments[0].offset, segments[0].offset + segments[0].file_size) if segments else range(0)
+    dynamic = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
+    return range(dynamic[0].offset, dynamic[0].offset + dynamic[0].file_size) if dynamic else range(0)
 
 
 def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
@@ -278,9 +278,9 @@ def _tag_findings(
     machine = next((image.header.machine for image in images.values()), None)
     if machine is None:
         return
-    true_tag = manylinux_tag(required_versions(tables.values()), machine)
+    oldest = manylinux_tag(required_versions(tables.values()), machine)
     for claimed in archive.name.platform.split("."):
-        if not satisfies_tag(claimed, true_tag, machine):
+        if not satisfies_tag(claimed, oldest, machine):
             yield finding(
-                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {true_tag}"
+                "RLK504", archive.path.name, f"tagged {claimed}; its symbol versions ask for {oldest}"
             )

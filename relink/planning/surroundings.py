@@ -61,11 +61,11 @@ def environment_site(directory: str, python: str) -> str:
     inside = [
         posixpath.join(directory, lib, name, "site-packages") for lib in ("lib", "lib64") for name in names
     ]
-    for place in (*inside, directory):
-        if os.path.isdir(place) and (
-            place in inside or posixpath.basename(posixpath.abspath(place)).endswith("-packages")
+    for site in (*inside, directory):
+        if os.path.isdir(site) and (
+            site in inside or posixpath.basename(posixpath.abspath(site)).endswith("-packages")
         ):
-            return posixpath.abspath(place)
+            return posixpath.abspath(site)
     raise UsageError(f"{directory}: no site-packages in it; name a virtual environment or its site-packages")
 
 
@@ -103,11 +103,13 @@ def overlays(
 
     :param named: as for :func:`packages_beside`.
     """
-    places = [
-        item.path for item in providers if item.kind == SITE_PACKAGES and _is_own(item, target, named=named)
+    sites = [
+        provider.path
+        for provider in providers
+        if provider.kind == SITE_PACKAGES and _is_own(provider, target, named=named)
     ]
-    places += [place for place in (own_site(target) if named else None,) if place]
-    return [] if layout.tree else [(layout.site_packages, place) for place in dict.fromkeys(places)]
+    sites += [site for site in (own_site(target) if named else None,) if site]
+    return [] if layout.tree else [(layout.site_packages, site) for site in dict.fromkeys(sites)]
 
 
 def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool) -> Iterator[Finding]:
@@ -122,12 +124,12 @@ def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool
         if not _is_own(provider, target, named=named):
             text = f"the wheel will be installed into {own_site(target)}, so search paths name the directory and not $ORIGIN"
             yield finding("RLK534", provider.path, text)
-        for place in facts.site_packages if facts and (named or provider.found_by) else ():
-            other = os.path.realpath(place) != os.path.realpath(provider.path)
-            if other and (found := packages_of(place, target)):
-                names = join_truncated([f"{item.name} {item.version}" for item in found])
+        for site in facts.site_packages if facts and (named or provider.found_by) else ():
+            other = os.path.realpath(site) != os.path.realpath(provider.path)
+            if other and (packages := packages_of(site, target)):
+                names = join_truncated([f"{package.name} {package.version}" for package in packages])
                 yield finding(
-                    "RLK550", place, f"it has {names}, which are not looked at: {provider.path} is taken"
+                    "RLK550", site, f"it has {names}, which are not looked at: {provider.path} is taken"
                 )
 
 
@@ -171,7 +173,8 @@ def with_beside(
             if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
                 continue
             entry = next(
-                (place for place in (*reversed([*_parents(directory)]), directory) if place not in own), None
+                (parent for parent in (*reversed([*_parents(directory)]), directory) if parent not in own),
+                None,
             )
             if entry is None or not entry.startswith(f"{layout.site_packages}/"):
                 continue
@@ -186,18 +189,18 @@ def siblings_relied_on(
     files: Iterable[FilePlan], providers: Sequence[Provider], target: Target
 ) -> tuple[tuple[Reliance, ...], tuple[str, ...]]:
     """Return the packages that are no providers and that members take libraries from, and the site-packages that these lie in."""
-    places = target.python_facts.site_packages if target.python_facts is not None else ()
+    installed_in = target.python_facts.site_packages if target.python_facts is not None else ()
     paths = {posixpath.normpath(path) for file in files if file.served for _, path in file.closure}
     taken = {path for path in paths if not any(provider.holds(path) for provider in providers)}
-    found: dict[tuple[str, str], list[str]] = {}
+    used: dict[tuple[str, str], list[str]] = {}
     sites = []
-    for place in places:
-        inside = {path.removeprefix(f"{place}/") for path in taken if path.startswith(f"{place}/")}
-        owned = owners_of(place, inside, target)
-        sites += [place] if owned else []
+    for site in installed_in:
+        inside = {path.removeprefix(f"{site}/") for path in taken if path.startswith(f"{site}/")}
+        owned = owners_of(site, inside, target)
+        sites += [site] if owned else []
         for file in sorted(owned):
-            found.setdefault((owned[file].name, owned[file].version), []).append(file)
-    relied = (Reliance(*package, files=tuple(listed)) for package, listed in sorted(found.items()))
+            used.setdefault((owned[file].name, owned[file].version), []).append(file)
+    relied = (Reliance(*package, files=tuple(listed)) for package, listed in sorted(used.items()))
     return tuple(relied), tuple(sites)
 
 
@@ -215,24 +218,29 @@ def reliance_findings(
     :param maps: what the loader mapped for each member, in that environment.
     """
     facts = target.python_facts
-    places = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
-    for item in plan.relies_on:
-        found = next(
-            (found for place in places if (found := find_distribution(place, item.name, target))), None
+    sites = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
+    for package in plan.relies_on:
+        installed = next(
+            (
+                installed
+                for directory in sites
+                if (installed := find_distribution(directory, package.name, target))
+            ),
+            None,
         )
-        wanted = f"{item.name} {series(item.version)}"
-        step = f"pip install '{item.name}=={series(item.version)}.*'"
-        if found is None:
+        wanted = f"{package.name} {series(package.version)}"
+        step = f"pip install '{package.name}=={series(package.version)}.*'"
+        if installed is None:
             text = f"the wheel relies on {wanted}, which is not installed there"
             yield finding("RLK536", site, text, step=step)
             continue
-        if series(found.version) != series(item.version):
-            text = f"the wheel relies on {wanted}, and {found.version} is installed"
+        if series(installed.version) != series(package.version):
+            text = f"the wheel relies on {wanted}, and {installed.version} is installed"
             yield finding("RLK536", site, text, step=step)
-        for file in item.files:
-            hosts = (resolve_inside(target.sysroot, f"{place}/{file}") for place in places)
+        for file in package.files:
+            hosts = (resolve_inside(target.sysroot, f"{directory}/{file}") for directory in sites)
             if not any(map(os.path.exists, hosts)):
-                text = f"the wheel relies on {file} of {wanted}, which {found.version} has not"
+                text = f"the wheel relies on {file} of {wanted}, which {installed.version} has not"
                 yield finding("RLK536", site, text, step=step)
     beside = {
         soname: path.removeprefix(f"{SITE}/")

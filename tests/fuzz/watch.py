@@ -82,12 +82,12 @@ def remember(scratch: Path) -> Iterator[None]:
             tables[key] = table_anew(self, loaded)
         return self.index.add(tables[key])
 
-    def strings_once(self: DlopenKnowledge, item: LoadedObject) -> tuple[str, ...]:
-        key = file_of(item)
-        if not known(item.path) or key[0] == "member":
-            return strings_anew(self, item)
+    def strings_once(self: DlopenKnowledge, caller: LoadedObject) -> tuple[str, ...]:
+        key = file_of(caller)
+        if not known(caller.path) or key[0] == "member":
+            return strings_anew(self, caller)
         if key not in dlopened:
-            dlopened[key] = strings_anew(self, item)
+            dlopened[key] = strings_anew(self, caller)
         return dlopened[key]
 
     Files.open_new, Tables.of, DlopenKnowledge.strings_of = open_once, table_once, strings_once  # type: ignore[method-assign]

@@ -26,34 +26,34 @@ _SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")
 _MOST = 3
 
 
-def lies_in_a_package(item: Coverage, target: TargetId) -> bool:
+def lies_in_a_package(library: Coverage, target: TargetId) -> bool:
     """Whether a library that has no code for `target` would have it from a package for that GPU."""
-    file = _file(item)
+    file = _file(library)
     archives = file is not None and bool(file.archives) and file.level(target).state == "none"
-    return archives or _NEUTRAL.match(item.path) is not None
+    return archives or _NEUTRAL.match(library.path) is not None
 
 
 def missing_package(
     gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]], level: Level
 ) -> Finding | None:
     """Return the finding about the libraries of `missing` whose code for a GPU was not installed; None where there is none."""
-    items = [item for item, _ in missing if lies_in_a_package(item, gpu.target)]
-    if not items:
+    libraries = [library for library, _ in missing if lies_in_a_package(library, gpu.target)]
+    if not libraries:
         return None
     processor = gpu.target.processor
-    names = sorted({os.path.basename(item.path) for item in items})
+    names = sorted({os.path.basename(library.path) for library in libraries})
     files = {
         os.path.basename(path).replace(PLACEHOLDER, processor)
-        for item in items
-        if (file := _file(item)) is not None
+        for library in libraries
+        if (file := _file(library)) is not None
         for path in file.archives
     }
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     shown = join_with_and(names[:_MOST]) if not more else ", ".join(names[:_MOST]) + more
     looked = f": no {join_with_and(sorted(files)[:_MOST])} is there" if files else ""
     message = f"the code of {shown} for {gpu} comes in a package of its own, which is not installed{looked}"
-    sites = {match["site"] for item in items if (match := _NEUTRAL.match(item.path))}
-    split = {match["package"] for item in items if (match := _SPLIT.match(item.path))}
+    sites = {match["site"] for library in libraries if (match := _NEUTRAL.match(library.path))}
+    split = {match["package"] for library in libraries if (match := _SPLIT.match(library.path))}
     step = None
     if sites:
         step = f"pip install rocm-sdk-device-{processor}"
@@ -66,7 +66,7 @@ def missing_package(
     return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
 
 
-def _file(item: Coverage) -> FileCoverage | None:
-    if isinstance(item, LibraryCoverage):
-        return item.file
-    return item if isinstance(item, FileCoverage) else None
+def _file(coverage: Coverage) -> FileCoverage | None:
+    if isinstance(coverage, LibraryCoverage):
+        return coverage.file
+    return coverage if isinstance(coverage, FileCoverage) else None

@@ -135,7 +135,7 @@ def _named_by(archive: WheelArchive, images: Mapping[str, Image], members: Itera
 
 def _stems(member: str, image: Image) -> frozenset[bytes]:
     names = (posixpath.basename(member), image.soname or "")
-    return frozenset(found[0].encode() for name in names if (found := _NAME.match(name)))
+    return frozenset(stem[0].encode() for name in names if (stem := _NAME.match(name)))
 
 
 def _pattern(stems: Iterable[bytes], ending: bytes) -> list[re.Pattern[bytes]]:
@@ -152,6 +152,6 @@ def _searched(
     for chunk in archive.chunks(file) if wanted else ():
         data = before + chunk
         yield from (
-            member for member, patterns in wanted.items() if any(one.search(data) for one in patterns)
+            member for member, patterns in wanted.items() if any(pattern.search(data) for pattern in patterns)
         )
         before = data[-_OVERLAP:]

@@ -83,29 +83,29 @@ def reached_libraries(
     files: Iterable[FilePlan], providers: Sequence[Provider]
 ) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries in the closures of `files`, each path once, in load order."""
-    found: dict[str, str] = {}
+    sonames: dict[str, str] = {}
     for file in files:
         if file.served:
             for soname, path in file.closure:
                 normal = posixpath.normpath(path)
-                if normal not in found and any(provider.holds(normal) for provider in providers):
-                    found[normal] = soname
-    return tuple((soname, path) for path, soname in found.items())
+                if normal not in sonames and any(provider.holds(normal) for provider in providers):
+                    sonames[normal] = soname
+    return tuple((soname, path) for path, soname in sonames.items())
 
 
 def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that are dlopened in the closures, as far as their callers are known."""
     context = draft.context
-    found: dict[str, str] = {}
+    sonames: dict[str, str] = {}
     for file in draft.files:
         if file.served:
             closure = draft.closures[file.path]
             scope = set(closure.scope)
-            for index, item in enumerate(closure.objects):
-                if index not in scope and context.is_held(item.path):
-                    path = posixpath.normpath(context.layout.real(item.path))
-                    found.setdefault(path, item.image.soname or item.name)
-    return tuple((soname, path) for path, soname in found.items())
+            for index, loaded in enumerate(closure.objects):
+                if index not in scope and context.is_held(loaded.path):
+                    path = posixpath.normpath(context.layout.real(loaded.path))
+                    sonames.setdefault(path, loaded.image.soname or loaded.name)
+    return tuple((soname, path) for path, soname in sonames.items())
 
 
 def read_libraries(libraries: Iterable[tuple[str, str]], sysroot: str = "/") -> tuple[Library, ...]:
@@ -113,13 +113,13 @@ def read_libraries(libraries: Iterable[tuple[str, str]], sysroot: str = "/") -> 
 
     Libraries reached by dlopen are treated like those reached by NEEDED.
     """
-    found = []
+    with_code = []
     for soname, path in libraries:
         code = resolve_kpack(read_file(host_path(path, sysroot)))
         coverage = library_coverage_of(code, soname)
         if coverage.role is not None or coverage.file.bundles or code.kpack is not None:
-            found.append(Library(coverage, code))
-    return tuple(found)
+            with_code.append(Library(coverage, code))
+    return tuple(with_code)
 
 
 def host_path(path: str, sysroot: str) -> str:
@@ -206,13 +206,13 @@ def _unreached(
 ) -> tuple[Library, ...]:
     """Return the optional libraries of the providers that nothing reaches as far as relink sees (hipBLASLt, aotriton)."""
     reached_roles = {library.coverage.role for library in reached}
-    found: dict[object, tuple[str, str]] = {}
+    by_role: dict[object, tuple[str, str]] = {}
     for provider in providers:
         for name, paths in provider.libraries.items():
             role = table().library(name)
             if role is not None and role.optional and role not in reached_roles and ".so." in name:
-                found.setdefault(role, (name, paths[0]))
-    return read_libraries(found.values(), sysroot)
+                by_role.setdefault(role, (name, paths[0]))
+    return read_libraries(by_role.values(), sysroot)
 
 
 def check_gpus(
@@ -303,13 +303,13 @@ def _compiling(
     every: list[Coverage] = [*(coverage_of(code) for code in codes.values() if code.bundles)]
     every += [library.coverage for library in libraries]
     return tuple(
-        item.path
-        for item in every
-        if item.level(target).state == "jit"
-        and (isinstance(item, FileCoverage) or _compiles_everything(item))
+        coverage.path
+        for coverage in every
+        if coverage.level(target).state == "jit"
+        and (isinstance(coverage, FileCoverage) or _compiles_everything(coverage))
     )
 
 
-def _compiles_everything(item: Coverage) -> bool:
+def _compiles_everything(library: Coverage) -> bool:
     """Whether a library compiles all its kernels: MIOpen and MIGraphX do, rocFFT compiles only what its cache lacks."""
-    return isinstance(item, LibraryCoverage) and item.role is not None and item.role.missing == "jit"
+    return isinstance(library, LibraryCoverage) and library.role is not None and library.role.missing == "jit"

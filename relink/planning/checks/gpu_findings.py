@@ -83,12 +83,12 @@ class GpuFacts:
     def restricting(self) -> tuple[Coverage, ...]:
         """The files and libraries without which a GPU does not run the wheel: each must have code for it."""
         every: tuple[Coverage, ...] = (*self.files, *self.libraries)
-        return tuple(item for item in every if item.restricts)
+        return tuple(coverage for coverage in every if coverage.restricts)
 
     def lacking(self, target: TargetId, *states: str) -> list[tuple[Coverage, CoverageLevel]]:
         """Return what restricts and has `target` only as far as one of `states`."""
-        levels = [(item, item.level(target)) for item in self.restricting]
-        return [(item, level) for item, level in levels if level.state in states]
+        levels = [(coverage, coverage.level(target)) for coverage in self.restricting]
+        return [(coverage, level) for coverage, level in levels if level.state in states]
 
     def stand_in(self, target: TargetId) -> str | None:
         """Return the processor whose code a patched HIP runtime runs on `target` where its own is missing, or None.
@@ -98,10 +98,10 @@ class GpuFacts:
         other = table().stand_in(target.processor) if self.extended else None
         if other is None:
             return None
-        for item, _ in self.lacking(target, "none", "partial"):
-            file = item.file if isinstance(item, LibraryCoverage) else item
+        for coverage, _ in self.lacking(target, "none", "partial"):
+            file = coverage.file if isinstance(coverage, LibraryCoverage) else coverage
             packed = isinstance(file, FileCoverage) and "ccob" in file.container
-            if packed or not item.level(TargetId(other)).usable:
+            if packed or not coverage.level(TargetId(other)).usable:
                 return None
         return other
 
@@ -131,10 +131,10 @@ class _Severity:
         return "warning" if self.facts.allow_gap or (gpu.local and self.another_gpu_runs) else "error"
 
 
-def display_name(item: Coverage) -> str:
+def display_name(coverage: Coverage) -> str:
     """Return ``librocblas.so.5 (rocBLAS)``, or the file's name where it is no library that relink knows."""
-    base = os.path.basename(item.path)
-    role = item.role if isinstance(item, LibraryCoverage) else None
+    base = os.path.basename(coverage.path)
+    role = coverage.role if isinstance(coverage, LibraryCoverage) else None
     return f"{base} ({role.name})" if role is not None else base
 
 
@@ -149,9 +149,9 @@ def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
     yield from _together(facts)
     severity = _Severity(facts, gpus)
     for gpu in gpus:
-        for found in _one_gpu(facts, gpu, severity):
-            unasked = found.level != "info" and not gpu.asked
-            yield replace(found, level=severity.of(gpu)) if unasked else found
+        for reported in _one_gpu(facts, gpu, severity):
+            unasked = reported.level != "info" and not gpu.asked
+            yield replace(reported, level=severity.of(gpu)) if unasked else reported
     yield from _runtime(facts, gpus, severity)
 
 
@@ -159,7 +159,7 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     """Report the architectures that all files have in common, and which file lacks which of the others."""
     if not facts.restricting:
         if facts.uses_hip:
-            names = [display_name(item) for item in facts.libraries]
+            names = [display_name(library) for library in facts.libraries]
             message = "neither the wheel nor a library that it is seen to reach has prebuilt GPU code that restricts it"
             message += f" ({_join_truncated(names)})" if names else ""
             yield finding(
@@ -189,7 +189,7 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
     other = facts.stand_in(target)
     if not other and (package := missing_package(gpu, missing, severity.of(gpu))):
         yield package
-        missing = [(item, level) for item, level in missing if not lies_in_a_package(item, target)]
+        missing = [(library, level) for library, level in missing if not lies_in_a_package(library, target)]
     if missing and other:
         message = (
             f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"
@@ -199,19 +199,21 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
         yield finding(
             "RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), severity.of(gpu)
         )
-    for item, level in facts.lacking(target, "partial"):
-        message = f"{display_name(item)} has code for {gpu} in {level.count} of its {level.total} bundles"
+    for library, level in facts.lacking(target, "partial"):
+        message = f"{display_name(library)} has code for {gpu} in {level.count} of its {level.total} bundles"
         yield finding("RLK402", subject, message, _way_out(facts, gpu))
-    for item, level in facts.lacking(target, "conditional"):
-        yield finding("RLK403", subject, f"{display_name(item)}: {level.note or level}", _way_out(facts, gpu))
-    for item, level in facts.lacking(target, "unknown"):
-        yield finding("RLK404", subject, f"{display_name(item)}: {level.note or 'cannot be read'}")
-    for item, level in facts.lacking(target, "slow"):
-        yield finding("RLK408", subject, f"{display_name(item)}: {level.note or 'untuned kernels only'}")
-    reached = {id(item) for item in facts.libraries}
-    for item in (*facts.libraries, *facts.beside):
-        if not item.restricts and item.role is not None and item.role.optional:
-            yield from _optional(item, gpu, reached=id(item) in reached)
+    for library, level in facts.lacking(target, "conditional"):
+        yield finding(
+            "RLK403", subject, f"{display_name(library)}: {level.note or level}", _way_out(facts, gpu)
+        )
+    for library, level in facts.lacking(target, "unknown"):
+        yield finding("RLK404", subject, f"{display_name(library)}: {level.note or 'cannot be read'}")
+    for library, level in facts.lacking(target, "slow"):
+        yield finding("RLK408", subject, f"{display_name(library)}: {level.note or 'untuned kernels only'}")
+    reached = {id(library) for library in facts.libraries}
+    for library in (*facts.libraries, *facts.beside):
+        if not library.restricts and library.role is not None and library.role.optional:
+            yield from _optional(library, gpu, reached=id(library) in reached)
 
 
 def _patched(other: str) -> str:
@@ -223,7 +225,7 @@ def _patched(other: str) -> str:
 
 def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
     """Say which architectures the wheel has code for, and which files have none for this GPU."""
-    files = [item for item in facts.files if item.restricts]
+    files = [coverage for coverage in facts.files if coverage.restricts]
     has = intersect(files).targets if files else ()
     if has:
         message = f"the wheel has code for {join_with_and(has)}"
@@ -231,15 +233,15 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
         message = "no architecture has code in all files of the wheel"
     else:
         message = "the wheel itself has no prebuilt GPU code"
-    own = [(item, level) for item, level in missing if isinstance(item, FileCoverage)]
-    theirs = [(item, level) for item, level in missing if not isinstance(item, FileCoverage)]
+    own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
+    theirs = [(coverage, level) for coverage, level in missing if not isinstance(coverage, FileCoverage)]
     if own:
-        names = [f"{display_name(item)} (none of {level.total} bundles)" for item, level in own]
+        names = [f"{display_name(coverage)} (none of {level.total} bundles)" for coverage, level in own]
         message += f", none for {gpu}: it is missing from {_join_truncated(names)}"
     else:
         message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
     if theirs:
-        names = [display_name(item) for item, _ in theirs]
+        names = [display_name(coverage) for coverage, _ in theirs]
         verb = "has" if len(names) == 1 else "have"
         joint = "; and " if own else "; "
         message += (
@@ -251,9 +253,11 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
 def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
     """The remedies in the order in which they should be tried, in one sentence."""
     releases = [name for name, gpus in facts.releases if gpu.target.processor in gpus]
-    found = remedies(gpu.target, facts.restricting, releases=releases, runtime_generic=facts.runtime_generic)
-    ways = [remedy.text for remedy in found if remedy.kind != "rebuild"]
-    rebuilds = [remedy.text for remedy in found if remedy.kind == "rebuild"]
+    possible = remedies(
+        gpu.target, facts.restricting, releases=releases, runtime_generic=facts.runtime_generic
+    )
+    ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
+    rebuilds = [remedy.text for remedy in possible if remedy.kind == "rebuild"]
     if rebuilds:
         ways.append(_rebuild(rebuilds))
     text = "; or ".join(ways) or "Use another GPU"
@@ -270,14 +274,14 @@ def _rebuild(texts: Sequence[str]) -> str:
     return " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
 
 
-def _optional(item: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[Finding]:
+def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[Finding]:
     """Report a library whose callers can do without it: a warning, since the wheel still runs."""
-    level = item.level(gpu.target)
+    level = library.level(gpu.target)
     if level.usable:
         return
     lack = "no kernels" if level.state == "none" else f"not all kernels ({level})"
-    has = [name for name in item.processors() if item.level(TargetId(name)).usable]
-    message = f"this prefix's {item.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
+    has = [name for name in library.processors() if library.level(TargetId(name)).usable]
+    message = f"this prefix's {library.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
     if reached:
         message += "; its callers take a slower way or fail, as they choose"
     else:
@@ -285,7 +289,7 @@ def _optional(item: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[
             "; no library that the plan reaches names it, so this concerns programs that load it themselves"
         )
     wanted = "GPU_TARGETS=" + ";".join([*has, gpu.target.processor])
-    remedy = f"Use a ROCm whose {item.name} has it, or rebuild {item.name} with {wanted}."
+    remedy = f"Use a ROCm whose {library.name} has it, or rebuild {library.name} with {wanted}."
     yield finding("RLK409", str(gpu.target), message, remedy)
 
 
@@ -309,10 +313,10 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> It
             )
 
 
-def code_problems(items: Iterable[Coverage]) -> Iterator[Finding]:
+def code_problems(coverages: Iterable[Coverage]) -> Iterator[Finding]:
     """Report what is wrong with device code: one finding for each file, with its first problem."""
-    for item in items:
-        file = item.file if isinstance(item, LibraryCoverage) else item
+    for coverage in coverages:
+        file = coverage.file if isinstance(coverage, LibraryCoverage) else coverage
         if isinstance(file, FileCoverage) and file.problems:
             more = f" (and {len(file.problems) - 1} more)" if len(file.problems) > 1 else ""
             yield finding("RLK410", file.path, f"{file.problems[0]}{more}")
@@ -339,6 +343,6 @@ def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
         "products": list(gpu.products),
         "local": gpu.local,
         "covered": facts.runs(gpu.target),
-        "levels": {item.path: str(item.level(gpu.target)) for item in every},
+        "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
         "remedies": [way.to_json() for way in ways],
     }

@@ -27,25 +27,29 @@ def unfound_findings(maps: Mapping[str, LoaderMap], context: ResolveContext) -> 
 
     As for a plan, a variant or a member that the package does without is left only where another gets the vendor's libraries.
     """
-    early = {context.images[item].soname: item for item in context.profile.preload if item in context.images}
-    brought = {name for found in maps.values() for name in found.missing if assumed_kind(context, name)}
+    early = {
+        context.images[member].soname: member
+        for member in context.profile.preload
+        if member in context.images
+    }
+    brought = {name for mapped in maps.values() for name in mapped.missing if assumed_kind(context, name)}
     lacking = {
-        member: [name for name in dict.fromkeys(found.missing) if name not in brought and name not in early]
-        for member, found in maps.items()
+        member: [name for name in dict.fromkeys(mapped.missing) if name not in brought and name not in early]
+        for member, mapped in maps.items()
     }
     complete = {
-        member: found.objects for member, found in maps.items() if not (lacking[member] or found.died)
+        member: mapped.objects for member, mapped in maps.items() if not (lacking[member] or mapped.died)
     }
     served = any(has_vendors(context, objects) for objects in complete.values())
     by_soname: dict[str, list[str]] = {}
-    for member, found in maps.items():
+    for member, mapped in maps.items():
         text = f"the loader does not find {', '.join(lacking[member])}"
         if lacking[member] and context.profile.is_variant(member):
             yield finding("RLK103", member, text, profile=context.profile.name)
         elif lacking[member] and served and (why := context.profile.why_optional(member)):
             yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
         else:
-            for name in dict.fromkeys(found.missing):
+            for name in dict.fromkeys(mapped.missing):
                 by_soname.setdefault(name, []).append(member)
     for name, members in by_soname.items():
         sibling = sibling_of(context.siblings, name)
@@ -68,9 +72,9 @@ def idle_findings(maps: Mapping[str, LoaderMap], context: ResolveContext, plan: 
     members = [member for member in maps if not context.images[member].is_executable]
     for stub in plan.stubs:
         own = context.layout.shown(context.layout.path_of(stub.path))
-        objects = (entry for one in maps.values() for entry in one.objects)
-        found = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
-        if real := sorted(found - {own}):
+        objects = (entry for mapped in maps.values() for entry in mapped.objects)
+        paths = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
+        if real := sorted(paths - {own}):
             yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
         elif members and (path := system_path(context, members[0], stub.soname)):
             yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")

@@ -95,7 +95,7 @@ def diagnose(
     machine = doctor(root, environment)
     target = find_target()
     named = [prefix_of_libraries(path, target) for path in prefixes]
-    named = named or [place.path for place in find_places(target, environment)]
+    named = named or [installation.path for installation in find_places(target, environment)]
     health = tuple(_health(open_prefix(path, target)) for path in named)
     findings = [*_machine(machine), *_environment(machine)]
     if not health:
@@ -127,8 +127,10 @@ def _health(provider: Provider) -> PrefixHealth:
         release.evidence if release else None,
         runtime_capability([provider]),
         tuple(
-            RuntimeGroup(hip, tuple(items), intersect(items), not hip or provider.find(hip) is not None)
-            for hip, items in groups.items()
+            RuntimeGroup(
+                hip, tuple(libraries), intersect(libraries), not hip or provider.find(hip) is not None
+            )
+            for hip, libraries in groups.items()
         ),
     )
 
@@ -212,7 +214,7 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
     common = join_with_and(group.together.targets) or "nothing"
     parts = [
         f"{join_with_and(list(by))} {'has' if len(by) == 1 else 'have'} no full code for {join_with_and(processors)}"
-        for by, processors in sorted(groups.items(), key=lambda item: len(item[0]))
+        for by, processors in sorted(groups.items(), key=lambda group: len(group[0]))
     ]
     owner = f"the libraries of {group.hip}" if group.hip else "the libraries"
     yield finding("RLK425", prefix.path, f"{owner} have {common} in common; {'; '.join(parts)}")

@@ -19,18 +19,20 @@ _ORIGIN = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})/?")
 _LOOKED_AT = 64 << 10  # bytes of a text
 
 
-def mentions(copy: Path, place: Path, originals: tuple[str, ...]) -> Iterator[Finding]:
+def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Iterator[Finding]:
     """Yield RLK544 for each of the ELF files, symbolic links, scripts, .pth and .pc files of a copy that leads to the original.
 
-    :param copy: where the copy is, and `place`: where it will be.
+    :param copy: where the copy is, and `destination`: where it will be.
     :param originals: absolute paths of the original; the first one without symbolic links.
     """
 
     def leads_back(path: str, folder: str) -> bool:
         """Whether a path, from a directory of the copy, leads to the original: itself, by links, or out of the copy and back."""
-        here = normpath(join(place, folder, path))
+        here = normpath(join(destination, folder, path))
         ways = (here, normpath(join(originals[0], folder, path)), os.path.realpath(here))
-        return not _below(here, str(place)) and any(_below(way, top) for way in ways for top in originals)
+        return not _below(here, str(destination)) and any(
+            _below(way, top) for way in ways for top in originals
+        )
 
     for directory, below, files in os.walk(copy):
         folder = os.path.relpath(directory, copy)

@@ -34,18 +34,18 @@ def python_call_findings(archive: WheelArchive, provider: Provider) -> Iterator[
     for module in modules[:_MODULES]:
         text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
         calls = dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
-        found = [
+        provided = [
             soname
             for soname in calls
             if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
         ]
-        if found:
-            names = ", ".join(f'"{_short_name(soname)}"' for soname in found)
+        if provided:
+            names = ", ".join(f'"{_short_name(soname)}"' for soname in provided)
             lines = f"import rocm_sdk; rocm_sdk.initialize_process(preload_shortnames=[{names}])"
             yield finding(
                 "RLK538",
                 module,
-                f"loads {join_truncated(found)} by name, which no search path of the wheel leads to",
+                f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to",
                 f"Its maintainer adds before: {lines}. Until then: run these two statements first.",
             )
 

@@ -41,7 +41,7 @@ class Relocation:
     @property
     def relocatable(self) -> bool:
         """Whether it relies on packages beside it, and on no directory of this machine."""
-        return any(not item.files for item in self.relies_on) and not self.absolute
+        return any(not package.files for package in self.relies_on) and not self.absolute
 
 
 def relocation(
@@ -69,11 +69,13 @@ def relocation(
         ]
         for soname, path in [*own, *file.closure]:
             real = posixpath.normpath(path)
-            provider = next((item for item in providers if item.holds(real)), None)
+            provider = next((candidate for candidate in providers if candidate.holds(real)), None)
             if provider is None or provider.kind == TREE:
                 continue
             beside = provider.kind == SITE_PACKAGES and _entry(real, linked)
-            package = next((item for item in provider.packages if item.directory == beside), None)
+            package = next(
+                (installed for installed in provider.packages if installed.directory == beside), None
+            )
             if package is None:
                 absolute.setdefault(soname, real)
                 continue
@@ -86,8 +88,8 @@ def relocation(
                     absolute.setdefault(f"search path of {file.path}", entry)
             if file.edit.interpreter not in (None, interpreter):
                 absolute.setdefault(f"loader of {file.path}", str(file.edit.interpreter))
-    found = tuple(Reliance(*package, tuple(directories)) for package, directories in sorted(used.items()))
-    return Relocation((*found, *siblings), absolute)
+    packages = tuple(Reliance(*package, tuple(directories)) for package, directories in sorted(used.items()))
+    return Relocation((*packages, *siblings), absolute)
 
 
 def _entry(path: str, linked: Mapping[str, str]) -> str | None:
@@ -107,25 +109,27 @@ def platform_of(claimed: str, versions: Iterable[str], files: Iterable[FilePlan]
     taken = (entry for file in files if file.served for entry in file.needed if entry.origin == "platform")
     if not all(is_platform_library(entry.soname_after or entry.soname, machine) for entry in taken):
         return f"linux_{machine_name(machine)}"
-    found = manylinux_tag(versions, machine)
-    return claimed if all(satisfies_tag(tag, found, machine) for tag in claimed.split(".")) else found
+    oldest = manylinux_tag(versions, machine)
+    return claimed if all(satisfies_tag(tag, oldest, machine) for tag in claimed.split(".")) else oldest
 
 
 def site_findings(
     site: SitePackages, provider: Provider, files: Iterable[FilePlan], gpus: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield what is to be said about the packages of ROCm in a site-packages: versions, families and devices."""
-    versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
+    versions = ", ".join(f"{package.name} {package.version}" for package in site.packages)
     if strangers := site.strangers:
-        core = next(item for item in site.packages if item not in strangers and item.directory)
+        core = next(package for package in site.packages if package not in strangers and package.directory)
         same = [
-            item for item in strangers if "+rocm" not in item.version
+            package for package in strangers if "+rocm" not in package.version
         ]  # the others have versions of their own
-        step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
+        step = (
+            "pip install " + " ".join(f"{package.name}=={core.version}" for package in same) if same else None
+        )
         yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)
-    taken = next((item for item in provider.packages if item in site.libraries), None)
+    taken = next((package for package in provider.packages if package in site.libraries), None)
     if taken is not None and len(site.libraries) > 1:
-        names = join_truncated([item.name for item in site.libraries])
+        names = join_truncated([package.name for package in site.libraries])
         yield finding("RLK532", site.path, f"{names} are installed; {taken.name} is taken")
     sonames = [soname for file in files if file.served for soname, _ in file.closure]
     uses = taken is not None and any(
@@ -140,18 +144,20 @@ def site_findings(
         yield finding("RLK533", site.path, text, remedy)
 
 
-def relocation_findings(found: Relocation, subject: str) -> Iterator[Finding]:
+def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:
     """Yield what a result relies on, and what of it keeps the result on this machine."""
-    if found.relies_on:
+    if moves.relies_on:
         parts = [
-            f"{item.name} {item.version}" + (f" ({', '.join(places)})" if places else "")
-            for item, places in ((item, item.directories or item.files) for item in found.relies_on)
+            f"{package.name} {package.version}" + (f" ({', '.join(files)})" if files else "")
+            for package, files in (
+                (package, package.directories or package.files) for package in moves.relies_on
+            )
         ]
-        brought = any(not item.files for item in found.relies_on)
+        brought = any(not package.files for package in moves.relies_on)
         remedy = (
             None if brought else "Nothing; `relink verify --in VENV` tells whether an environment has it."
         )
         yield finding("RLK530", subject, f"relies on {', '.join(parts)}, installed beside it", remedy)
-    if found.absolute and any(not item.files for item in found.relies_on):
-        parts = [f"{name} ({path})" for name, path in found.absolute.items()]
+    if moves.absolute and any(not package.files for package in moves.relies_on):
+        parts = [f"{name} ({path})" for name, path in moves.absolute.items()]
         yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")

@@ -112,7 +112,9 @@ class ResolveContext:
     def is_of_first(self, path: str) -> bool:
         """Whether a file of a closure lies in a directory of what the user named first."""
         real = self.layout.real(path)
-        return any(one.holds(real) for one in self.providers if one.named == self.providers[0].named)
+        return any(
+            provider.holds(real) for provider in self.providers if provider.named == self.providers[0].named
+        )
 
     def is_held(self, path: str) -> bool:
         """Whether a file of a closure lies in a directory of a provider."""

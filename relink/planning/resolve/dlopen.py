@@ -47,51 +47,51 @@ class DlopenKnowledge:
         self._available = tuple(name for provider in self.context.providers for name in provider.libraries)
         self._available_beside = (*self._available, *self.context.members.sonames)
 
-    def of(self, item: LoadedObject) -> Mapping[str, str]:
-        """Return soname → how it is known that `item` dlopens it."""
-        file = file_of(item)  # the file's identity: that of the object is the same for every root
+    def of(self, caller: LoadedObject) -> Mapping[str, str]:
+        """Return soname → how it is known that `caller` dlopens it."""
+        file = file_of(caller)  # the file's identity: that of the object is the same for every root
         sources = self._sources.get(file)
         if sources is None:
-            sources = self._sources[file] = self._find(item)
+            sources = self._sources[file] = self._find(caller)
         return sources
 
-    def _find(self, item: LoadedObject) -> dict[str, str]:
-        own = item.image.soname or item.name
+    def _find(self, caller: LoadedObject) -> dict[str, str]:
+        own = caller.image.soname or caller.name
         if own in GLIBC_SONAMES:
             return {}
-        found = {note.sonames[0]: "note" for note in item.image.dlopen_notes if note.sonames}
-        strings = [name for name in self.strings_of(item) if self._is_soname(name)]
-        found |= {name: "string" for name in strings if name not in found}
-        stems = {soname_stem(name) for name in found}
+        sources = {note.sonames[0]: "note" for note in caller.image.dlopen_notes if note.sonames}
+        strings = [name for name in self.strings_of(caller) if self._is_soname(name)]
+        sources |= {name: "string" for name in strings if name not in sources}
+        stems = {soname_stem(name) for name in sources}
         vendor = self.context.vendor
-        member = self.context.members.at.get(item.path)
+        member = self.context.members.at.get(caller.path)
         # A package that brings a library along brings what that dlopens.
         beside = self.context.members.sonames if member else {}
         available = self._available_beside if member else self._available
         for name, why in vendor.dlopens_of(own, available).items():
             # The table knows better than a string, which may be there for another reason.
             fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name))
-            if found.get(name) == "string" or fits:
-                found[name] = f"{_PROFILE}{vendor.table}: {why}"
-        return found | (self._of_member(member) if member else {})
+            if sources.get(name) == "string" or fits:
+                sources[name] = f"{_PROFILE}{vendor.table}: {why}"
+        return sources | (self._of_member(member) if member else {})
 
     def _of_member(self, member: str) -> dict[str, str]:
         """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
         profile = self.context.profile
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for pattern, why in profile.dlopens(member).items():
             names = [name for name in self._available if fnmatch.fnmatchcase(name, pattern)]
-            found |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
-        return found
+            sources |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
+        return sources
 
-    def strings_of(self, item: LoadedObject) -> tuple[str, ...]:
+    def strings_of(self, caller: LoadedObject) -> tuple[str, ...]:
         """Return the library names in the read-only data of a provider's library; members of the wheel are not on the disk."""
         context = self.context
-        if not context.is_held(item.path):
+        if not context.is_held(caller.path):
             return ()
-        if is_platform_library(item.image.soname or "", context.target.header.machine):
+        if is_platform_library(caller.image.soname or "", context.target.header.machine):
             return ()
-        return self.tables.dlopened(file_of(item), item.image)
+        return self.tables.dlopened(file_of(caller), caller.image)
 
     def _is_soname(self, name: str) -> bool:
         """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
@@ -132,8 +132,8 @@ def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:
     """Return the distribution of a provider that has all of these files."""
     for provider in context.providers:
         for package in provider.packages:
-            place = f"{provider.path}/{package.directory}/"
-            if package.directory and all(path.startswith(place) for path in paths):
+            directory = f"{provider.path}/{package.directory}/"
+            if package.directory and all(path.startswith(directory) for path in paths):
                 return package.name
     return None
 
@@ -155,16 +155,16 @@ def dlopen_findings(
                     edge.soname
                 ]
             elif is_of_later_provider(context, closure, edge):
-                found = closure.objects[edge.target].path
-                later[edge.soname, found] = context.layout.shown(closure.objects[edge.requester].path)
-    for (soname, found), who in later.items():
+                taken = closure.objects[edge.target].path
+                later[edge.soname, taken] = context.layout.shown(closure.objects[edge.requester].path)
+    for (soname, taken), who in later.items():
         path = context.provider_path(soname)
         why = f"although the prefix has {path}" if path else why_withheld(context)
         remedy = (
             f"Say --preload {soname}: the prefix's own is then loaded before." if path else REMEDY_WITHHELD
         )
         step: str | None = f"--preload {shlex.quote(soname)}" if path else None
-        yield finding("RLK111", soname, f"dlopened by {who}, found as {found}; {why}", remedy, step=step)
+        yield finding("RLK111", soname, f"dlopened by {who}, found as {taken}; {why}", remedy, step=step)
     for soname, callers in missing.items():
         who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
         names = {profile_of(how) for how in callers.values()}

@@ -41,31 +41,31 @@ def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outc
     imports = _open_imports(prover, member, outcome)
     if not imports:
         return outcome
-    found = _only_supplier(prover, member, imports)
-    if found is None:
+    supplier = _only_supplier(prover, member, imports)
+    if supplier is None:
         return outcome
-    why = _evidence(prover.context, member, found, imports)
+    why = _evidence(prover.context, member, supplier, imports)
     if why is None:
         return outcome
-    names = join_truncated(sorted(item.name for item in imports))
+    names = join_truncated(sorted(imported.name for imported in imports))
     of_all = f"it alone exports {pluralize(len(imports), 'import')} that no NEEDED brings: {names}"
     required = required_edit(outcome)
-    attempt = find_strategy(prover.context, member, replace(required, add=(*required.add, found.soname)))
+    attempt = find_strategy(prover.context, member, replace(required, add=(*required.add, supplier.soname)))
     if not _only_binds_more(prover, member, outcome, attempt):
         return outcome
-    return replace(attempt.with_reasons_of(outcome), forgotten={found.soname: (of_all, why)})
+    return replace(attempt.with_reasons_of(outcome), forgotten={supplier.soname: (of_all, why)})
 
 
 def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unbound, ...]:
     """The open imports of `member` itself that could be another library's; one with a version record has its library."""
     bindings = prover.bindings(member, outcome.closure)
     return tuple(
-        item
-        for item in bindings.unbound
-        if item.requester == outcome.root
-        and not is_of_python(item)
-        and item.file is None
-        and item.reason == "undefined"
+        unbound
+        for unbound in bindings.unbound
+        if unbound.requester == outcome.root
+        and not is_of_python(unbound)
+        and unbound.file is None
+        and unbound.reason == "undefined"
     )
 
 
@@ -83,21 +83,21 @@ def _only_supplier(prover: Prover, member: str, imports: Sequence[Unbound]) -> _
 
     every = candidates(suppliers.members.of_all(imports), suppliers.libraries.of_all(imports))
     if context.preload:
-        found = list(every)
-        every = iter([item for item in found if item.soname in context.preload] or found)
+        several = list(every)
+        every = iter([candidate for candidate in several if candidate.soname in context.preload] or several)
     first, second = next(every, None), next(every, None)
     if first is None or second is not None or first.soname in context.preload:
         return first if second is None else None
     stem = soname_stem(first.soname)
     some = candidates(suppliers.members.of_some(imports), suppliers.libraries.of_some(imports))
-    return first if sum(soname_stem(item.soname) == stem for item in some) == 1 else None
+    return first if sum(soname_stem(candidate.soname) == stem for candidate in some) == 1 else None
 
 
 def _evidence(
-    context: ResolveContext, member: str, found: _Candidate, imports: Sequence[Unbound]
+    context: ResolveContext, member: str, supplier: _Candidate, imports: Sequence[Unbound]
 ) -> str | None:
     """Say what besides the symbols shows that this library is the one, or None where nothing does."""
-    soname = found.soname
+    soname = supplier.soname
     if soname in context.preload:
         return "--preload names it"
     needing = [name for name, image in context.images.items() if name != member and soname in image.needed]
@@ -108,11 +108,11 @@ def _evidence(
     other_version = any(
         soname_stem(needed) == stem for image in context.images.values() for needed in image.needed
     )
-    if found.member or other_version:
+    if supplier.member or other_version:
         return None
     if soname in GLIBC_SONAMES:
         return "it is the target's own C library"
-    if all(context.vendor.whose(soname, item.name) == "own" for item in imports):
+    if all(context.vendor.whose(soname, imported.name) == "own" for imported in imports):
         return f"all of them are its names (table {context.vendor.table})"
     return None
 

@@ -63,16 +63,16 @@ class Layout:
 
     def on_disk(self, images: Mapping[str, Image]) -> dict[str, tuple[str, str]]:
         """Return soname and path of the libraries among the members, where members are files of a tree."""
-        found = images.items() if self.tree else ()
-        return {member: (image.soname, self.path_of(member)) for member, image in found if image.soname}
+        members = images.items() if self.tree else ()
+        return {member: (image.soname, self.path_of(member)) for member, image in members if image.soname}
 
     def real(self, path: str) -> str:
         """Return where the file of a path in this layout really is, if another package has it; else the path as it is."""
         normal = posixpath.normpath(path)
         for entry, directory in self.links.items():
-            place = f"{self.site_packages}/{entry}"
-            if normal == place or normal.startswith(f"{place}/"):
-                return directory + normal[len(place) :]
+            beside = f"{self.site_packages}/{entry}"
+            if normal == beside or normal.startswith(f"{beside}/"):
+                return directory + normal[len(beside) :]
         return path
 
     def origin_entry(self, directory: str, member: str) -> str:
@@ -85,8 +85,8 @@ class Layout:
             return f"$ORIGIN/{relative}".removesuffix("/.")
         for entry, linked in self.links.items():
             if directory == linked or directory.startswith(f"{linked}/"):
-                place = f"{self.site_packages}/{entry}{directory[len(linked) :]}"
-                return f"$ORIGIN/{posixpath.relpath(place, posixpath.dirname(self.path_of(member)))}"
+                beside = f"{self.site_packages}/{entry}{directory[len(linked) :]}"
+                return f"$ORIGIN/{posixpath.relpath(beside, posixpath.dirname(self.path_of(member)))}"
         return directory
 
     @property

@@ -16,7 +16,7 @@ __all__ = ["carried_entries", "dlopened_entries", "reached"]
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
     """Return the members that each member reaches by NEEDED within the wheel, itself among them."""
     by_name = {image.soname or posixpath.basename(member): member for member, image in images.items()}
-    found: dict[str, set[str]] = {}
+    by_member: dict[str, set[str]] = {}
     for member in images:
         there, waiting = {member}, [member]
         while waiting:
@@ -24,8 +24,8 @@ def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
                 if (other := by_name.get(soname)) and other not in there:
                     there.add(other)
                     waiting.append(other)
-        found[member] = there
-    return found
+        by_member[member] = there
+    return by_member
 
 
 def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:
@@ -35,15 +35,15 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
     """
     layout = context.layout
     path = layout.path_of(member)
-    places = []
+    directories = []
     for issue in issues:
         soname = issue.edge.soname
         if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
             named = (name for name in context.members.named.get(soname, ()) if name != member)
-            found = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
-            if len(found) == 1 and context.provider_path(soname) is None:
-                places.append(posixpath.dirname(layout.path_of(found[0])))
-    return _entries(path, places)
+            carrying = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
+            if len(carrying) == 1 and context.provider_path(soname) is None:
+                directories.append(posixpath.dirname(layout.path_of(carrying[0])))
+    return _entries(path, directories)
 
 
 def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
@@ -51,10 +51,12 @@ def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
     layout, own = context.layout, context.images[member].soname
     sonames = context.members.sonames
     known = context.vendor.dlopens_of(own, sonames) if own else {}
-    places = [posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames]
-    return _entries(layout.path_of(member), places)
+    directories = [
+        posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames
+    ]
+    return _entries(layout.path_of(member), directories)
 
 
-def _entries(path: str, places: Iterable[str]) -> list[str]:
-    relative = (posixpath.relpath(place, posixpath.dirname(path)) for place in places)
+def _entries(path: str, directories: Iterable[str]) -> list[str]:
+    relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
     return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))

@@ -65,7 +65,7 @@ class Prover:
         return cached[1]  # the closure is in the cache, so no other object gets its id
 
     def _bind(self, member: str, closure: Closure, only: Collection[int] | None = None) -> Bindings:
-        loaded = {item.image.path for item in closure.objects}
+        loaded = {entry.image.path for entry in closure.objects}
         outside = {
             self.context.layout.shown(self.context.layout.path_of(name)): frozenset(
                 self.members[name].exports
@@ -85,7 +85,7 @@ class Prover:
     def suppliers(self) -> Suppliers:
         """Return who exports what members import; edits change none of it."""
         if self._suppliers is None:
-            names = {item.name for table in self.originals.values() for item in table.imports}
+            names = {imported.name for table in self.originals.values() for imported in table.imports}
             self._suppliers = find_suppliers(self.context, self.originals, names)
         return self._suppliers
 
@@ -123,9 +123,9 @@ class Prover:
 
     def open_imports(self, member: str, outcome: Outcome) -> list[str]:
         """The names that `member` imports, that nothing in its closure exports, and that no Python supplies."""
-        found = self.bindings(member, outcome.closure).unbound
-        own = (item for item in found if item.requester == outcome.root)
-        return [item.name for item in own if not item.name.startswith(("Py", "_Py"))]
+        unbound = self.bindings(member, outcome.closure).unbound
+        own = (imported for imported in unbound if imported.requester == outcome.root)
+        return [imported.name for imported in own if not imported.name.startswith(("Py", "_Py"))]
 
     def leave(self, member: str) -> None:
         """Forget the edit of a member that is left as it is."""
@@ -146,9 +146,9 @@ class Prover:
         """Decide of each missing NEEDED whether the imports of `member` prove that it may be replaced or dropped."""
         closure = outcome.closure
         bindings = self._bind(member, closure, [outcome.root])
-        unbound_names = {(item.name, item.version) for item in bindings.unbound}
+        unbound_names = {(imported.name, imported.version) for imported in bindings.unbound}
         imports = self.members[member].imports
-        unbound = [item for item in imports if (item.name, item.version) in unbound_names]
+        unbound = [imported for imported in imports if (imported.name, imported.version) in unbound_names]
         substitutions = evaluate_substitution(
             missing,
             imports,
@@ -175,9 +175,10 @@ class Prover:
         preloaded = preloaded_paths(self.context)
         own = self.context.layout.path_of(member)
         return [
-            item.name
-            for item in bindings.explained
-            if closure.objects[item.requester].path == own and self.context.layout.shown(item.by) in preloaded
+            imported.name
+            for imported in bindings.explained
+            if closure.objects[imported.requester].path == own
+            and self.context.layout.shown(imported.by) in preloaded
         ]
 
     def _candidates(self, member: str, soname: str) -> list[SubstituteCandidate]:
@@ -237,8 +238,8 @@ def system_path(context: ResolveContext, member: str, soname: str) -> str | None
     """Return the library that the target's loader finds by itself: in its cache or its default directories."""
     image = replace(context.images[member], rpath=None, runpath=None)
     requester = Requester(context.layout.path_of(member), image, None, None)
-    found = search(soname, requester, None, Environment(context.target, context.files)).candidate
-    return None if found is None else found.path
+    candidate = search(soname, requester, None, Environment(context.target, context.files)).candidate
+    return None if candidate is None else candidate.path
 
 
 def preloaded_paths(context: ResolveContext) -> set[str]:
@@ -266,12 +267,12 @@ def _by_another_version(
     stems = {soname_stem(soname): soname for soname in missing}
     names: dict[tuple[str, str | None], str] = {}
     for index, target, symbols in bindings.bound.groups():
-        item = outcome.closure.objects[target]
-        soname = stems.get(soname_stem(item.image.soname or item.name))
+        library = outcome.closure.objects[target]
+        soname = stems.get(soname_stem(library.image.soname or library.name))
         if index == outcome.root and soname is not None:
             names |= dict.fromkeys(symbols, soname)
-    found: dict[str, list[Import]] = {}
+    by_soname: dict[str, list[Import]] = {}
     for wanted in imports:
         if wanted.file is None and (wanted.name, wanted.version) in names:
-            found.setdefault(names[wanted.name, wanted.version], []).append(wanted)
-    return found
+            by_soname.setdefault(names[wanted.name, wanted.version], []).append(wanted)
+    return by_soname

@@ -126,7 +126,9 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
             return outcome
         outcomes.append(outcome)
     # First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues, the least invasive.
-    return min(outcomes, key=lambda item: (_unused_provider_libraries(context, item), item.issue_count))
+    return min(
+        outcomes, key=lambda attempt: (_unused_provider_libraries(context, attempt), attempt.issue_count)
+    )
 
 
 def _unused_provider_libraries(context: ResolveContext, outcome: Outcome) -> int:
@@ -146,11 +148,11 @@ def _attempt(
     path = context.layout.path_of(member)
     root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
     serving = {
-        found.entry
-        for item in closure.objects
-        if (found := item.found_by).owner == path
-        and found.entry is not None
-        and not context.provider_path(item.name)
+        how.entry
+        for loaded in closure.objects
+        if (how := loaded.found_by).owner == path
+        and how.entry is not None
+        and not context.provider_path(loaded.name)
     }
     entries = classify(context, image, path, serving)
     issues = check_edges(context, closure, root)
@@ -194,8 +196,10 @@ class _Base:
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         added = added_entries(context.layout, context.added, self.member, wanted)
-        found = [context.layout.origin_entry(place, self.member) for place in self.directories(wanted)]
-        text = ":".join(dict.fromkeys([*own, *found, *others, *added, *stubs]))
+        of_providers = [
+            context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
+        ]
+        text = ":".join(dict.fromkeys([*own, *of_providers, *others, *added, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit
         return replace(self.edit, search_path=text, search_kind=kind if text else None)
@@ -245,12 +249,12 @@ def _flatten(base: _Base, _last: Outcome) -> Outcome:
         edit = replace(base.with_path(needed, "runpath"), add=tuple(added))
         outcome = base.attempt("flatten", edit)
         unserved = (
-            one.edge.soname for one in outcome.issues if one.kind in ("missing", "incoherent", "libc")
+            issue.edge.soname for issue in outcome.issues if issue.kind in ("missing", "incoherent", "libc")
         )
         had = (
-            item
-            for item in unserved
-            if item in context.added or context.provider_path(item) or base.comes_with_the_loader(item)
+            soname
+            for soname in unserved
+            if soname in context.added or context.provider_path(soname) or base.comes_with_the_loader(soname)
         )
         more = dict.fromkeys(soname for soname in had if soname not in needed)
         if not more:

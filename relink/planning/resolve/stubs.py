@@ -89,7 +89,7 @@ def plan_stubs(
         if not asked:
             continue
         bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
-        gaps[member] = _Gap(asked, {(item.name, item.version) for item in bindings.unbound})
+        gaps[member] = _Gap(asked, {(unbound.name, unbound.version) for unbound in bindings.unbound})
     return _stubs(context, tables, wanted, distribution, missed, gaps)
 
 
@@ -109,11 +109,11 @@ def plan_stubs_alone(
     for member, sonames in missing.items():
         if asked := [name for name in sonames if _asked(context, wanted, name)]:
             imports = [
-                item
-                for item in tables[member].imports
-                if item.name not in exported and item.binding != "weak"
+                imported
+                for imported in tables[member].imports
+                if imported.name not in exported and imported.binding != "weak"
             ]
-            gaps[member] = _Gap(asked, {(item.name, item.version) for item in imports})
+            gaps[member] = _Gap(asked, {(imported.name, imported.version) for imported in imports})
     missed = [soname for sonames in missing.values() for soname in sonames]
     return _stubs(context, tables, wanted, distribution, missed, gaps)
 
@@ -132,13 +132,15 @@ def _stubs(
         for soname in sorted(gap.asked):
             library = by_soname.setdefault(soname, _Wanted())
             needs = [need for need in table.verneeds if need.file == soname]
-            library.versions |= dict.fromkeys(item.name for need in needs for item in need.versions)
+            library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
             facts = context.vendor.optional(soname)
-            for item in table.imports:
-                if (item.name, item.version) in gap.open and _is_its(context, item, soname, facts):
-                    library.imports.setdefault((item.name, item.version), item)
+            for imported in table.imports:
+                if (imported.name, imported.version) in gap.open and _is_its(
+                    context, imported, soname, facts
+                ):
+                    library.imports.setdefault((imported.name, imported.version), imported)
             library.copied |= dict.fromkeys(
-                item.name for item in table.copies if _is_its(context, item, soname, facts)
+                imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
             )
     stubs: list[Stub] = []
     findings = [
@@ -185,13 +187,13 @@ def _asked(context: ResolveContext, wanted: Sequence[str], soname: str) -> bool:
     return soname in wanted or (AUTO in wanted and context.vendor.optional(soname) is not None)
 
 
-def _is_its(context: ResolveContext, item: Import, soname: str, facts: OptionalLibrary | None) -> bool:
+def _is_its(context: ResolveContext, imported: Import, soname: str, facts: OptionalLibrary | None) -> bool:
     """Whether an import is of that library: by its version record, or by its name where it has no version."""
-    if item.file is not None:
-        return item.file == soname
-    if facts is not None and re.match(facts.names, item.name):
+    if imported.file is not None:
+        return imported.file == soname
+    if facts is not None and re.match(facts.names, imported.name):
         return True
-    return context.vendor.whose(soname, item.name) == "own"
+    return context.vendor.whose(soname, imported.name) == "own"
 
 
 def _why_not(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> str | None:
@@ -205,9 +207,10 @@ def _why_not(context: ResolveContext, soname: str, library: _Wanted, distributio
     facts = context.vendor.optional(soname)
     known = facts.functions if facts else frozenset()
     data = [
-        item.name
-        for item in library.imports.values()
-        if item.type not in ("func", "notype") or (item.type == "notype" and item.name not in known)
+        imported.name
+        for imported in library.imports.values()
+        if imported.type not in ("func", "notype")
+        or (imported.type == "notype" and imported.name not in known)
     ]
     if data := [*data, *library.copied]:
         return f"cannot be stubbed, since {join_truncated(data)} may be data: a stub has functions only"
@@ -236,8 +239,8 @@ def _member(soname: str, distribution: str) -> str:
 
 
 def _message(stub: Stub, facts: OptionalLibrary | None) -> str:
-    answering = sum(one.answer is not None for one in stub.functions)
-    ending = [one.name for one in stub.functions if one.answer is None]
+    answering = sum(function.answer is not None for function in stub.functions)
+    ending = [function.name for function in stub.functions if function.answer is None]
     parts = [f"a stub with {pluralize(len(stub.functions), 'function')} stands in for it ({stub.why})"]
     if facts and answering:
         parts.append(f"returning {facts.status}: {answering}")

@@ -98,31 +98,32 @@ def evaluate_substitution(
     elsewhere = by_another_version or {}
     # The version record names it: the linker found the symbol there.
     named: dict[str | None, list[Import]] = {soname: [] for soname in missing}
-    for item in imports:
-        if item.file in named:
-            named[item.file].append(item)
-    open_imports = [item for item in unbound if item.file is None]
+    for imported in imports:
+        if imported.file in named:
+            named[imported.file].append(imported)
+    open_imports = [imported for imported in unbound if imported.file is None]
     if len(missing) * len(open_imports) > _MOST_COMPARED:
         evidence = f"{len(missing)} missing libraries and {len(open_imports)} open imports are more than relink compares"
         return {soname: SubstitutionDecision(soname, "keep", evidence=(evidence,)) for soname in missing}
     relations = {
-        soname: {item: vendor.whose(soname, item.name) for item in open_imports} for soname in missing
+        soname: {imported: vendor.whose(soname, imported.name) for imported in open_imports}
+        for soname in missing
     }
     own = {
         soname: [
-            *(item for item in open_imports if relations[soname][item] == "own"),
+            *(imported for imported in open_imports if relations[soname][imported] == "own"),
             *elsewhere.get(soname, ()),
         ]
         for soname in missing
     }
-    owned = {item for items in own.values() for item in items}
+    owned = {imported for claims in own.values() for imported in claims}
     possible = {
         soname: [
-            item
-            for item in (*open_imports, *elsewhere.get(soname, ()))
-            if item in own[soname]
-            or relations[soname][item] == "shared"
-            or (item not in owned and relations[soname][item] == "unknown")
+            imported
+            for imported in (*open_imports, *elsewhere.get(soname, ()))
+            if imported in own[soname]
+            or relations[soname][imported] == "shared"
+            or (imported not in owned and relations[soname][imported] == "unknown")
         ]
         for soname in missing
     }
@@ -131,11 +132,11 @@ def evaluate_substitution(
         for soname in missing
     }
     claimed = {
-        item
+        imported
         for soname, candidate in chosen.items()
         if candidate is not None
-        for item in possible[soname]
-        if _exports(candidate.table, item)
+        for imported in possible[soname]
+        if _exports(candidate.table, imported)
     }
     decisions = {}
     unserved = sum(candidate is None for candidate in chosen.values())
@@ -145,7 +146,7 @@ def evaluate_substitution(
             _Record(tuple(need for need in needs if need.file == soname), named[soname], kept),
             own[soname],
             possible[soname],
-            [item for item in possible[soname] if item not in claimed and item not in owned],
+            [imported for imported in possible[soname] if imported not in claimed and imported not in owned],
             chosen[soname],
             standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
@@ -183,14 +184,14 @@ def _preferred(
     wanted = [*named, *open_imports]
     return max(
         candidates,
-        key=lambda candidate: sum(_exports(candidate.table, item) for item in wanted),
+        key=lambda candidate: sum(_exports(candidate.table, imported) for imported in wanted),
         default=None,
     )
 
 
-def _exports(table: SymbolTable, item: Import) -> bool:
+def _exports(table: SymbolTable, imported: Import) -> bool:
     """Whether the library of the table would satisfy an import, name and version."""
-    return match(table.exports.get(item.name, ()), item.version) is not None
+    return match(table.exports.get(imported.name, ()), imported.version) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,9 @@ def _decision(
     :param table: the vendor's table, if it says that some unbound imports are not this library's.
     """
     named = record.named
-    exported_by_it = [item for item in possible if candidate is not None and _exports(candidate.table, item)]
+    exported_by_it = [
+        imported for imported in possible if candidate is not None and _exports(candidate.table, imported)
+    ]
     reason = "every strong import of the file binds without it"
     if not possible and table is not None:
         reason = f"no import that is open without it is one of its names (table {table})"
@@ -251,11 +254,11 @@ def _decision(
     rest = unexplained if standalone and not foreign else ()
     wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
     moves = VersionMoves((), ())
-    lost = [item for item in wanted if not _exports(candidate.table, item)]
+    lost = [imported for imported in wanted if not _exports(candidate.table, imported)]
     if candidate.copy:
         moves = version_moves(record.needs, named, candidate.soname, candidate.table)
-        lost = [*moves.lacking, *(item for item in lost if item.file is None)]
-    exported = [item for item in wanted if item not in lost]
+        lost = [*moves.lacking, *(imported for imported in lost if imported.file is None)]
+    exported = [imported for imported in wanted if imported not in lost]
     same = candidate.copy or soname_stem(candidate.soname) == soname_stem(soname)
     proved = bool(wanted) and not lost and same
     if dropped is not None and not (proved and candidate.reason):
@@ -300,10 +303,10 @@ def _dropped(soname: str, record: _Record, reason: str, profile: str | None) -> 
     return SubstitutionDecision(soname, "drop", evidence=(reason, *reasons), profile=profile, versions=edits)
 
 
-def _label(item: Import) -> str:
-    return f"{item.name}@{item.version}" if item.version else item.name
+def _label(imported: Import) -> str:
+    return f"{imported.name}@{imported.version}" if imported.version else imported.name
 
 
-def _truncated(items: Sequence[Import]) -> str:
-    shown = ", ".join(_label(item) for item in items[:_MAX_SHOWN])
-    return shown + (" …" if len(items) > _MAX_SHOWN else "")
+def _truncated(imports: Sequence[Import]) -> str:
+    shown = ", ".join(_label(imported) for imported in imports[:_MAX_SHOWN])
+    return shown + (" …" if len(imports) > _MAX_SHOWN else "")

@@ -35,7 +35,7 @@ class Exporters:
 
     def __init__(self, exports: Mapping[str, Mapping[str, Collection[Export]]]) -> None:
         self._exports = exports
-        self._order = {who: place for place, who in enumerate(exports)}
+        self._order = {who: index for index, who in enumerate(exports)}
         self._owners: dict[str, list[str]] = {}
         for who, names in exports.items():
             for name in names:
@@ -43,16 +43,19 @@ class Exporters:
 
     def of_all(self, imports: Collection[Unbound]) -> Iterator[str]:
         """Yield who exports all of `imports`, each in its version."""
-        fewest = min((self._owners.get(item.name, []) for item in imports), key=len, default=[])
+        fewest = min((self._owners.get(imported.name, []) for imported in imports), key=len, default=[])
         for who in fewest:
             exports = self._exports[who]
-            if all(match(tuple(exports.get(item.name, ())), item.version) is not None for item in imports):
+            if all(
+                match(tuple(exports.get(imported.name, ())), imported.version) is not None
+                for imported in imports
+            ):
                 yield who
 
     def of_some(self, imports: Iterable[Unbound]) -> list[str]:
         """Return who exports any of `imports`, in whatever version."""
-        found = {who for item in imports for who in self._owners.get(item.name, ())}
-        return sorted(found, key=self._order.__getitem__)
+        exporters = {who for imported in imports for who in self._owners.get(imported.name, ())}
+        return sorted(exporters, key=self._order.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Suppliers:
 
     def remedy(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
         """Return what to do about `imports`, or None where no one supplier of all of them is known."""
-        if all(is_of_python(item) for item in imports):
+        if all(is_of_python(imported) for imported in imports):
             return (
                 "The target's Python does not have them: pass the Python that the wheel is for (--python), or take the wheel "
                 "for this one."
@@ -96,7 +99,7 @@ class Suppliers:
 
 def step_of(suppliers: Suppliers, imports: Collection[Unbound]) -> str | None:
     """Return the option that adds the one library that exports all of `imports`, or None where there is not exactly one."""
-    if not imports or all(is_of_python(item) for item in imports):
+    if not imports or all(is_of_python(imported) for imported in imports):
         return None
     if any(suppliers.members.of_all(imports)):
         return None
@@ -107,9 +110,9 @@ def step_of(suppliers: Suppliers, imports: Collection[Unbound]) -> str | None:
     return f"--preload {shlex.quote(libraries[0])}"
 
 
-def is_of_python(item: Unbound) -> bool:
+def is_of_python(imported: Unbound) -> bool:
     """Whether an import is one that a Python supplies."""
-    return item.version is None and _OF_PYTHON.match(item.name) is not None
+    return imported.version is None and _OF_PYTHON.match(imported.name) is not None
 
 
 def find_suppliers(

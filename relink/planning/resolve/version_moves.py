@@ -47,9 +47,9 @@ def version_moves(
     lacking: list[Import] = []
     for need in needs:
         for requirement in need.versions:
-            own = [item for item in imports if item.version == requirement.name]
+            own = [imported for imported in imports if imported.version == requirement.name]
             way = _best([*_ways(requirement, own, table)], own)
-            lacking += [item for item in own if item not in way.serving]
+            lacking += [imported for imported in own if imported not in way.serving]
             if (way.name, way.weak, way.unversioned) != (requirement.name, False, False):
                 edits.append(
                     VersionEdit(
@@ -69,9 +69,9 @@ def dropped_record(needs: Sequence[VersionNeed], kept: str) -> tuple[VersionEdit
     """Return the edits that a library which is not NEEDED any more takes: its records become weak, and name a `kept` one."""
     why = f"its library is dropped: the record becomes weak and names {kept}, since ld.so asserts that what it names is loaded"
     return tuple(
-        VersionEdit(need.file, item.name, kept, item.name, weak=True, evidence=(why,))
+        VersionEdit(need.file, version.name, kept, version.name, weak=True, evidence=(why,))
         for need in needs
-        for item in need.versions
+        for version in need.versions
     )
 
 
@@ -85,7 +85,9 @@ def _ways(requirement: VersionRequirement, own: Sequence[Import], table: SymbolT
     def serving(version: str | None) -> tuple[Import, ...]:
         exact = requirement.hidden and version is not None
         return tuple(
-            item for item in own if match(table.exports.get(item.name, ()), version, exact=exact) is not None
+            imported
+            for imported in own
+            if match(table.exports.get(imported.name, ()), version, exact=exact) is not None
         )
 
     if readable and (not defined or name in defined or requirement.weak):

@@ -41,25 +41,31 @@ def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
     subject are one.
     """
     groups: dict[tuple[str | None, ...], list[Finding]] = {}
-    for found in findings:
+    for finding in findings:
         key: tuple[str | None, ...]
-        if found.cause is not None:
-            key = (found.cause,)
+        if finding.cause is not None:
+            key = (finding.cause,)
         else:
-            key = (found.code, found.level, found.brief or found.message, found.remedy, found.profile)
-        groups.setdefault(key, []).append(found)
+            key = (
+                finding.code,
+                finding.level,
+                finding.brief or finding.message,
+                finding.remedy,
+                finding.profile,
+            )
+        groups.setdefault(key, []).append(finding)
     return tuple(_cause(group) for group in groups.values())
 
 
 def _cause(group: Sequence[Finding]) -> Cause:
-    first = min(group, key=lambda found: _ORDER[found.level])  # the first of the worst
-    own = [found for found in group if found.code == first.code]
-    rest = [found for found in group if found is not first]
+    first = min(group, key=lambda finding: _ORDER[finding.level])  # the first of the worst
+    own = [finding for finding in group if finding.code == first.code]
+    rest = [finding for finding in group if finding is not first]
     shared = first.cause if rest else None
     return Cause(
         first.code,
         first.level,
-        tuple(dict.fromkeys(subject for found in own for subject in found.subjects)),
+        tuple(dict.fromkeys(subject for finding in own for subject in finding.subjects)),
         shared or first.brief or first.message,
         first.remedy,
         first.profile,

@@ -108,7 +108,7 @@ def finding(
 
 def has_errors(findings: Iterable[Finding]) -> bool:
     """Whether one of them forbids writing."""
-    return any(found.level == "error" for found in findings)
+    return any(reported.level == "error" for reported in findings)
 
 
 def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence[str]) -> tuple[Finding, ...]:
@@ -127,15 +127,15 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
         ):
             raise UsageError(f"{pattern}: no rule has such a code; `relink rules` lists them")
     kept = [
-        found
-        for found in findings
-        if (not chosen or found.level == "error" or any(_matches(found, pattern) for pattern in chosen))
-        and not any(_matches(found, pattern) for pattern in ignored)
+        reported
+        for reported in findings
+        if (not chosen or reported.level == "error" or any(_matches(reported, pattern) for pattern in chosen))
+        and not any(_matches(reported, pattern) for pattern in ignored)
     ]
     unused = [
         pattern
         for pattern in dict.fromkeys((*chosen, *ignored))
-        if pattern.upper() not in RULES and not any(_matches(found, pattern) for found in findings)
+        if pattern.upper() not in RULES and not any(_matches(reported, pattern) for reported in findings)
     ]
     if not any(fnmatch.fnmatchcase("RLK109", pattern.upper()) for pattern in ignored):
         text = "--select or --ignore: matches no finding of this run"
@@ -143,9 +143,9 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
     return tuple(kept)
 
 
-def _matches(found: Finding, pattern: str) -> bool:
-    stem = _VERSION.sub("", found.subject)
-    names = (found.subject, stem, stem.removesuffix(".so"))
-    return fnmatch.fnmatchcase(found.code, pattern.upper()) or any(
+def _matches(reported: Finding, pattern: str) -> bool:
+    stem = _VERSION.sub("", reported.subject)
+    names = (reported.subject, stem, stem.removesuffix(".so"))
+    return fnmatch.fnmatchcase(reported.code, pattern.upper()) or any(
         fnmatch.fnmatchcase(name, pattern) for name in names
     )

@@ -127,7 +127,7 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
     profile = context.profile
     early = {context.layout.path_of(name) for name in profile.preload}
     without = replace(context, profile=replace(profile, preload=()))
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    needing: dict[tuple[str, str], dict[str, None]] = {}
     for member, outcome in served.items():
         objects, edges = outcome.closure.objects, outcome.closure.edges
         preloaded = {
@@ -139,8 +139,8 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
         missing = simulate(without, member, outcome.image).missing if preloaded else ()
         for soname in {edge.soname for edge in missing} & preloaded.keys():
             key = (soname, context.layout.shown(preloaded[soname]))
-            found.setdefault(key, {})[context.layout.shown(context.layout.path_of(member))] = None
-    for (soname, path), members in found.items():
+            needing.setdefault(key, {})[context.layout.shown(context.layout.path_of(member))] = None
+    for (soname, path), members in needing.items():
         text = f"needed by {join_truncated(list(members))}, and there because the package loads {path} before"
         yield finding("RLK115", soname, text, profile=profile.name)
 
@@ -239,13 +239,13 @@ def _dangling_records(
 
 def _filters(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK117: libraries with DT_FILTER or DT_AUXILIARY, which the simulation leaves out."""
-    found = {
-        context.layout.shown(item.path): item.image.filters
+    filters = {
+        context.layout.shown(loaded.path): loaded.image.filters
         for outcome in served.values()
-        for item in outcome.closure.objects
-        if item.image.filters
+        for loaded in outcome.closure.objects
+        if loaded.image.filters
     }
-    for path, names in found.items():
+    for path, names in filters.items():
         text = f"the loader maps {join_truncated(list(names))} before it (DT_FILTER or DT_AUXILIARY), which is not simulated"
         yield finding("RLK117", path, text)
 
@@ -253,18 +253,18 @@ def _filters(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator
 def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK110: libraries from the cache or the default directories that not every Linux has."""
     machine = context.target.header.machine
-    found: dict[str, str] = {}
+    taken: dict[str, str] = {}
     for outcome in served.values():
         for index in outcome.closure.scope:
-            item = outcome.closure.objects[index]
-            by_default = item.found_by.rule in ("cache", "default")
+            loaded = outcome.closure.objects[index]
+            by_default = loaded.found_by.rule in ("cache", "default")
             if (
                 by_default
                 and index >= outcome.closure.roots[0]
-                and not is_platform_library(item.name, machine)
+                and not is_platform_library(loaded.name, machine)
             ):
-                found.setdefault(item.name, item.path)
-    for soname, path in found.items():
+                taken.setdefault(loaded.name, loaded.path)
+    for soname, path in taken.items():
         yield finding("RLK110", soname, f"taken from the system: {path}")
 
 

@@ -33,12 +33,12 @@ def duplicate_findings(
     # One finding a pair: where two members differ, the error, whichever member comes first.
     pairs: dict[tuple[str, ...], Finding] = {}
     for member, closure in closures.items():
-        for key, found in (
+        for key, reported in (
             *_two_versions(prover, context, closure, outcomes[member].closure),
             *_other_version_requested(context, closure),
         ):
-            if key not in pairs or (found.level == "error" and pairs[key].level != "error"):
-                pairs[key] = found
+            if key not in pairs or (reported.level == "error" and pairs[key].level != "error"):
+                pairs[key] = reported
     yield from pairs.values()
     mixed = (
         shared
@@ -129,7 +129,9 @@ def _other_version_requested(
     context: ResolveContext, closure: Closure
 ) -> Iterator[tuple[tuple[str, ...], Finding]]:
     """What is dlopened needs another version of a library that is loaded: both would be loaded if that version were installed."""
-    loaded = {soname_stem(item.image.soname): item for item in closure.objects if item.image.soname}
+    loaded = {
+        soname_stem(library.image.soname): library for library in closure.objects if library.image.soname
+    }
     scope = set(closure.scope)
     for edge in closure.edges:
         if edge.target is not None or edge.requester in scope:
@@ -178,6 +180,6 @@ def _chain(closure: Closure, index: int) -> list[int]:
 
 def _dlopened_sonames(pair: TwoVersions, closure: Closure) -> str:
     """The sonames of those of the two that are loaded by dlopen only."""
-    needed = {item.path for item in closure.objects}
+    needed = {loaded.path for loaded in closure.objects}
     dlopened = [soname for soname, path in zip(pair.sonames, pair.paths, strict=True) if path not in needed]
     return " and ".join(dlopened) or pair.sonames[1]

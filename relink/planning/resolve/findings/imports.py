@@ -42,16 +42,16 @@ def import_findings(
     """
     unbound_imports: dict[str, dict[Unbound, Closure]] = {}
     supplied: dict[tuple[str, str], dict[str, None]] = {}
-    for member, item in outcomes.items():
-        closure = item.closure
+    for member, outcome in outcomes.items():
+        closure = outcome.closure
         bindings = prover.bindings(member, closure)
-        for unbound in _unbound_of_complete_objects(item, bindings):
+        for unbound in _unbound_of_complete_objects(outcome, bindings):
             unbound_imports.setdefault(context.layout.shown(unbound.path), {}).setdefault(unbound, closure)
         for imported in bindings.explained:
-            if imported.kind != "process" and imported.requester == item.root:
+            if imported.kind != "process" and imported.requester == outcome.root:
                 key = (context.layout.shown(imported.path), context.layout.shown(imported.by))
                 supplied.setdefault(key, {})[imported.name] = None
-        yield from _changed_bindings(prover, context, member, item)
+        yield from _changed_bindings(prover, context, member, outcome)
     yield from _unbound_imports(prover, context, unbound_imports, gaps)
     preloaded = preloaded_paths(context)
     for (path, by), names in supplied.items():
@@ -59,7 +59,10 @@ def import_findings(
         yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
     yield from sibling_findings(
         context.siblings,
-        {context.layout.shown(context.layout.path_of(name)): item.closure for name, item in outcomes.items()},
+        {
+            context.layout.shown(context.layout.path_of(name)): outcome.closure
+            for name, outcome in outcomes.items()
+        },
     )
     yield from duplicate_findings(prover, context, outcomes, closures)
     yield from dlopen_findings(context, closures, prover.knowledge)
@@ -75,26 +78,35 @@ def _unbound_imports(
     closest: dict[int, Closest] = {}  # by `id` of the closure
     alphabets: dict[int, list[str]] = {}
     of_python = dict.fromkeys(
-        item.name for imports in unbound_imports.values() for item in imports if is_of_python(item)
+        imported.name
+        for imports in unbound_imports.values()
+        for imported in imports
+        if is_of_python(imported)
     )
     python_cause = (
         f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
     )
     by_cause: dict[tuple[str, str | None], dict[Unbound, Closure]] = {}
     for path, every in unbound_imports.items():
-        for item, closure in every.items():
-            cause = python_cause if is_of_python(item) else gaps.cause_of(item.file, item.version, path)
-            by_cause.setdefault((path, cause), {})[item] = closure
-    lost = {item.name for (_, cause), imports in by_cause.items() if cause is None for item in imports}
+        for imported, closure in every.items():
+            cause = (
+                python_cause
+                if is_of_python(imported)
+                else gaps.cause_of(imported.file, imported.version, path)
+            )
+            by_cause.setdefault((path, cause), {})[imported] = closure
+    lost = {
+        imported.name for (_, cause), imports in by_cause.items() if cause is None for imported in imports
+    }
     suppliers = find_suppliers(context, prover.members, lost)
     for (path, cause), imports in by_cause.items():
         parts = []
-        for item, closure in list(imports.items())[:_MAX_SHOWN]:
-            name = f"{item.name}@{item.version}" if item.version else item.name
-            supplier = f" of {item.file}" if item.file else ""
+        for imported, closure in list(imports.items())[:_MAX_SHOWN]:
+            name = f"{imported.name}@{imported.version}" if imported.version else imported.name
+            supplier = f" of {imported.file}" if imported.file else ""
             if id(closure) not in closest:
                 closest[id(closure)] = Closest(closure, prover.tables, alphabets)
-            names = closest[id(closure)].of(item)
+            names = closest[id(closure)].of(imported)
             near = f" (near: {', '.join(names)})" if names else ""
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
@@ -118,11 +130,11 @@ def _changed_bindings(
         (flat, prover.bindings(member, flat)),
     )
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for item in changed:
-        if item.before is None:
+    for binding in changed:
+        if binding.before is None:
             continue  # unbound without flattening: nothing took a binding over
-        key = (item.requester, item.before, item.after or "nothing")
-        groups.setdefault(key, []).append(item.name)
+        key = (binding.requester, binding.before, binding.after or "nothing")
+        groups.setdefault(key, []).append(binding.name)
     for (requester, before, after), names in groups.items():
         shown = context.layout.shown
         symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"

@@ -34,7 +34,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
     substitutes = dict(context.substitutes)
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
-        tried = list(dict.fromkeys(_place(context, one) for one in cases[0].edge.tried))
+        tried = list(dict.fromkeys(_place(context, attempt) for attempt in cases[0].edge.tried))
         nearest = _nearest(context, soname)
         near = _near_text(context, nearest)
         decision = merged(substitutions.get(soname, ()))
@@ -131,15 +131,15 @@ def _refused(context: ResolveContext, soname: str, new: str, decision: Substitut
 
 def _nearest(context: ResolveContext, soname: str) -> list[tuple[str, str]]:
     """Return soname and path of the providers' libraries that differ in the version only, each file once."""
-    found: dict[tuple[object, ...] | None, tuple[str, str]] = {}
+    nearest: dict[tuple[object, ...] | None, tuple[str, str]] = {}
     for provider in context.providers:
         for name in provider.nearest(soname):
             path = provider.libraries[name][0]
             opened = context.files.open(path)
             own = opened.image.soname if opened.image else None
-            if opened.identity not in found or name == own:
-                found[opened.identity] = (name, path)
-    return list(found.values())
+            if opened.identity not in nearest or name == own:
+                nearest[opened.identity] = (name, path)
+    return list(nearest.values())
 
 
 def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
