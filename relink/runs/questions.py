@@ -37,7 +37,7 @@ from relink.report.nix.from_plan import package_from_plan
 from relink.report.nix.from_table import package_from_table
 from relink.report.nix.model import Package
 from relink.report.nix.subject import Subject
-from relink.report.saved import planned_report, read_saved
+from relink.report.saved import read_saved
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT
@@ -148,7 +148,7 @@ def saved_report(path: Path) -> tuple[Report, bool]:
             raise UsageError(
                 f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
             )
-        return planned_report(plan), True
+        return Report((), plan, None), True
     try:
         content = read_text(path, JSON_LIMIT, errors="replace")
     except OSError as error:

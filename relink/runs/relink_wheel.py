@@ -281,18 +281,10 @@ def make_report(
     chosen = [found for found in select(more, options.select, options.ignore) if found in more]
     return Report(
         tuple(options.command),
-        plan.wheel,
+        replace(plan, findings=(*plan.findings, *failures, *chosen)),
         output,
-        plan.target,
-        plan.providers,
-        plan.files,
-        (*plan.findings, *failures, *chosen),
         isa=planned.isa,
         timings=clock.timings,
-        loads=plan.loads,
         verified=verified,
-        stubs=plan.stubs,
-        relies_on=plan.relies_on,
-        relocatable=plan.relocatable,
         way_out=planned.way_out,
     )

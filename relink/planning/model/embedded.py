@@ -90,17 +90,17 @@ def _any_of(paths: Iterable[str]) -> str:
 
 
 def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
-    resolutions = tuple(
+    needed = tuple(
         replace(
             found,
             resolved=found.resolved and shown(found.resolved),
             found_by=found.found_by and shown(found.found_by),
             evidence=tuple(shown(text) for text in found.evidence),
         )
-        for found in file.resolutions
+        for found in file.needed
     )
     return replace(
         file,
-        resolutions=resolutions,
+        needed=needed,
         closure=tuple((soname, shown(path)) for soname, path in file.closure),
     )

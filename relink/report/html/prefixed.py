@@ -20,13 +20,13 @@ def prefixed(report: Report) -> Report:
     The command, the target and the providers keep their paths, too.
     """
     short = partial(in_prefix, report)
-    return dataclasses.replace(
-        report,
+    plan = dataclasses.replace(
+        report.plan,
         files=_mapped(report.files, short),
         loads=_mapped(report.loads, short),
-        isa=_mapped(report.isa, short),
         findings=tuple(_finding(found, short) for found in report.findings),
     )
+    return dataclasses.replace(report, plan=plan, isa=_mapped(report.isa, short))
 
 
 def _finding(found: Finding, short: Callable[[str], str]) -> Finding:
