@@ -84,9 +84,9 @@ def platform_for(options: Options) -> Platform:
     """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
     from relink.indexes.install.fetching import platform_of
     from relink.loader.python import ask_python
-    from relink.loader.target import find_target
+    from relink.planning.wheel_plan import target_of
 
-    target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+    target = target_of(options)
     own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
     return platform_of(target, own)
 

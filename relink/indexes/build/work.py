@@ -33,7 +33,7 @@ from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of
 from relink.planning.model.embedded import embedded
-from relink.planning.model.model import Plan, to_json
+from relink.planning.model.model import Plan, plain, to_json
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.runs.relink_wheel import carry_out, make_plan
@@ -173,7 +173,7 @@ def relink_wheel(task: RelinkTask) -> TaskOutcome:
         return TaskOutcome("refused", record_of_error(error) | _spent(start))
     rests = dependencies_of(report, state, _digests())
     _digests().save()
-    return TaskOutcome(status, record | _spent(start), rests.to_json())
+    return TaskOutcome(status, record | _spent(start), plain(rests))
 
 
 def _relinked(
