@@ -245,10 +245,23 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
         wheel = open_wheel(path, stack, target, options.limits)
         context = context_of(wheel, target, (), options)
         subject = Subject(
-            wheel, context, url, major, tuple(str(gpu.target) for gpu in gpus), options_text(options)
+            archive=wheel.archive,
+            images=wheel.images,
+            tables=wheel.tables,
+            codes=wheel.codes,
+            layout=context.layout,
+            profile=context.profile,
+            target=target,
+            url=url,
+            major=major,
+            gpus=tuple(str(gpu.target) for gpu in gpus),
+            allow_missing=tuple(options.allow_missing),
+            assume_symbols=tuple(options.assume_symbols),
+            siblings=context.siblings,
+            again=options_text(options),
         )
         if not (options.prefixes or options.nix_closures):
-            package = package_from_table(subject, options.stub)
+            package = package_from_table(subject, context, options.stub)
             findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
         else:
             planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)

@@ -34,12 +34,12 @@ def package_from_plan(subject: Subject, plan: Plan) -> Package:
             f"{join_truncated(edited)}: version records have to be edited, which the functions for Nix cannot do; "
             "relink the wheel with relink itself"
         )
-    major = subject.major or _release_major(plan) or hip_major(subject.wheel.images.values())
+    major = subject.major or _release_major(plan) or hip_major(subject.images.values())
     attributes = Attributes()
     outside = [provider.path for provider in plan.providers if provider.kind != NIX_STORE]
     if outside:
         text = f"checked against {join_truncated(outside)}; the libraries of nixpkgs, which it will be built with, were not seen"
-        attributes.findings.append(finding("RLK710", subject.wheel.archive.path.name, text))
+        attributes.findings.append(finding("RLK710", subject.archive.path.name, text))
     by_path = _attributes_of_paths(plan, major, attributes)
     files = [
         _file(subject, file, by_path, major, attributes)
@@ -101,7 +101,7 @@ def _store_directories(file: FilePlan) -> Iterator[tuple[str, str]]:
 def _of_siblings(subject: Subject, file: FilePlan) -> list[str]:
     """The NEEDED that come by another Python package's import."""
     kept = [entry.soname for entry in file.needed if entry.action != "drop" and entry.origin != "wheel"]
-    return [soname for soname in kept if sibling_of(subject.context.siblings, soname) is not None]
+    return [soname for soname in kept if sibling_of(subject.siblings, soname) is not None]
 
 
 def _is_of_stubs(entry: PathEntry) -> bool:
@@ -146,7 +146,7 @@ def _file(
         kind = "runpath" if elsewhere else edit.search_kind or "runpath"
         search_path = RunPath(kind, tuple(sorted(entries, key=_is_of_stubs)))
     return File(
-        *place(subject.context.layout, file.path),
+        *place(subject.layout, file.path),
         search_path=search_path,
         replace=tuple(Replaced(old, new) for old, new in edit.replace),
         remove=edit.remove,

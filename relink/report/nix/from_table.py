@@ -9,6 +9,7 @@ from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.search_path import added_entries, classify
 from relink.planning.resolve.siblings import sibling_of
+from relink.planning.resolve.strategy import ResolveContext
 from relink.planning.resolve.stubs import StubPlans, plan_stubs_alone
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.report.nix.attributes import attribute_of_soname
@@ -20,28 +21,29 @@ from relink.vendors.rocm.facts import component_of, same_abi
 __all__ = ["package_from_table"]
 
 
-def package_from_table(subject: Subject, stub: Sequence[str] = ()) -> Package:
+def package_from_table(subject: Subject, context: ResolveContext, stub: Sequence[str] = ()) -> Package:
     """Make a package without any library at hand.
 
     Whether the package set has a library is not known here. So a library that a stub is asked for keeps its attribute: where
     the set has the library, it comes before the stub (nix/resolve.nix).
 
+    :param context: of the wheel, without providers.
     :param stub: as :attr:`relink.planning.options.Options.stub`.
     :raises UsageError: the wheel's name asks for an address.
     """
-    variants = [member for member in subject.wheel.images if subject.context.profile.is_variant(member)]
-    plain = [image for member, image in subject.wheel.images.items() if member not in variants]
-    major = subject.major or hip_major(plain) or hip_major(subject.wheel.images.values())
+    variants = [member for member in subject.images if subject.profile.is_variant(member)]
+    plain = [image for member, image in subject.images.items() if member not in variants]
+    major = subject.major or hip_major(plain) or hip_major(subject.images.values())
     attributes = Attributes()
     known = (
         f"made from the table for ROCm {major}" if major else "made from the table; no ROCm release is known"
     )
     text = f"{known}; that the libraries export what it imports, and find each other, was not checked"
-    attributes.findings.append(finding("RLK710", subject.wheel.archive.path.name, text))
-    members = {image.soname or posixpath.basename(name) for name, image in subject.wheel.images.items()}
+    attributes.findings.append(finding("RLK710", subject.archive.path.name, text))
+    members = {image.soname or posixpath.basename(name) for name, image in subject.images.items()}
     served = {
         member: image
-        for member, image in subject.wheel.images.items()
+        for member, image in subject.images.items()
         if member not in variants
         or all(soname in members | GLIBC_SONAMES or _exact(soname, major) for soname in image.needed)
     }
@@ -49,12 +51,8 @@ def package_from_table(subject: Subject, stub: Sequence[str] = ()) -> Package:
         member: [name for name in image.needed if _may_be_stubbed(subject, name, members, major)]
         for member, image in served.items()
     }
-    distribution = subject.wheel.archive.path.name.partition("-")[0]
-    stubs = (
-        plan_stubs_alone(subject.context, subject.wheel.tables, stub, distribution, missing)
-        if stub
-        else StubPlans()
-    )
+    distribution = subject.archive.path.name.partition("-")[0]
+    stubs = plan_stubs_alone(context, subject.tables, stub, distribution, missing) if stub else StubPlans()
     attributes.findings += stubs.findings
     added = {one.soname: one.path for one in stubs.stubs}
     found = (
@@ -66,11 +64,7 @@ def package_from_table(subject: Subject, stub: Sequence[str] = ()) -> Package:
 
 def _may_be_stubbed(subject: Subject, soname: str, members: set[str], major: int | None) -> bool:
     """Whether a library is to come from elsewhere, by this very soname."""
-    if (
-        soname in members
-        or soname in GLIBC_SONAMES
-        or sibling_of(subject.context.siblings, soname) is not None
-    ):
+    if soname in members or soname in GLIBC_SONAMES or sibling_of(subject.siblings, soname) is not None:
         return False
     found = component_of(soname, major)
     return found is None or found[1] == soname or same_abi(soname, found[1]) is None
@@ -96,7 +90,7 @@ def _file(
     )
     replaced = []
     for soname in image.needed:
-        allowed = any(matches_library(pattern, soname) for pattern in subject.context.allow_missing)
+        allowed = any(matches_library(pattern, soname) for pattern in subject.allow_missing)
         if soname in members or soname in GLIBC_SONAMES or allowed:
             continue
         if (entry := sibling_entry(subject, attributes, soname)) is not None:
@@ -114,7 +108,7 @@ def _file(
                 text = f"{member} needs {soname}, {attribute} of ROCm {major} has {found[1]}"
                 attributes.findings.append(finding("RLK715", soname, text))
         entries[PathEntry(attribute=attributes.use(attribute, [name]))] = None
-    for text in added_entries(subject.context.layout, added, member, image.needed):
+    for text in added_entries(subject.layout, added, member, image.needed):
         entries[PathEntry(text=text)] = None
     before = image.search_path or ""
     literal = ":".join(entry.text or "" for entry in entries)
@@ -123,7 +117,7 @@ def _file(
     if not (changed or replaced or program):
         return None
     return File(
-        *place(subject.context.layout, member),
+        *place(subject.layout, member),
         search_path=RunPath("runpath", tuple(entries)) if changed else None,
         replace=tuple(replaced),
         interpreter=program,
@@ -134,14 +128,14 @@ def _kept(subject: Subject, member: str, image: Image) -> list[str]:
     """The entries of a search path that stay: those into the wheel, and those to other packages beside it."""
     entries = classify(
         image,
-        subject.context.layout.path_of(member),
-        layout=subject.context.layout,
-        target=subject.context.target,
+        subject.layout.path_of(member),
+        layout=subject.layout,
+        target=subject.target,
         provider_directories=(),
         member_directories={
-            posixpath.dirname(subject.context.layout.path_of(name)) for name in subject.wheel.archive.members
+            posixpath.dirname(subject.layout.path_of(name)) for name in subject.archive.members
         },
         serving=(),
-        profile=subject.context.profile,
+        profile=subject.profile,
     )
     return [entry.text for entry in entries if entry.kept]

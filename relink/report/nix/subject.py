@@ -6,24 +6,26 @@ import base64
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
-from relink.gpu import coverage_of
+from relink.elf.symbols import SymbolTable
+from relink.gpu import DeviceCode, coverage_of
+from relink.loader.target import Target
 from relink.planning.model.additions import Stub
-from relink.planning.reading import Wheel
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.member_graph import reached
-from relink.planning.resolve.siblings import sibling_of
-from relink.planning.resolve.strategy import ResolveContext
+from relink.planning.resolve.siblings import Sibling, sibling_of
+from relink.providers.profiles import Profile
 from relink.report.nix import metadata
 from relink.report.nix.attributes import EXTRA, PYTHON, python_attribute
 from relink.report.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget, PathEntry, StubFile
 from relink.system.findings.model import Finding, finding
 from relink.vendors.rocm.facts import rocm_facts
+from relink.wheel.archive import WheelArchive
 
 __all__ = [
     "Attributes",
@@ -43,17 +45,25 @@ _INTERPRETER_SYMBOLS = ("Py*", "_Py*")
 class Subject:
     """A wheel as read, and what the user says about the package.
 
-    :ivar context: of the wheel, without providers.
     :ivar url: where the wheel comes from; None takes it from PyPI.
     :ivar major: the ROCm major; None takes that of the libraries, or of the wheel.
+    :ivar siblings: other Python packages whose import maps libraries that members need.
     :ivar again: the options that make the same plan anew (:func:`relink.report.nix.anew.options_text`).
     """
 
-    wheel: Wheel
-    context: ResolveContext
+    archive: WheelArchive
+    images: Mapping[str, Image]
+    tables: Mapping[str, SymbolTable]
+    codes: Mapping[str, DeviceCode]
+    layout: Layout
+    profile: Profile
+    target: Target
     url: str | None = None
     major: int | None = None
     gpus: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    assume_symbols: tuple[str, ...] = ()
+    siblings: tuple[Sibling, ...] = ()
     again: str = ""
 
 
@@ -77,7 +87,7 @@ def sibling_entry(subject: Subject, attributes: Attributes, soname: str) -> Path
     The library is mapped already when the wheel is imported; the build's dry run, and programs that load the wheel's files by
     themselves, find it by the search path.
     """
-    sibling = sibling_of(subject.context.siblings, soname)
+    sibling = sibling_of(subject.siblings, soname)
     if sibling is None:
         return None
     attribute = attributes.use(python_attribute(sibling.profile), [soname])
@@ -124,11 +134,11 @@ def package_of(
     :param served: the members that can be loaded; the package covers the GPUs that their code is for.
     :raises UsageError: the wheel's name asks for an address.
     """
-    archive = subject.wheel.archive
+    archive = subject.archive
     read = metadata.read(archive)
-    python = subject.context.layout.python if "." in subject.context.layout.python else None
+    python = subject.layout.python if "." in subject.layout.python else None
     if not read.get("requires_dist"):
-        read["requires_dist"] = list(subject.context.profile.requires)
+        read["requires_dist"] = list(subject.profile.requires)
     dependencies, siblings, findings = metadata.dependencies(read, python, archive.path.name)
     mapped = [name.partition(".")[2] for name in attributes.used if name.startswith(f"{PYTHON}.")]
     dependencies = tuple(sorted({*dependencies, *mapped}))
@@ -152,31 +162,31 @@ def package_of(
         proved=proved,
         libraries=tuple((name, tuple(sonames)) for name, sonames in sorted(attributes.used.items())),
         files=tuple(_with_digests(subject, files)),
-        stubs=tuple(_stub_file(subject.context.layout, stub) for stub in stubs),
+        stubs=tuple(_stub_file(subject.layout, stub) for stub in stubs),
         coverage=tuple(_coverage(subject, served)),
         undefined=(
             *_INTERPRETER_SYMBOLS,
             *sorted(literal(name) for name in _open_symbols(subject)),
-            *subject.context.assume_symbols,
+            *subject.assume_symbols,
         ),
-        missing=subject.context.allow_missing,
+        missing=subject.allow_missing,
         dlopens=_dlopens(subject),
         again=subject.again,
         about=metadata.about(read, metadata.programs(archive)),
         dependencies=dependencies,
         siblings=siblings,
-        same_version=subject.context.profile.nixpkgs_version_of,
-        imports=subject.context.profile.imports or metadata.imports(archive.members),
+        same_version=subject.profile.nixpkgs_version_of,
+        imports=subject.profile.imports or metadata.imports(archive.members),
         gpus=subject.gpus,
         findings=tuple(findings),
     )
 
 
 def _with_digests(subject: Subject, files: Iterable[File]) -> Iterable[File]:
-    members = {place(subject.context.layout, member): member for member in subject.wheel.images}
+    members = {place(subject.layout, member): member for member in subject.images}
     for file in files:
         digest = hashlib.sha256()
-        for chunk in subject.wheel.archive.chunks(members[file.base, file.path]):
+        for chunk in subject.archive.chunks(members[file.base, file.path]):
             digest.update(chunk)
         yield replace(file, sha256=digest.hexdigest())
 
@@ -189,33 +199,31 @@ def _stub_file(layout: Layout, stub: Stub) -> StubFile:
 
 def _dlopens(subject: Subject) -> tuple[Dlopens, ...]:
     """Rows of the table of ROCm and of the wheel's profile; a member is known by its path."""
-    rows = [
-        (entry.member, entry.sonames) for entry in (*rocm_facts().dlopen, *subject.context.profile.dlopen)
-    ]
+    rows = [(entry.member, entry.sonames) for entry in (*rocm_facts().dlopen, *subject.profile.dlopen)]
     return tuple(Dlopens(member, sonames) for member, sonames in rows)
 
 
 def _coverage(subject: Subject, served: Iterable[str]) -> Iterable[CodeSet]:
     for member in served:
-        if member in subject.wheel.codes and (found := coverage_of(subject.wheel.codes[member])).restricts:
+        if member in subject.codes and (found := coverage_of(subject.codes[member])).restricts:
             sets = {
                 tuple(
                     PackagedTarget(str(code.target), code.generic_version) for code in sorted(codes, key=str)
                 )
                 for codes, _ in found.sets
             }
-            variant = subject.context.profile.is_variant(member)
+            variant = subject.profile.is_variant(member)
             yield CodeSet(member, tuple(sorted(sets, key=str)), "ccob" in found.container, variant)
 
 
 def _open_symbols(subject: Subject) -> set[str]:
     """Imports that another member of the wheel supplies without being NEEDED: the package loads it before, globally."""
-    near = reached(subject.wheel.images)
+    near = reached(subject.images)
     found: set[str] = set()
-    for member, table in subject.wheel.tables.items():
+    for member, table in subject.tables.items():
         imports = {item.name for item in table.imports}
-        for other in subject.wheel.tables.keys() - near[member]:
-            found |= imports & subject.wheel.tables[other].exports.keys()
+        for other in subject.tables.keys() - near[member]:
+            found |= imports & subject.tables[other].exports.keys()
     return found
 
 
