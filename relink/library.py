@@ -96,7 +96,7 @@ def plan(wheel: Path | str, options: Options | None = None) -> Plan:
         from relink.system.progress import Clock
 
         made = pipeline.make_plan(contents, options, Clock())[1].plan
-        return replace(made, basis=basis_of(made, str(wheel)))
+        return replace(made, basis=basis_of(str(wheel), made.files, made.target.sysroot))
 
 
 def apply(

@@ -14,7 +14,8 @@ from relink.cli.guessing import is_requirement
 from relink.cli.options import OUTPUT, Interpreter, Json, Offline, Python
 
 if TYPE_CHECKING:
-    from relink.indexes.install.fetching import FetchedWheel, Platform
+    from relink.indexes.install.cache import CachedWheel
+    from relink.indexes.install.fetching import Platform
     from relink.planning.options import Options
 
 
@@ -54,10 +55,10 @@ def fetch(
             copy_file(found.path, place)
         except OSError as error:
             raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
-        facts = {"sha256": found.sha256, "size": found.size, "from_cache": found.offline}
+        facts = {"sha256": found.sha256, "size": found.size, "from_cache": offline}
         documents.append({"requirement": item.text, "path": str(place), **facts})
         if not as_json:
-            show(f"{place}  {_described(found, platform)}")
+            show(f"{place}  {_described(found, platform, offline=offline)}")
     if as_json:
         print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
 
@@ -74,7 +75,7 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, qui
             found = fetched(str(wheel), platform, offline=offline, exact=True)
             paths.append(found.path)
             if not quiet:
-                tell_fetched(found, platform)
+                tell_fetched(found, platform, offline=offline)
         else:
             paths.append(wheel)
     return paths
@@ -84,14 +85,14 @@ def platform_for(options: Options) -> Platform:
     """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
     from relink.indexes.install.fetching import platform_of
     from relink.loader.python import ask_python
-    from relink.loader.target import find_target
+    from relink.planning.wheel_plan import target_of
 
-    target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+    target = target_of(options)
     own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
     return platform_of(target, own)
 
 
-def fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> FetchedWheel:
+def fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> CachedWheel:
     """Fetch a wheel.
 
     :param exact: the requirement has to name one version.
@@ -103,13 +104,13 @@ def fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> Fet
     return fetch_wheel(parse_requirement(text, exact=exact), platform, offline=offline)
 
 
-def _described(found: FetchedWheel, platform: Platform) -> str:
-    source = "from the cache" if found.offline else "fetched"
+def _described(found: CachedWheel, platform: Platform, *, offline: bool) -> str:
+    source = "from the cache" if offline else "fetched"
     return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {source} for {platform.shown}"
 
 
-def tell_fetched(found: FetchedWheel, platform: Platform) -> None:
+def tell_fetched(found: CachedWheel, platform: Platform, *, offline: bool) -> None:
     """Print which wheel was fetched."""
     from relink.cli.terminal import show
 
-    show(f"{found.path.name}  {_described(found, platform)}")
+    show(f"{found.path.name}  {_described(found, platform, offline=offline)}")

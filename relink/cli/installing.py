@@ -122,7 +122,7 @@ def install(
             found = fetched(wanted[text].text, platform, offline=offline, exact=False)
             wheel, extras = found.path, wanted[text].extras
             if not quiet and not as_json:
-                tell_fetched(found, platform)
+                tell_fetched(found, platform, offline=offline)
         else:
             wheel = Path(text)
         done = install_wheel(

@@ -143,7 +143,7 @@ def diff(
     """
     from relink import library
     from relink.cli.terminal import show
-    from relink.planning.model.saved import load
+    from relink.planning.model.model import Plan
     from relink.planning.options import Options
     from relink.report import diff_text
     from relink.report.formats import WheelResult
@@ -178,7 +178,7 @@ def diff(
         ignore=tuple(ignore),
         limits=parse_limits(limit),
     )
-    found = library.diff(old, new, options, plan=load(plan) if plan else None)
+    found = library.diff(old, new, options, plan=Plan.load(plan) if plan else None)
     if chosen is OutputFormat.text:
         show(*diff_text.to_text(found, verbose=verbose))
     else:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relink.planning.model.basis import with_digests
 from relink.planning.model.embedded import embedded
-from relink.planning.model.model import Plan, from_json, to_json
+from relink.planning.model.model import Plan, from_json, to_json, with_digests
 from relink.report.nix.roots import store_paths
 from relink.report.sbom import bill_of_materials
 from relink.system.bounded_json import JSON_LIMIT

@@ -13,7 +13,7 @@ from relink.gpu.wanted import Wanted
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
-from relink.loader.target import Target
+from relink.loader.target import Target, find_target
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.relocation import (
@@ -26,9 +26,9 @@ from relink.planning.model.reliance import metadata_lines
 from relink.planning.options import Options, deciding
 from relink.planning.reading import Wheel, required_versions
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.decide import decide
+from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.stubs import plan_stubs, with_stubs
+from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import (
     layer_findings,
@@ -55,9 +55,10 @@ from relink.system.findings.model import Finding, finding, select
 from relink.vendors.protocol import Vendor
 from relink.vendors.rocm.advice import install_command, where_to_get, with_hints
 from relink.vendors.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
-from relink.vendors.rocm.installation import RocmRelease, release_of
+from relink.vendors.rocm.installation import release_of
 from relink.vendors.rocm.names import is_own, is_runtime, whose
 from relink.vendors.rocm.places import choose_place, prefix_of_libraries
+from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
@@ -66,8 +67,11 @@ __all__ = [
     "PreparedPlan",
     "context_of",
     "open_providers",
+    "plan_links",
     "plan_wheel",
     "target_facts",
+    "target_of",
+    "wheel_facts",
 ]
 
 
@@ -108,6 +112,14 @@ class PreparedPlan:
     def output(self) -> WheelName:
         """The name of the wheel that the plan leads to."""
         return parse_wheel_name(self.plan.output)
+
+
+def target_of(options: Options) -> Target:
+    """Return the target that options name; by default the loader of this machine.
+
+    :raises TargetError: it cannot be found, run or understood.
+    """
+    return find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
@@ -195,6 +207,22 @@ def context_of(
     )
 
 
+def plan_links(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    layout: Layout | None = None,
+) -> tuple[StubPlans, PlanDraft]:
+    """Decide what each member is linked to, with the stubs that are asked for: all that a plan has but GPUs, packages and names.
+
+    :param layout: as for :func:`context_of`.
+    """
+    context = context_of(wheel, target, providers, options, layout=layout)
+    stubs = plan_stubs(context, wheel.tables, options.stub, wheel.archive.name.distribution)
+    return stubs, decide(*with_stubs(context, wheel.tables, stubs.stubs))
+
+
 def plan_wheel(
     wheel: Wheel,
     target: Target,
@@ -209,40 +237,37 @@ def plan_wheel(
     """
     archive = wheel.archive
     name = archive.name
-    base = context_of(wheel, target, providers, options, layout=layout)
-    providers = base.providers
-    releases = [release_of(provider, target.sysroot) for provider in providers]
-    stubs = plan_stubs(base, wheel.tables, options.stub, name.distribution)
-    with_them, tables = with_stubs(base, wheel.tables, stubs.stubs)
-    draft = decide(with_them, tables)
+    stubs, draft = plan_links(wheel, target, providers, options, layout)
     context = draft.context
+    layout, providers = context.layout, context.providers
+    facts = tuple(_provider_facts(provider, target.sysroot) for provider in providers)
     files = tuple(file for file in draft.files if file.path in wheel.images)
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
     mapped = {file.path: [path for _, path in file.closure] for file in files}
     findings += stack_findings(archive, context, wheel.tables, mapped)
     siblings, layers = siblings_relied_on(files, providers, target)
-    moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
+    moves = relocation(files, providers, layout.links, target.interpreter, siblings)
     named = is_python_named(options)
-    if not context.layout.tree:
+    if not layout.tree:
         findings += layer_findings(providers, target, named=named)
     findings += packages_findings(archive, providers, files, target, options.gpus)
     output = name
     changes = bool(stubs.stubs) or any(file.changed for file in files)
     if changes:
-        local, more = _local_version(providers, releases, options)
+        local, more = _local_version(facts, options)
         findings += more
         machine = target.header.machine
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
-            platform = platform_of(name.platform, required_versions(tables.values()), files, machine)
+            platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
         findings += relocation_findings(moves, output.filename)
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
-    sites = overlays(providers, context.layout, target, named=named)
+    sites = overlays(providers, layout, target, named=named)
     gpu = plan_gpus(
         context,
-        with_archives(wheel.codes, archive, context.layout.path_of, sites),
+        with_archives(wheel.codes, archive, layout.path_of, sites),
         files,
         gpus,
         dlopened=dlopened_libraries(draft),
@@ -251,16 +276,10 @@ def plan_wheel(
     )
     findings += gpu.findings
     plan = Plan(
-        wheel=WheelFacts(
-            archive.path.name,
-            archive.sha256(),
-            name.distribution,
-            str(name.version),
-            tuple(name.expanded_tags),
-        ),
+        wheel=wheel_facts(archive, archive.path.name),
         output=output.filename,
         target=target_facts(target),
-        providers=_provider_facts(providers, releases),
+        providers=facts,
         files=files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
@@ -284,19 +303,19 @@ def target_facts(target: Target) -> TargetFacts:
     return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
 
 
-def _provider_facts(
-    providers: Sequence[Provider], releases: Sequence[RocmRelease | None]
-) -> tuple[ProviderFacts, ...]:
-    return tuple(
-        ProviderFacts(
-            provider.kind,
-            provider.path,
-            release.release if release else None,
-            release.evidence if release else None,
-            provider.found_by,
-        )
-        for provider, release in zip(providers, releases, strict=True)
-    )
+def wheel_facts(archive: WheelArchive, path: str) -> WheelFacts:
+    """Return what a plan says of its wheel.
+
+    :param path: as it is to be shown.
+    """
+    name = archive.name
+    return WheelFacts(path, archive.sha256(), name.distribution, str(name.version), tuple(name.expanded_tags))
+
+
+def _provider_facts(provider: Provider, sysroot: str) -> ProviderFacts:
+    release = release_of(provider, sysroot)
+    version, evidence = (release.release, release.evidence) if release else (None, None)
+    return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)
 
 
 def _python_version(name: WheelName, target: Target | None = None) -> str:
@@ -308,15 +327,13 @@ def _python_version(name: WheelName, target: Target | None = None) -> str:
     return f"3.{facts.version[1]}" if facts is not None else "3"
 
 
-def _local_version(
-    providers: Sequence[Provider], releases: Sequence[RocmRelease | None], options: Options
-) -> tuple[str | None, list[Finding]]:
+def _local_version(providers: Sequence[ProviderFacts], options: Options) -> tuple[str | None, list[Finding]]:
     if options.keep_version:
         return None, []
     if options.local_version:
         return options.local_version, []
-    release = next(filter(None, releases), None)
+    release = next((provider.rocm_version for provider in providers if provider.rocm_version), None)
     if release:
-        return f"rocm{release.release}", []
+        return f"rocm{release}", []
     where = ", ".join(provider.path for provider in providers)
     return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]

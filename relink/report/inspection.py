@@ -7,7 +7,7 @@ from typing import Any
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.planning.model.model import plain
+from relink.planning.model.model import WheelFacts, plain
 from relink.report.lines import Grid, Line, Part
 from relink.system.findings.model import Finding
 
@@ -32,14 +32,9 @@ class ElfFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(WheelFacts):
     """A wheel: its name and tags, members, ELF facts and findings."""
 
-    path: str
-    sha256: str
-    name: str
-    version: str
-    tags: tuple[str, ...]
     members: int
     size: int
     unpacked: int

@@ -12,19 +12,30 @@ from relink.planning.model.model import (
     Load,
     Plan,
     ProviderFacts,
-    Stub,
     TargetFacts,
     WheelFacts,
     plain,
+    plan_of,
 )
-from relink.planning.model.reliance import Reliance
 from relink.planning.model.typed import typed
 from relink.system.errors import UsageError
-from relink.system.findings.model import Finding, has_errors
+from relink.system.findings.model import Finding
 
-__all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "report_of", "to_json"]
+__all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "to_json"]
 
 SCHEMA = "relink.report/1"
+# The keys of a report's JSON that are its plan's; a plan without any finding may leave them out, a report may not.
+_OF_PLAN = (
+    "wheel",
+    "target",
+    "providers",
+    "files",
+    "findings",
+    "loads",
+    "stubs",
+    "relies_on",
+    "relocatable",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +50,53 @@ class OutputFacts:
 class Report:
     """The outcome of one command on one wheel.
 
+    :ivar plan: with the findings of carrying it out, too. Of a report that was read, what its JSON has of it.
     :ivar output: None where nothing was written.
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
-    :ivar loads: the edges of the dependency graph.
-    :ivar stubs: libraries that were written into the output.
     :ivar way_out: after a refusal the words of options with which the same command succeeds: tried. Empty where none are known.
-    :ivar relies_on: other packages that members find in the same site-packages; `relocatable`: it works wherever they are.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
 
     command: tuple[str, ...]
-    wheel: WheelFacts
+    plan: Plan
     output: OutputFacts | None
-    target: TargetFacts
-    providers: tuple[ProviderFacts, ...]
-    files: tuple[FilePlan, ...]
-    findings: tuple[Finding, ...]
     isa: Mapping[str, Any] | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
-    loads: tuple[Load, ...] = ()
     relink: str = __version__
     schema: str = SCHEMA
     verified: int | None = None
-    stubs: tuple[Stub, ...] = ()
-    relies_on: tuple[Reliance, ...] = ()
-    relocatable: bool = False
     way_out: tuple[str, ...] = ()
+
+    @property
+    def wheel(self) -> WheelFacts:
+        """The input."""
+        return self.plan.wheel
+
+    @property
+    def target(self) -> TargetFacts:
+        """The loader that the plan was made for."""
+        return self.plan.target
+
+    @property
+    def providers(self) -> tuple[ProviderFacts, ...]:
+        """Where libraries come from."""
+        return self.plan.providers
+
+    @property
+    def files(self) -> tuple[FilePlan, ...]:
+        """What becomes of each ELF file."""
+        return self.plan.files
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings: of the plan, and of carrying it out."""
+        return self.plan.findings
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The edges of the dependency graph."""
+        return self.plan.loads
 
     @property
     def path(self) -> str | None:
@@ -75,37 +106,12 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether no finding is an error: what exit code 0 means."""
-        return not has_errors(self.findings)
-
-
-def report_of(
-    plan: Plan,
-    command: tuple[str, ...],
-    output: OutputFacts | None,
-    findings: tuple[Finding, ...],
-    timings: Mapping[str, float],
-) -> Report:
-    """Put a plan and what came of it together."""
-    return Report(
-        command,
-        plan.wheel,
-        output,
-        plan.target,
-        plan.providers,
-        plan.files,
-        findings,
-        None,
-        timings,
-        plan.loads,
-        stubs=plan.stubs,
-        relies_on=plan.relies_on,
-        relocatable=plan.relocatable,
-    )
+        return self.plan.ok
 
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
-    added = {"stubs": plain(report.stubs), "way_out": list(report.way_out)}
+    added = {"stubs": plain(report.plan.stubs), "way_out": list(report.way_out)}
     return {
         "schema": report.schema,
         "relink": report.relink,
@@ -118,8 +124,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "loads": plain(report.loads),
         "isa": report.isa,
         "findings": plain(report.findings),
-        "relies_on": plain(report.relies_on),
-        "relocatable": report.relocatable,
+        "relies_on": plain(report.plan.relies_on),
+        "relocatable": report.plan.relocatable,
         "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
         **{key: items for key, items in added.items() if items},
@@ -133,4 +139,8 @@ def from_json(data: Mapping[str, Any]) -> Report:
     """
     if data.get("schema") != SCHEMA:
         raise UsageError(f"this is not a report of the kind that this relink writes ({SCHEMA})")
-    return cast("Report", typed(Report, dict(data), "report", strict=False))
+    if "findings" not in data:
+        raise UsageError("report: unknown keys [], missing keys ['findings']")
+    shared = {key: data[key] for key in _OF_PLAN if key in data}
+    plan = plan_of({**shared, "output": ""}, "report", strict=False)
+    return cast("Report", typed(Report, {**data, "plan": plan}, "report", strict=False))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from relink.planning.model import model as plans
-from relink.planning.model.model import Plan
 from relink.report.formats import SCHEMA as SEVERAL
-from relink.report.model import SCHEMA, Report, from_json, report_of
+from relink.report.model import SCHEMA, Report, from_json
 from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.text import pluralize
 
-__all__ = ["planned_report", "read_saved"]
+__all__ = ["read_saved"]
 
 
 def read_saved(text: str, name: str) -> tuple[Report, bool]:
@@ -37,14 +36,9 @@ def read_saved(text: str, name: str) -> tuple[Report, bool]:
         if schema == SCHEMA:
             return from_json(data), False
         if schema == plans.PLAN_SCHEMA:
-            return planned_report(plans.from_json(data, strict=False)), True
+            return Report((), plans.from_json(data, strict=False), None), True
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     raise UsageError(
         f"{name}: this is no report of relink (`relink WHEEL --json` prints one, {SCHEMA}) and no plan ({plans.PLAN_SCHEMA})"
     )
-
-
-def planned_report(plan: Plan) -> Report:
-    """Return a plan as a report: without output, command, GPU code and timings."""
-    return report_of(plan, (), None, plan.findings, {})

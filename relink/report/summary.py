@@ -58,8 +58,8 @@ def verdict(report: Report) -> Verdict:
         return _failed(report, errors)
     twice = next((cause for cause in found if cause.code == "RLK130" and _HIP in cause.subjects), None)
     parts = [f"{_loads(report)}{'; will not work on the GPU until one HIP runtime is left' if twice else ''}"]
-    if report.relocatable:
-        packages = [f"{item.name} {series(item.version)}" for item in report.relies_on]
+    if report.plan.relocatable:
+        packages = [f"{item.name} {series(item.version)}" for item in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
     parts += _allowed(found)
     if brought := [subject for cause in found if cause.code == "RLK118" for subject in cause.subjects]:

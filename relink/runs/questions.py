@@ -16,7 +16,7 @@ from pathlib import Path
 from relink.elf.dlopen_strings import library_names
 from relink.gpu.wanted import wanted_gpus
 from relink.loader.dryrun import LoaderMap
-from relink.loader.target import Target, find_target
+from relink.loader.target import Target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.checks.executable_stack import stack_findings
@@ -24,10 +24,16 @@ from relink.planning.checks.loader_maps import idle_findings, unfound_findings
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import Wheel, open_wheel
-from relink.planning.resolve.decide import decide
-from relink.planning.resolve.stubs import plan_stubs, with_stubs
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
-from relink.planning.wheel_plan import context_of, open_providers, plan_wheel, target_facts
+from relink.planning.wheel_plan import (
+    context_of,
+    open_providers,
+    plan_links,
+    plan_wheel,
+    target_facts,
+    target_of,
+    wheel_facts,
+)
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile
 from relink.report.inspection import Inspection, elf_facts
@@ -37,7 +43,7 @@ from relink.report.nix.from_plan import package_from_plan
 from relink.report.nix.from_table import package_from_table
 from relink.report.nix.model import Package
 from relink.report.nix.subject import Subject
-from relink.report.saved import planned_report, read_saved
+from relink.report.saved import read_saved
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT
@@ -84,9 +90,9 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
     with ExitStack() as stack:
         archive = stack.enter_context(WheelArchive(path, limits=options.limits))
         plan = read_plan(archive)
-        python = options.python or python_in(options.environment)
-        target = find_target(python=python, interpreter=options.interpreter, sysroot=options.sysroot)
-        if plan is not None and not (python or options.interpreter or options.sysroot):
+        options = replace(options, python=options.python or python_in(options.environment))
+        target = target_of(options)
+        if plan is not None and not (options.python or options.interpreter or options.sysroot):
             _refuse_another_loader(plan, target)
         wheel = open_wheel(path, stack, target, options.limits)
         site = _site_of(wheel, target, options)
@@ -147,7 +153,7 @@ def saved_report(path: Path) -> tuple[Report, bool]:
             raise UsageError(
                 f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
             )
-        return planned_report(plan), True
+        return Report((), plan, None), True
     try:
         content = read_text(path, JSON_LIMIT, errors="replace")
     except OSError as error:
@@ -160,18 +166,18 @@ def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
     with ExitStack() as stack:
         wheel = open_wheel(path, stack, limits=limits)
         archive = wheel.archive
-        members = archive.members.values()
+        members, facts = archive.members.values(), wheel_facts(archive, str(path))
         return Inspection(
-            path=str(path),
-            sha256=archive.sha256(),
-            name=archive.name.distribution,
-            version=str(archive.name.version),
-            tags=tuple(archive.name.expanded_tags),
-            members=len(members),
-            size=archive.size,
-            unpacked=sum(member.size for member in members),
-            files=tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
-            findings=wheel.findings,
+            facts.path,
+            facts.sha256,
+            facts.name,
+            facts.version,
+            facts.tags,
+            len(members),
+            archive.size,
+            sum(member.size for member in members),
+            tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
+            wheel.findings,
         )
 
 
@@ -183,12 +189,9 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
     """
     with ExitStack() as stack:
-        target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+        target = target_of(options)
         providers = open_providers(options, target)
-        wheel = open_wheel(path, stack, target, options.limits)
-        base = context_of(wheel, target, providers, options)
-        stubs = plan_stubs(base, wheel.tables, options.stub, wheel.archive.name.distribution)
-        draft = decide(*with_stubs(base, wheel.tables, stubs.stubs))
+        draft = plan_links(open_wheel(path, stack, target, options.limits), target, providers, options)[1]
     context = draft.context
     closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
     missing = {edge.soname for closure in closures.values() for edge in closure.missing}
@@ -268,7 +271,7 @@ def _nix_target(options: Options) -> Target:
             if store_path(str(Path(item).resolve()))
         ]
         interpreter = next((found for item in places if (found := loader_in(item))), None)
-    target = find_target(python=options.python, interpreter=interpreter, sysroot=options.sysroot)
+    target = target_of(replace(options, interpreter=interpreter))
     if store_path(target.libc_directory) is None:
         return target
     # nixpkgs' loader has no cache, and its own directory as the only default one.

@@ -12,7 +12,7 @@ from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
 from relink.elf.patchelf import Edited
 from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
-from relink.loader.target import Target, find_target
+from relink.loader.target import Target
 from relink.make.added_members import added_members, read_plan
 from relink.make.editing import edit_members
 from relink.make.output import Staging
@@ -26,7 +26,13 @@ from relink.planning.options import Options, deciding, trusted
 from relink.planning.proposals import find_way_out, with_sound_options
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout
-from relink.planning.wheel_plan import PreparedPlan, is_python_named, open_providers, plan_wheel
+from relink.planning.wheel_plan import (
+    PreparedPlan,
+    is_python_named,
+    open_providers,
+    plan_wheel,
+    target_of,
+)
 from relink.providers.prefix import Provider
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
@@ -74,13 +80,13 @@ def make_plan(
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
         gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
-        target = find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+        target = target_of(options)
         providers = find_providers(options, target)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
 
     def plan_again(more: Options) -> PreparedPlan:
-        other = find_target(python=more.python, interpreter=more.interpreter, sysroot=more.sysroot)
+        other = target_of(more)
         places = providers if other == target else find_providers(more, other)
         return _planned(wheel, other, places, more, gpus, layout)
 
@@ -237,18 +243,10 @@ def make_report(
     chosen = [finding for finding in select(more, options.select, options.ignore) if finding in more]
     return Report(
         tuple(options.command),
-        plan.wheel,
+        replace(plan, findings=(*plan.findings, *failures, *chosen)),
         output,
-        plan.target,
-        plan.providers,
-        plan.files,
-        (*plan.findings, *failures, *chosen),
         isa=planned.isa,
         timings=clock.timings,
-        loads=plan.loads,
         verified=verified,
-        stubs=plan.stubs,
-        relies_on=plan.relies_on,
-        relocatable=plan.relocatable,
         way_out=planned.way_out,
     )

@@ -14,9 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from relink.make.added_members import PLAN_MEMBER, read_plan
-from relink.planning.model.basis import with_digests
 from relink.planning.model.embedded import embedded
-from relink.planning.model.model import Plan, ProviderFacts
+from relink.planning.model.model import Plan, ProviderFacts, with_digests
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
 from relink.system.safe_open import file_sha256

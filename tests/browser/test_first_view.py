@@ -14,7 +14,7 @@ from relink.report.model import Report
 from relink.system.findings.model import Finding, finding
 from tests.browser.conftest import Open, take_pictures
 from tests.browser.test_page import overflow, sample, violations
-from tests.support.plans import recorded
+from tests.support.plans import replanned
 from tests.support.reports import sample_report
 
 PREFIX = "/opt/vendor/rocm-7.2.4"
@@ -52,7 +52,7 @@ def large_file(path: str, number: int) -> FilePlan:
     )
     after = f"{before.rpartition(':')[0]}:{PREFIX}/lib"
     needed = (*(need(name, path) for name in LIBRARIES[:10]), need(LIBRARIES[11], path, "add"))
-    return recorded(
+    return FilePlan(
         path, "rpath", needed, RpathChange(before, after, "runpath", "rpath"), InterpreterChange(None, None)
     )
 
@@ -91,7 +91,7 @@ def large_report() -> Report:
         )
         for name in LIBRARIES
     ]
-    return replace(
+    return replanned(
         sample_report(),
         command=("relink", "big wheel.whl", "--prefix", PREFIX, "--dry-run"),
         providers=(ProviderFacts("prefix", PREFIX, "7.2.4", "share/version"),),
@@ -228,7 +228,7 @@ def test_an_option_stays_on_one_line(opened: Open, tmp_path: Path) -> None:
     advice = finding(
         "RLK101", "libx.so", "m", " ".join(["say --allow-missing libx.so, or"] * 40), level="error"
     )
-    path.write_text(html_page(replace(sample_report(), findings=(advice,))), encoding="utf-8")
+    path.write_text(html_page(replanned(sample_report(), findings=(advice,))), encoding="utf-8")
     for width in (390, 1440):
         with opened(path, width=width) as page:
             assert page.evaluate(BROKEN, "--[a-z-]+") == []

@@ -17,6 +17,7 @@ from relink.report.model import Report
 from relink.system.findings.model import finding
 from tests.browser.conftest import Open, take_pictures
 from tests.real.conftest import fetch_prefix, fetch_wheel
+from tests.support.plans import replanned
 from tests.support.reports import isa_block, sample_report
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ HOSTILE = (
 def sample() -> Report:
     """One with a matrix that is wider than a phone."""
     report = sample_report(gone=20, output=True)
-    report = replace(
+    report = replanned(
         report,
         findings=(
             *report.findings,

@@ -193,7 +193,7 @@ def in_onnxruntime(environment: Environment, provider: str) -> subprocess.Comple
 
 def test_jax(environment: Environment, jax_plugin_wheel: Path, tmp_path: Path) -> None:
     report = relinked(jax_plugin_wheel, environment, tmp_path)
-    assert report.relocatable
+    assert report.plan.relocatable
     assert Path(report.path or "").name.endswith("manylinux_2_27_x86_64.whl")
     assert {len(str(file.rpath.before).split(":")) for file in report.files} == {79}
     assert {len(str(file.rpath.after).split(":")) for file in report.files} <= {2, 3}
@@ -208,7 +208,7 @@ def test_jax(environment: Environment, jax_plugin_wheel: Path, tmp_path: Path) -
 def test_onnxruntime_rocm(environment: Environment, rocm_wheel: Path, tmp_path: Path) -> None:
     # The prefix has a glibc that refuses libraries which require an executable stack.
     report = relinked(rocm_wheel, environment, tmp_path, "onnxruntime/capi/libonnxruntime.so.1.22.2")
-    assert report.relocatable
+    assert report.plan.relocatable
     capi = "onnxruntime/capi/"
     members = [f"{capi}libonnxruntime_providers_shared.so", f"{capi}libonnxruntime_providers_rocm.so"]
     inside = shown_everywhere(report, environment, members, tmp_path)
@@ -220,8 +220,8 @@ def test_onnxruntime_rocm(environment: Environment, rocm_wheel: Path, tmp_path: 
 def test_onnxruntime_migraphx(environment: Environment, migraphx_wheel: Path, tmp_path: Path) -> None:
     # Of migraphx-libs as AMD ships it no library finds another one: so the wheel's own member names all of them.
     report = relinked(migraphx_wheel, environment, tmp_path)
-    assert report.relocatable
-    assert [item.name for item in report.relies_on] == ["migraphx-libs", "rocm-sdk-core"]
+    assert report.plan.relocatable
+    assert [item.name for item in report.plan.relies_on] == ["migraphx-libs", "rocm-sdk-core"]
     capi = "onnxruntime/capi/"
     members = [f"{capi}libonnxruntime_providers_shared.so", f"{capi}libonnxruntime_providers_migraphx.so"]
     inside = shown_everywhere(report, environment, members, tmp_path)

@@ -1,20 +1,16 @@
-"""Plans of files for tests, written as JSON has them."""
+"""Reports for tests with other plans in them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from relink.planning.model.files import FilePlan, FileRecord
+from relink.report.model import Report
 
-__all__ = ["planned_as", "recorded"]
-
-
-def recorded(*fields: Any, **named: Any) -> FilePlan:
-    """Return the plan that a record of these fields (:class:`FileRecord`) stands for."""
-    return FileRecord(*fields, **named).plan()
+__all__ = ["replanned"]
 
 
-def planned_as(file: FilePlan, **fields: Any) -> FilePlan:
-    """Return the plan with other fields in its record."""
-    return replace(FileRecord.of(file), **fields).plan()
+def replanned(report: Report, **changes: Any) -> Report:
+    """Return the report with other fields: those that it has itself, and else those of its plan."""
+    own = {field.name: changes.pop(field.name) for field in fields(Report) if field.name in changes}
+    return replace(report, plan=replace(report.plan, **changes), **own)

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 
 from relink.planning.model.model import (
+    FilePlan,
     InterpreterChange,
     Load,
     NeededDecision,
+    Plan,
     ProviderFacts,
     RpathChange,
     TargetFacts,
@@ -16,7 +18,6 @@ from relink.planning.model.model import (
 )
 from relink.report.model import OutputFacts, Report
 from relink.system.findings.model import RULES, Finding
-from tests.support.plans import recorded
 
 __all__ = ["Element", "Page", "isa_block", "sample_report"]
 
@@ -188,7 +189,7 @@ def sample_report(text: Callable[[str], str] = str, *, output: bool = False, gon
         )
 
     before = ":".join(["$ORIGIN", *(text(f"/opt/rocm/{number}") for number in range(gone - 1)), ""])
-    file = recorded(
+    file = FilePlan(
         root.removeprefix("$WHEEL/") if root.startswith("$WHEEL/") else root,
         "flatten",
         (
@@ -209,8 +210,8 @@ def sample_report(text: Callable[[str], str] = str, *, output: bool = False, gon
     same = InterpreterChange(None, None)
     files = (
         file,
-        recorded(own.removeprefix("$WHEEL/"), "nothing", (), plain, same),
-        recorded(
+        FilePlan(own.removeprefix("$WHEEL/"), "nothing", (), plain, same),
+        FilePlan(
             text("pkg/variant.so"),
             "nothing",
             (need(lost, None, origin="missing"),),
@@ -252,16 +253,20 @@ def sample_report(text: Callable[[str], str] = str, *, output: bool = False, gon
         ),
     )
     assert [RULES[found.code].level for found in findings] == ["info", "warning", "error"]
-    return Report(
-        ("relink", text("demo-1.0-py3-none-any.whl")),
+    plan = Plan(
         WheelFacts(text("demo-1.0-py3-none-any.whl"), "a" * 64, text("demo"), "1.0", ("py3-none-any",)),
-        OutputFacts(text("dist/demo-1.0+rocm7.whl"), "b" * 64) if output else None,
+        "",
         TargetFacts(text("/lib64/ld.so"), "2.36", (text("/lib"),), text("/usr/bin/python3"), text("/sys")),
         (ProviderFacts("prefix", text("/p"), "7.2.4", text(".info/version")),),
         files,
         findings,
+        loads,
+    )
+    return Report(
+        ("relink", text("demo-1.0-py3-none-any.whl")),
+        plan,
+        OutputFacts(text("dist/demo-1.0+rocm7.whl"), "b" * 64) if output else None,
         isa_block(text),
         {"read": 0.25},
-        loads,
         relink="0.1.0",
     )

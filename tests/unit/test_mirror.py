@@ -44,7 +44,6 @@ ELSEWHERE = {
     "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
     "planning/checks/gpu_survey": "unit/cli/test_looking",
-    "planning/model/basis": "unit/runs/test_relink_wheel",
     "planning/model/files": "unit/planning/model/test_model",
     "providers/profiles/document": "unit/providers/profiles/test_profiles",
     "report/html/drawing": "unit/report/html/test_graph",

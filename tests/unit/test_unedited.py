@@ -13,7 +13,7 @@ from packaging.version import Version
 from relink import library
 from relink.elf.patchelf import Patchelf, find_patchelf
 from relink.library import relink
-from relink.planning.model.saved import load, save
+from relink.planning.model.model import Plan
 from relink.planning.reading import open_wheel
 from relink.system.errors import PatchelfError
 from tests.support.cc import shared
@@ -155,8 +155,8 @@ def test_the_command_line(run: Run, works: Works, unwilling: Path, tmp_path: Pat
 def test_apply(works: Works, unwilling: Path, tmp_path: Path) -> None:
     vendor = works.wheel(tmp_path, {"demo/a.so": unwilling})
     plan = library.plan(vendor, works.options(tmp_path))
-    save(plan, tmp_path / "plan.json")
-    report = library.apply(load(tmp_path / "plan.json"), wheel=vendor, output_directory=tmp_path / "out")
+    plan.save(tmp_path / "plan.json")
+    report = library.apply(Plan.load(tmp_path / "plan.json"), wheel=vendor, output_directory=tmp_path / "out")
     assert [found.code for found in report.findings if found.level == "error"] == ["RLK516"]
     assert not (tmp_path / "out").exists()
 

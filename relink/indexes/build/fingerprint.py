@@ -14,15 +14,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from relink.elf.image import machine_name
 from relink.elf.patchelf import find_patchelf
 from relink.indexes.build.digests import Digests
 from relink.indexes.build.recipe import IndexTarget
 from relink.loader.seen_files import resolve_inside
-from relink.loader.target import find_target
-from relink.planning.wheel_plan import open_providers
+from relink.planning.wheel_plan import open_providers, target_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
 from relink.system.errors import UsageError
@@ -87,33 +85,15 @@ class Dependencies:
     data: str | None = None
     everything: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {
-            "libraries": dict(sorted(self.libraries.items())),
-            "stems": {stem: list(paths) for stem, paths in sorted(self.stems.items())},
-            "loader": self.loader,
-            "release": self.release,
-            "data": self.data,
-            "everything": self.everything,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Dependencies:
-        """Read what :meth:`to_json` made."""
-        stems = {stem: tuple(paths) for stem, paths in data["stems"].items()}
-        return cls(
-            data["libraries"], stems, data["loader"], data["release"], data["data"], data["everything"]
-        )
-
 
 def state_of(target: IndexTarget, digests: Digests) -> TargetState:
     """Read a target: every library of its prefixes whole, unless its digest is known.
 
     :raises RelinkError: the target or a prefix cannot be used.
     """
-    loader = find_target(python=target.python, interpreter=target.interpreter, sysroot=target.sysroot)
-    providers = open_providers(target.options(), loader)
+    options = target.options()
+    loader = target_of(options)
+    providers = open_providers(options, loader)
     paths = sorted({path for provider in providers for own in provider.libraries.values() for path in own})
     real = {path: os.path.realpath(resolve_inside(loader.sysroot, path)) for path in paths}
     with ThreadPoolExecutor(_READERS, "relink-digest") as pool:

@@ -18,6 +18,7 @@ from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.sources import fits
 from relink.indexes.build.store import Store, StoredResult
+from relink.planning.model.typed import typed
 from relink.system.errors import UsageError
 
 __all__ = ["PlannedTask", "Standing", "planned_tasks", "task_key", "valid_results"]
@@ -70,7 +71,7 @@ def valid_results(
     :raises UsageError: `since` is no version.
     """
     targets = {target.name: target for target in recipe.targets}
-    rests = {name: Dependencies.from_json(body) for name, body in store.rests().items()}
+    rests = {name: typed(Dependencies, body, f"what {name} rests on") for name, body in store.rests().items()}
     checked: dict[tuple[str, str], bool] = {}
 
     def still(key: str, result: StoredResult) -> bool:

@@ -33,9 +33,9 @@ from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of
 from relink.planning.model.embedded import embedded
-from relink.planning.model.model import Plan, to_json
+from relink.planning.model.model import Plan, plain, to_json
 from relink.planning.options import Options
-from relink.report.model import Report, report_of
+from relink.report.model import Report
 from relink.runs.relink_wheel import carry_out, make_plan
 from relink.runs.statement import make_statement
 from relink.system.atomic import working_directory
@@ -173,7 +173,7 @@ def relink_wheel(task: RelinkTask) -> TaskOutcome:
         return TaskOutcome("refused", record_of_error(error) | _spent(start))
     rests = dependencies_of(report, state, _digests())
     _digests().save()
-    return TaskOutcome(status, record | _spent(start), rests.to_json())
+    return TaskOutcome(status, record | _spent(start), plain(rests))
 
 
 def _relinked(
@@ -185,9 +185,7 @@ def _relinked(
         clock = Clock()
         with Contents(cached.path, None, reuse=True, spool=spool_of(options)) as contents:
             wheel, planned = make_plan(contents, options, clock)
-            report = replace(
-                report_of(planned.plan, (), None, planned.plan.findings, clock.timings), isa=planned.isa
-            )
+            report = Report((), planned.plan, None, planned.isa, timings=clock.timings)
             if planned.plan.ok and not planned.plan.empty:
                 name = _named(planned.output, task.target.name, _digest_of(planned.plan, state, options))
                 planned = replace(planned, plan=replace(planned.plan, output=name.filename))

@@ -58,6 +58,11 @@ class CachedWheel:
     sha256: str
     name: WheelName
 
+    @property
+    def size(self) -> int:
+        """Its bytes, as it is now."""
+        return self.path.stat().st_size
+
 
 def cache_directory() -> Path:
     """Return the directory of fetched wheels, which need not exist."""

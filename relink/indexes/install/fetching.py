@@ -6,7 +6,6 @@ Only wheels are taken: to build one of a source distribution would run its code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from packaging.tags import Tag
 
@@ -19,7 +18,7 @@ from relink.loader.target import Target
 from relink.planning.checks.tags import supported_tags
 from relink.system.errors import UsageError
 
-__all__ = ["FetchedWheel", "Platform", "fetch", "platform_of"]
+__all__ = ["Platform", "fetch", "platform_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,6 @@ class Platform:
         return f"{self.python.shown} on {self.machine} with glibc {self.glibc}"
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedWheel:
-    """A wheel in the cache that fits a requirement.
-
-    :ivar offline: it was there before, and no index was asked.
-    """
-
-    path: Path
-    sha256: str
-    size: int
-    offline: bool
-
-
 def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
     """Return what wheels are chosen for: the target's Python, or `own` where only a loader was named.
 
@@ -67,14 +53,13 @@ def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
     return Platform(python, target.glibc, machine_name(target.header.machine))
 
 
-def fetch(wanted: WantedWheel, platform: Platform, *, offline: bool = False) -> FetchedWheel:
+def fetch(wanted: WantedWheel, platform: Platform, *, offline: bool = False) -> CachedWheel:
     """Return the newest wheel that fits, from the index that pip is configured for or, `offline`, from the cache.
 
     :raises UsageError: the cache has none, or there is no pip.
     :raises InstallerError: pip fails; it may have found none, too.
     """
-    found = _from_cache(wanted, platform) if offline else _from_index(wanted, platform)
-    return FetchedWheel(found.path, found.sha256, found.path.stat().st_size, offline)
+    return _from_cache(wanted, platform) if offline else _from_index(wanted, platform)
 
 
 def _from_cache(wanted: WantedWheel, platform: Platform) -> CachedWheel:

@@ -4,64 +4,93 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from relink.elf.digest import linking_digest
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.model import Basis, LibraryFacts, Plan
+from relink.planning.model.files import FilePlan
 from relink.system.errors import ElfError, UsageError
 from relink.system.safe_open import file_sha256, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["LIBRARY_LIMIT", "basis_of", "changes_since", "with_contents", "with_digests"]
+__all__ = [
+    "LIBRARY_LIMIT",
+    "Basis",
+    "LibraryFacts",
+    "basis_of",
+    "changes_since",
+    "provider_digests",
+    "with_contents",
+]
 
 LIBRARY_LIMIT: Final = 16 << 30
 """Bytes of a library that is hashed; the largest known one has 1.1 GB."""
 _MEMBERS: Final = ("$WHEEL/", "$PREFIX/")
 
 
-def basis_of(plan: Plan, wheel: str) -> Basis:
-    """Return what `plan` rests on.
+@dataclass(frozen=True, slots=True)
+class LibraryFacts:
+    """A library outside of the wheel that a plan rests on.
+
+    :ivar path: as the target sees it.
+    :ivar digest: of what linking depends on (:func:`relink.elf.digest.linking_digest`).
+    :ivar sha256: of the whole content, hex; None where it was not computed.
+    """
+
+    path: str
+    digest: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a plan was made from, on the machine that made it. A plan inside of a wheel has none.
+
+    :ivar wheel: the input's absolute path.
+    """
+
+    wheel: str
+    libraries: tuple[LibraryFacts, ...]
+
+
+def basis_of(wheel: str, files: Iterable[FilePlan], sysroot: str) -> Basis:
+    """Return what the plans of a wheel's files rest on.
 
     :param wheel: the wheel's path.
+    :param sysroot: what the paths of libraries are below.
     """
-    sysroot = plan.target.sysroot
-    paths = dict.fromkeys(
-        path for file in plan.files for _, path in file.closure if not path.startswith(_MEMBERS)
-    )
+    paths = dict.fromkeys(path for file in files for _, path in file.closure if not path.startswith(_MEMBERS))
     return Basis(
         os.path.abspath(wheel),
         tuple(LibraryFacts(path, _digest(resolve_inside(sysroot, path))) for path in paths),
     )
 
 
-def with_contents(plan: Plan) -> Plan:
-    """Return the plan with the digest of each library's whole content; reads all of them."""
-    if plan.basis is None:
-        return plan
-    sysroot = plan.target.sysroot
+def with_contents(basis: Basis, sysroot: str) -> Basis:
+    """Return the basis with the digest of each library's whole content; reads all of them."""
     libraries = tuple(
         replace(library, sha256=library.sha256 or _sha256(resolve_inside(sysroot, library.path)))
-        for library in plan.basis.libraries
+        for library in basis.libraries
     )
-    return replace(plan, basis=replace(plan.basis, libraries=libraries))
+    return replace(basis, libraries=libraries)
 
 
-def with_digests(plan: Plan) -> Plan:
-    """Return the plan with a digest for each provider, by which another run sees that it is the same.
+def provider_digests(paths: Iterable[str], files: Sequence[FilePlan], sysroot: str) -> list[str]:
+    """Return a digest for each provider, by which another run sees that it is the same.
 
     It is the SHA-256 of a sorted line for each library that the closures have of the provider: the library's
     :func:`~relink.elf.digest.linking_digest` and the soname. The C library's parts are the target's, and left out.
 
+    :param paths: of the providers.
     :raises UsageError: a library cannot be read.
     """
-    sonames = {path: soname for file in plan.files for soname, path in file.closure}
-    roots = [provider.path.rstrip("/") + "/" for provider in plan.providers]
+    sonames = {path: soname for file in files for soname, path in file.closure}
+    roots = [path.rstrip("/") + "/" for path in paths]
     lines = {
-        path: f"{_digest(resolve_inside(plan.target.sysroot, path))} {soname}\n"
+        path: f"{_digest(resolve_inside(sysroot, path))} {soname}\n"
         for path, soname in sonames.items()
         if soname not in GLIBC_SONAMES and path.startswith(tuple(roots))
     }
@@ -70,13 +99,12 @@ def with_digests(plan: Plan) -> Plan:
         own = sorted(line for path, line in lines.items() if path.startswith(root))
         return hashlib.sha256("".join(own).encode("utf-8", "surrogateescape")).hexdigest()
 
-    providers = zip(plan.providers, roots, strict=True)
-    return replace(plan, providers=tuple(replace(item, digest=digest(root)) for item, root in providers))
+    return [digest(root) for root in roots]
 
 
-def changes_since(plan: Plan) -> list[str]:
-    """Return what has changed among the libraries that `plan` rests on, a sentence each."""
-    return [] if plan.basis is None else list(_changes(plan.basis, plan.target.sysroot))
+def changes_since(basis: Basis | None, sysroot: str) -> list[str]:
+    """Return what has changed among the libraries that a plan rests on, a sentence each."""
+    return [] if basis is None else list(_changes(basis, sysroot))
 
 
 def _changes(basis: Basis, sysroot: str) -> Iterator[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
 
 from relink.planning.model.model import FilePlan, Plan
 
-__all__ = ["ANY_PYTHON", "BASE_PREFIX", "embedded"]
+__all__ = ["ANY_PYTHON", "BASE_PREFIX", "embedded", "mapped"]
 
 ANY_PYTHON: Final = "$PYTHON"
 """Stands for the path of the Python that the plan was made for."""
@@ -60,29 +60,24 @@ def embedded(plan: Plan) -> Plan:
         providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
         files=tuple(_file(file, shown) for file in plan.files),
         sites=tuple(shown(site) for site in plan.sites),
-        findings=tuple(
-            replace(
-                found,
-                subject=shown(found.subject),
-                subjects=tuple(shown(subject) for subject in found.subjects),
-                cause=found.cause and shown(found.cause),
-                brief=found.brief and shown(found.brief),
-                step=found.step and shown(found.step),
-                message=shown(found.message),
-                remedy=found.remedy and shown(found.remedy),
-            )
-            for found in plan.findings
-        ),
-        loads=tuple(
-            replace(
-                load,
-                requester=shown(load.requester),
-                resolved=load.resolved and shown(load.resolved),
-                found_by=load.found_by and shown(load.found_by),
-            )
-            for load in plan.loads
-        ),
+        findings=mapped(plan.findings, shown),
+        loads=tuple(replace(mapped(load, shown), soname=load.soname) for load in plan.loads),
     )
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Return `value` with every str in it changed: in dataclasses, tuples, lists and mappings, their keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, tuple | list):
+        return type(value)(mapped(part, change) for part in value)
+    if isinstance(value, Mapping):
+        return {mapped(key, change): mapped(part, change) for key, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{field.name: mapped(getattr(value, field.name), change) for field in fields(value)}
+        )
+    return value
 
 
 def _any_of(paths: Iterable[str]) -> str:
@@ -90,17 +85,11 @@ def _any_of(paths: Iterable[str]) -> str:
 
 
 def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
-    resolutions = tuple(
-        replace(
-            found,
-            resolved=found.resolved and shown(found.resolved),
-            found_by=found.found_by and shown(found.found_by),
-            evidence=tuple(shown(text) for text in found.evidence),
-        )
-        for found in file.resolutions
-    )
     return replace(
         file,
-        resolutions=resolutions,
+        needed=tuple(
+            replace(mapped(entry, shown), soname=entry.soname, soname_after=entry.soname_after)
+            for entry in file.needed
+        ),
         closure=tuple((soname, shown(path)) for soname, path in file.closure),
     )

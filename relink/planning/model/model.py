@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from relink.planning.model.additions import Stub
+from relink.planning.model.basis import Basis, provider_digests, with_contents
 from relink.planning.model.files import (
     Action,
     FilePlan,
-    FileRecord,
     InterpreterChange,
     NeededDecision,
     Origin,
@@ -21,9 +22,11 @@ from relink.planning.model.files import (
 )
 from relink.planning.model.reliance import Reliance
 from relink.planning.model.typed import typed
-from relink.system.bounded_json import parse_json
+from relink.system.atomic import atomic_file
+from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, has_errors
+from relink.system.safe_open import read_text
 
 __all__ = [
     "Action",
@@ -41,18 +44,12 @@ __all__ = [
     "WheelFacts",
     "from_json",
     "plain",
+    "plan_of",
     "to_json",
+    "with_digests",
 ]
 
 PLAN_SCHEMA = "relink.plan/1"
-_LEFT_OUT = {
-    "stubs",
-    "options",
-    "relies_on",
-    "sites",
-    "relocatable",
-    "metadata",
-}  # where there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +107,6 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryFacts:
-    """A library outside of the wheel that a plan rests on.
-
-    :ivar path: as the target sees it.
-    :ivar digest: of what linking depends on (:func:`relink.elf.digest.linking_digest`).
-    :ivar sha256: of the whole content, hex; None where it was not computed.
-    """
-
-    path: str
-    digest: str
-    sha256: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """What a plan was made from, on the machine that made it. A plan inside of a wheel has none.
-
-    :ivar wheel: the input's absolute path.
-    """
-
-    wheel: str
-    libraries: tuple[LibraryFacts, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
@@ -183,9 +155,13 @@ class Plan:
 
         :raises UsageError: the file cannot be written, or a library cannot be read.
         """
-        from relink.planning.model import saved  # noqa: PLC0415  # it needs this module
-
-        saved.save(self, Path(path))
+        basis = self.basis and with_contents(self.basis, self.target.sysroot)
+        text = json.dumps(to_json(replace(self, basis=basis)), indent=1) + "\n"
+        try:
+            with atomic_file(Path(path)) as file:  # what lies there, a FIFO for one, is not opened
+                file.write(text.encode())
+        except OSError as error:
+            raise UsageError(f"{path}: the plan cannot be written ({error.strerror})") from error
 
     @classmethod
     def load(cls, path: Path | str) -> Plan:
@@ -193,50 +169,55 @@ class Plan:
 
         :raises UsageError: it is no plan.
         """
-        from relink.planning.model import saved  # noqa: PLC0415
+        try:
+            text = read_text(Path(path), JSON_LIMIT)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: the plan cannot be read ({error})") from error
+        return from_json(text)
 
-        return saved.load(Path(path))
+
+def with_digests(plan: Plan) -> Plan:
+    """Return the plan with a digest for each provider (:func:`relink.planning.model.basis.provider_digests`).
+
+    :raises UsageError: a library cannot be read.
+    """
+    digests = provider_digests((item.path for item in plan.providers), plan.files, plan.target.sysroot)
+    pairs = zip(plan.providers, digests, strict=True)
+    return replace(plan, providers=tuple(replace(provider, digest=digest) for provider, digest in pairs))
+
+
+# Keys that JSON has only where they say something; none of them was in relink 0.1.0.
+_LEFT_OUT: dict[type, frozenset[str]] = {
+    FilePlan: frozenset({"versions"}),
+    Finding: frozenset({"cause", "brief", "step"}),
+    Plan: frozenset({"stubs", "options", "relies_on", "sites", "relocatable", "metadata"}),
+    ProviderFacts: frozenset({"found_by", "digest"}),
+}
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON data; the inverse of :func:`from_json`."""
-    data = {"schema": PLAN_SCHEMA, **plain(plan)}
-    return {key: value for key, value in data.items() if value or key not in _LEFT_OUT}
+    return {"schema": PLAN_SCHEMA, **plain(plan)}
 
 
 def plain(value: Any) -> Any:
     """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
-    if isinstance(value, FilePlan):
-        value = FileRecord.of(value)
-    if isinstance(value, Finding):
-        return _finding(value)
-    if isinstance(value, ProviderFacts):
-        unsaid = {name for name in ("found_by", "digest") if getattr(value, name) is None}
-        return {name: item for name, item in dataclasses.asdict(value).items() if name not in unsaid}
-    if isinstance(value, FileRecord) and not value.versions:
-        return {
-            field.name: plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if field.name != "versions"
-        }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        left_out = _LEFT_OUT.get(type(value), ())
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        data = {
+            name: plain(part)
+            for name, part in fields
+            if part not in (None, (), False) or name not in left_out
+        }
+        if isinstance(value, Finding) and value.subjects == (value.subject,):
+            del data["subjects"]
+        return data
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value
-
-
-def _finding(found: Finding) -> dict[str, Any]:
-    """Leave out what says nothing more: the subjects where there is one, and what is None of cause, brief and step."""
-    data = {field.name: plain(getattr(found, field.name)) for field in dataclasses.fields(found)}
-    if found.subjects == (found.subject,):
-        del data["subjects"]
-    for key in ("cause", "brief", "step"):
-        if data[key] is None:
-            del data[key]
-    return data
 
 
 def from_json(data: Mapping[str, Any] | str, *, strict: bool = True) -> Plan:
@@ -253,4 +234,19 @@ def from_json(data: Mapping[str, Any] | str, *, strict: bool = True) -> Plan:
         raise UsageError(
             f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
         )
-    return cast("Plan", typed(Plan, read, "plan", strict=strict))
+    return plan_of(read, "plan", strict=strict)
+
+
+def plan_of(data: Mapping[str, Any], where: str, *, strict: bool) -> Plan:
+    """Read the fields of a plan.
+
+    :param where: names the data in messages.
+    :raises UsageError: it is none; names the place.
+    """
+    plan = cast("Plan", typed(Plan, data, where, strict=strict))
+    for number, file in enumerate(plan.files):
+        try:
+            file.check()
+        except ValueError as error:
+            raise UsageError(f"{where}.files[{number}].{error}") from error
+    return plan

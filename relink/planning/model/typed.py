@@ -9,7 +9,6 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from relink.planning.model.files import FilePlan, FileRecord
 from relink.system.errors import UsageError
 
 __all__ = ["typed"]
@@ -27,12 +26,6 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
     """
     if kind is type(value) or kind is Any:
         return value
-    if kind is FilePlan:
-        record = typed(FileRecord, value, where, strict=strict)
-        try:
-            return record.plan()
-        except ValueError as error:
-            raise UsageError(f"{where}.{error}") from error
     origin, arguments, fields, required = _parts(kind)
     if fields is not None:
         if not isinstance(value, dict):

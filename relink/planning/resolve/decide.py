@@ -13,7 +13,15 @@ from relink.loader.closure import Closure, Edge
 from relink.loader.loading import RootRefusedError
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import FilePlan, Origin, Resolution, link_facts, necessary
+from relink.planning.model.files import (
+    Action,
+    FilePlan,
+    InterpreterChange,
+    NeededDecision,
+    Origin,
+    RpathChange,
+    necessary,
+)
 from relink.planning.model.model import Load
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.findings.decisions import decision_findings
@@ -185,39 +193,58 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
 def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:
     closure, shown = outcome.closure, context.layout.shown
     edges = {edge.soname: edge for edge in closure.edges if edge.requester == outcome.root}
-    before = link_facts(outcome.original)
-    edit = necessary(outcome.edit, before) if served else ElfEdit()
-    after = dict(edit.replace)
+    before = outcome.original
+    needed = tuple(dict.fromkeys(before.needed))
+    edit = necessary(outcome.edit, needed) if served else ElfEdit()
+    replaced = dict(edit.replace)
+    entries: list[tuple[str, Action, str | None]] = []
+    for soname in needed:
+        if soname in replaced:
+            entries.append((soname, "substitute", replaced[soname]))
+        elif soname in edit.remove:
+            entries.append((soname, "drop", None))
+        else:
+            entries.append((soname, "keep", soname))
+    entries += [(soname, "add", soname) for soname in edit.add]
+    search_path, search_kind = before.search_path, before.search_kind
+    if edit.search_path is not None:
+        search_path, search_kind = edit.search_path or None, edit.search_kind
     return FilePlan(
         path=member,
         strategy=outcome.strategy if served else "nothing",
-        edit=edit,
-        before=before,
-        resolutions=tuple(
-            _resolution(context, outcome, edit, soname, edges.get(after.get(soname, soname)))
-            for soname in (*before.needed, *edit.add)
+        needed=tuple(
+            _needed(context, outcome, soname, action, after, edges.get(after or soname))
+            for soname, action, after in entries
         ),
+        rpath=RpathChange(before.search_path, search_path, before.search_kind, search_kind),
+        interpreter=InterpreterChange(before.interpreter, edit.interpreter or before.interpreter),
         closure=tuple(
             (shown(loaded.image.soname or loaded.name), shown(loaded.path))
             for loaded in (closure.objects[index] for index in closure.scope)
         ),
         served=served,
+        versions=edit.versions,
     )
 
 
-def _resolution(
-    context: ResolveContext, outcome: Outcome, edit: ElfEdit, soname: str, edge: Edge | None
-) -> Resolution:
-    """Say what serves one NEEDED of the file's own, and why the edit keeps, replaces, drops or adds it."""
+def _needed(
+    context: ResolveContext,
+    outcome: Outcome,
+    soname: str,
+    action: Action,
+    soname_after: str | None,
+    edge: Edge | None,
+) -> NeededDecision:
+    """Say what serves one NEEDED of the file's own, and why it is kept, replaced, dropped or added."""
     shown = context.layout.shown
     path = None if edge is None or edge.target is None else outcome.closure.objects[edge.target].path
     found_by = None if edge is None or path is None else shown(str(edge.found_by))
     evidence: tuple[str, ...] = ()
-    if soname in dict(edit.replace) or soname in edit.remove:
+    if action in ("substitute", "drop"):
         evidence = outcome.substitutions[soname].evidence
     elif soname in outcome.forgotten:
         evidence = outcome.forgotten[soname]
-    elif soname in edit.add:
+    elif action == "add":
         who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
         if who:
             evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
@@ -227,7 +254,8 @@ def _resolution(
         context.layout.path_of(name) for name in context.profile.preload
     ]:
         evidence = (f"profile {context.profile.name}: the package loads it before",)
-    return Resolution(path and shown(path), found_by, _origin(context, outcome, edge, soname), evidence)
+    origin = _origin(context, outcome, edge, soname)
+    return NeededDecision(soname, action, soname_after, path and shown(path), found_by, origin, evidence)
 
 
 def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
+from relink.planning.model.embedded import mapped
 from relink.report.model import Report
 from relink.report.text import in_prefix
 from relink.system.findings.model import Finding
@@ -20,31 +20,15 @@ def prefixed(report: Report) -> Report:
     The command, the target and the providers keep their paths, too.
     """
     short = partial(in_prefix, report)
-    return dataclasses.replace(
-        report,
-        files=_mapped(report.files, short),
-        loads=_mapped(report.loads, short),
-        isa=_mapped(report.isa, short),
+    plan = dataclasses.replace(
+        report.plan,
+        files=mapped(report.files, short),
+        loads=mapped(report.loads, short),
         findings=tuple(_finding(found, short) for found in report.findings),
     )
+    return dataclasses.replace(report, plan=plan, isa=mapped(report.isa, short))
 
 
 def _finding(found: Finding, short: Callable[[str], str]) -> Finding:
-    shown: Finding = _mapped(found, short)
+    shown: Finding = mapped(found, short)
     return dataclasses.replace(shown, remedy=found.remedy, step=found.step)
-
-
-def _mapped(value: Any, short: Callable[[str], str]) -> Any:
-    """Return `value` with every str in it replaced: in dataclasses, tuples, lists and mappings, their keys included."""
-    if isinstance(value, str):
-        return short(value)
-    if isinstance(value, tuple | list):
-        return type(value)(_mapped(item, short) for item in value)
-    if isinstance(value, Mapping):
-        return {_mapped(key, short): _mapped(item, short) for key, item in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            field.name: _mapped(getattr(value, field.name), short) for field in dataclasses.fields(value)
-        }
-        return dataclasses.replace(value, **fields)
-    return value

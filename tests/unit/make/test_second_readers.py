@@ -19,7 +19,6 @@ from relink.planning.model.model import FilePlan, NeededDecision
 from relink.system.findings.model import finding
 from relink.wheel.archive import WheelArchive
 from tests.support.edits import apply_edit
-from tests.support.plans import planned_as
 from tests.support.works import Works
 from tests.unit.wheel.build import DIST_INFO, FILENAME, RawZip, good_entries, make_wheel, write_raw
 
@@ -136,7 +135,7 @@ def test_another_plan_than_the_one_that_was_carried_out(
     after = edited(works, planned, tmp_path)
     (first, *rest) = planned.needed
     other = replace(first, action="substitute", soname_after="libother.so.1")
-    (message,) = found(works, planned_as(planned, needed=(other, *rest)), after)
+    (message,) = found(works, replace(planned, needed=(other, *rest)), after)
     assert message.startswith("NEEDED: relink has ('libother.so.1',")
     assert isinstance(other, NeededDecision)
 
@@ -150,7 +149,7 @@ def test_a_file_that_changed_after_its_check(works: Works, planned: FilePlan, tm
 
 
 def test_files_that_do_not_change_are_passed_over(planned: FilePlan) -> None:
-    same = planned_as(
+    same = replace(
         planned,
         needed=(),
         rpath=replace(planned.rpath, after=planned.rpath.before, kind_after=planned.rpath.kind_before),

@@ -210,7 +210,7 @@ def test_an_installed_one_is_asked_for_real(works: Works, tmp_path: Path) -> Non
     assert not verify(report.output.path, Options(python=str(python))).findings
     (file,) = (item for item in report.files if item.changed)
     assert "torch" not in (file.rpath.after or "")  # it is found by its soname
-    assert [(item.name, item.version, item.files) for item in report.relies_on] == [
+    assert [(item.name, item.version, item.files) for item in report.plan.relies_on] == [
         ("torch", "2.9.1", ("torch/lib/libc10.so",))
     ]
 

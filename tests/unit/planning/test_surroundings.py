@@ -78,7 +78,7 @@ def test_rocm_that_a_pth_file_names(prefix: Path, wheel: Path, tmp_path: Path) -
     assert [(item.kind, item.path) for item in report.providers] == [("site-packages", str(shelf))]
     (told,) = [item for item in report.findings if item.code == "RLK534"]
     assert (told.subject, f"installed into {own}," in told.message) == (str(shelf), True)
-    assert (report.relocatable, report.relies_on) == (False, ())
+    assert (report.plan.relocatable, report.plan.relies_on) == (False, ())
     assert report.files[0].rpath.after == f"{shelf}/_rocm_sdk_libraries/lib"
     assert not (tmp_path / "ran").exists()
     unpack([Path(report.path or "")], own)
@@ -109,7 +109,7 @@ def test_rocm_in_two_layers(prefix: Path, wheel: Path, tmp_path: Path) -> None:
     shelf = rocm_into(prefix, tmp_path / "second", tmp_path / "shelf")
     (own / "rocm.pth").write_text(f"{shelf}\n")
     report = relink(wheel, Options(python=python, output_directory=tmp_path / "out"))
-    assert report.relocatable
+    assert report.plan.relocatable
     (told,) = [item for item in report.findings if item.code == "RLK550"]
     assert told.subject == str(shelf)
     assert f"rocm-sdk-libraries 7.2.4, which are not looked at: {own} is taken" in told.message
@@ -138,11 +138,11 @@ def test_another_package_is_recorded_and_looked_for(works: Works, tmp_path: Path
     wheel = using_cublas(works, tmp_path)
     report = relink(wheel, works.options(tmp_path / "out", python=python))
     library = "nvidia/cublas/lib/libcublas.so.12"
-    assert [(item.name, item.version, item.files) for item in report.relies_on] == [
+    assert [(item.name, item.version, item.files) for item in report.plan.relies_on] == [
         ("nvidia_cublas_cu12", "12.4.5", (library,))
     ]
     assert report.files[0].rpath.after == f"{works.prefix}/lib:$ORIGIN/../nvidia/cublas/lib"
-    assert not report.relocatable
+    assert not report.plan.relocatable
     result = Path(report.path or "")
     with zipfile.ZipFile(result) as archive:
         texts = [archive.read(name).decode("latin-1") for name in archive.namelist() if "dist-info" in name]

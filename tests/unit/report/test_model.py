@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from relink.report.model import from_json, to_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import finding
+from tests.support.plans import replanned
 from tests.support.reports import sample_report
 
 
@@ -27,7 +27,7 @@ def test_a_report_comes_back() -> None:
 
 
 def test_what_a_newer_relink_adds_is_passed_over() -> None:
-    newer = document() | {"more": 1}
+    newer = document() | {"more": 1, "plan": {}, "options": {"of": "a newer one"}}
     newer["wheel"]["more"] = 2
     assert to_json(from_json(newer)) == document()
 
@@ -45,10 +45,18 @@ def test_the_place_of_what_is_wrong_is_named() -> None:
         from_json(wrong)
 
 
+@pytest.mark.parametrize("key", ["command", "wheel", "output", "target", "providers", "files", "findings"])
+def test_what_a_report_must_have(key: str) -> None:
+    data = document()
+    del data[key]
+    with pytest.raises(UsageError, match=f"report: .*missing keys .'{key}'"):
+        from_json(data)
+
+
 def test_an_error_decides() -> None:
-    report = replace(sample_report(), findings=(finding("RLK710", "x", "y"),))
+    report = replanned(sample_report(), findings=(finding("RLK710", "x", "y"),))
     assert report.ok
-    assert not replace(report, findings=(*report.findings, finding("RLK101", "x", "y"))).ok
+    assert not replanned(report, findings=(*report.findings, finding("RLK101", "x", "y"))).ok
     assert sample_report().path is None
     written = sample_report(output=True)
     assert written.output is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from relink.planning.model.embedded import BASE_PREFIX
 from relink.planning.model.model import (
+    FilePlan,
     InterpreterChange,
     Plan,
     ProviderFacts,
@@ -12,12 +13,11 @@ from relink.planning.model.model import (
     WheelFacts,
 )
 from relink.report.sbom import bill_of_materials
-from tests.support.plans import recorded
 
 
 def planned(*closure: tuple[str, str], changed: bool = True) -> Plan:
     path = RpathChange("/opt", "/p", "rpath", "runpath") if changed else RpathChange(None, None, None, None)
-    file = recorded(
+    file = FilePlan(
         "demo/a.so", "runpath" if changed else "nothing", (), path, InterpreterChange(None, None), closure
     )
     return Plan(

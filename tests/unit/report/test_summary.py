@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
-from relink.planning.model.model import FilePlan, InterpreterChange, RpathChange, TargetFacts, WheelFacts
+from relink.planning.model.model import (
+    FilePlan,
+    InterpreterChange,
+    Plan,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 from relink.report.model import OutputFacts, Report
 from relink.report.summary import verdict
 from relink.system.findings.model import Finding, finding
-from tests.support.plans import recorded
 
 TARGET = TargetFacts("/lib64/ld.so", "2.36", ("/lib",), None)
 WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))
 NO_INTERPRETER = InterpreterChange(None, None)
-CHANGED = recorded(
+CHANGED = FilePlan(
     "demo/a.so", "runpath", (), RpathChange("/opt/rocm/lib", "/p", "runpath", "runpath"), NO_INTERPRETER
 )
-SAME = recorded("demo/b.so", "nothing", (), RpathChange(None, None, None, None), NO_INTERPRETER)
+SAME = FilePlan("demo/b.so", "nothing", (), RpathChange(None, None, None, None), NO_INTERPRETER)
 OUTPUT = OutputFacts("dist/demo-1.0+rocm7.whl", "b" * 64)
 PIP = "pip install dist/demo-1.0+rocm7.whl"
 HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.", level="warning")
@@ -37,7 +43,8 @@ HERE = {
 
 
 def report(*findings: Finding, files: tuple[FilePlan, ...] = (CHANGED, SAME), **facts: Any) -> Report:
-    return Report(("relink",), WHEEL, facts.pop("output", None), TARGET, (), files, findings, **facts)
+    plan = Plan(WHEEL, "", TARGET, (), files, findings)
+    return Report(("relink",), plan, facts.pop("output", None), **facts)
 
 
 def missing(soname: str, step: str | None = None) -> Finding:

@@ -29,11 +29,11 @@ from relink.planning.model.model import (
 from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
 from relink.report.lines import Grid, Line, Part, branch, show
-from relink.report.model import OutputFacts, Report, report_of, to_json
+from relink.report.model import OutputFacts, Report, to_json
 from relink.report.sbom import bill_of_materials
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.shipped_files import load_schema
-from tests.support.plans import planned_as, recorded
+from tests.support.plans import replanned
 
 SCHEMA = load_schema("report")
 WHEEL = WheelFacts("demo-1.0-py3-none-any.whl", "a" * 64, "demo", "1.0", ("py3-none-any",))
@@ -46,7 +46,7 @@ def needed(
     return NeededDecision(soname, action, after or soname, f"/p/{soname}", "RUNPATH /p", origin, ("because",))
 
 
-FILE = recorded(
+FILE = FilePlan(
     "demo/a.so",
     "flatten",
     (
@@ -65,7 +65,7 @@ FILE = recorded(
         ("prog", "$PREFIX/bin/prog"),
     ),
 )
-SAME = recorded(
+SAME = FilePlan(
     "demo/b.so", "nothing", (), RpathChange(None, None, None, None), InterpreterChange(None, None)
 )
 PLAN = Plan(
@@ -78,7 +78,7 @@ PLAN = Plan(
 
 
 def report(*findings: Finding, output: OutputFacts | None = None) -> Report:
-    return report_of(PLAN, ("relink", "x.whl"), output, findings, {"read": 0.12345678})
+    return Report(("relink", "x.whl"), replace(PLAN, findings=findings), output, timings={"read": 0.12345678})
 
 
 def lines(parts: list[Line]) -> list[str]:
@@ -199,22 +199,22 @@ def test_more_is_told_on_request() -> None:
     assert "    substitute libold.so.1 → libnew.so.2  provider: /p/libold.so.1  [RUNPATH /p]" in told
     assert told.count("      because") == 6
     assert told[-1] == "demo/b.so  unchanged"
-    unserved = replace(report(), files=(replace(SAME, served=False),))
+    unserved = replanned(report(), files=(replace(SAME, served=False),))
     assert lines(text.plan_text(unserved, verbose=True)) == ["demo/b.so  not served, left as it is"]
 
 
 def test_a_path_of_80_entries_is_shortened() -> None:
     long = ":".join(f"$ORIGIN/{number}" for number in range(80))
-    changed = planned_as(
+    changed = replace(
         FILE, needed=(), rpath=RpathChange(long, None, "runpath", None), interpreter=SAME.interpreter
     )
-    told = lines(text.plan_text(replace(report(), files=(changed,)), verbose=False))
+    told = lines(text.plan_text(replanned(report(), files=(changed,)), verbose=False))
     assert told[1:] == ["  - RUNPATH $ORIGIN/0:$ORIGIN/1:$ORIGIN/2:… (80 entries)"]
 
 
 def test_the_header_says_what_the_prefix_is_called_below() -> None:
     plan = replace(PLAN, providers=(ProviderFacts("prefix", "/opt/rocm-7.2.4", "7.2.4", ".info/version"),))
-    made = report_of(plan, (), None, (), {})
+    made = Report((), plan, None)
     assert (
         text.header_text(made).plain
         == "demo 1.0 with ROCm 7.2.4 in /opt/rocm-7.2.4 ($PREFIX), for glibc 2.36"
@@ -228,16 +228,16 @@ def test_the_header_says_what_the_prefix_is_called_below() -> None:
 def test_files_that_change_alike_are_one_line() -> None:
     def changed(name: str, after: str) -> FilePlan:
         path = RpathChange(f"/build/{name}", after, "rpath", "runpath")
-        return recorded(f"demo/{name}.so", "runpath", (), path, InterpreterChange(None, None))
+        return FilePlan(f"demo/{name}.so", "runpath", (), path, InterpreterChange(None, None))
 
     files = (FILE, SAME, *(changed(name, "/p") for name in "cdef"), changed("g", "/q"))
-    assert lines(text.change_text(replace(report(), files=files))) == [
+    assert lines(text.change_text(replanned(report(), files=files))) == [
         "  a.so: RUNPATH /p, interpreter /new/ld.so, libold.so.1 → libnew.so.2, libdrop.so.1 dropped, 2 NEEDED added",
         "  4 files: RUNPATH /p",
         "  g.so: RUNPATH /q",
     ]
     many = tuple(changed(name, f"/{name}") for name in "abcdefg")
-    told = lines(text.change_text(replace(report(), files=many)))
+    told = lines(text.change_text(replanned(report(), files=many)))
     assert told[3:] == ["  d.so: RUNPATH /d", "  3 more files in other ways; -v shows each"]
 
 

@@ -33,9 +33,8 @@ from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
-from relink.planning.model.basis import with_digests
 from relink.planning.model.embedded import embedded
-from relink.planning.model.model import Plan
+from relink.planning.model.model import Plan, with_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.resolve import substitution

@@ -220,7 +220,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("elf/patchelf.py", "mmap.mmap"): OWN,
     ("elf/patchelf.py", "path.read_bytes"): OWN,
     ("elf/patchelf.py", "path.write_bytes"): OWN,
-    ("planning/model/model.py", "saved.load"): NO_FILE,
+    ("cli/looking.py", "Plan.load"): NO_FILE,
     ("runs/relink_wheel.py", "staging.copy"): NO_FILE,
     ("wheel/deflate/blocks.py", "copy"): NO_FILE,
     (

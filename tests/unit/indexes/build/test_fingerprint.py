@@ -12,6 +12,8 @@ import pytest
 from relink.indexes.build.digests import Digests
 from relink.indexes.build.fingerprint import Dependencies, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget
+from relink.planning.model.model import plain
+from relink.planning.model.typed import typed
 from tests.support.cc import shared
 from tests.support.works import Works
 
@@ -64,4 +66,4 @@ RESTS = Dependencies(
 )  # fmt: skip
 def test_what_a_result_rests_on(rests: Dependencies, state: TargetState, expected: bool) -> None:
     assert hold(rests, state, Digests()) is expected
-    assert Dependencies.from_json(rests.to_json()) == rests
+    assert typed(Dependencies, plain(rests), "rests") == rests

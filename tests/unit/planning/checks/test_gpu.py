@@ -29,7 +29,6 @@ from relink.providers.profiles import NO_PROFILE, PackageRelease, Profile, profi
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import join_with_and
-from tests.support.plans import recorded
 from tests.unit.gpu.build import ccob, entries_of, library, raw
 from tests.unit.gpu.test_device import node
 from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
@@ -358,7 +357,7 @@ def needed(soname: str) -> NeededDecision:
 
 
 def file_plan(path: str, closure: Sequence[tuple[str, str]], *sonames: str, served: bool = True) -> FilePlan:
-    return recorded(
+    return FilePlan(
         path,
         "nothing",
         tuple(needed(name) for name in sonames),

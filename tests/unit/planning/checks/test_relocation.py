@@ -54,8 +54,8 @@ def test_the_result_works_wherever_the_packages_are(
     deep: dict[str, bytes | Path] = {"demo/a.so": member, "demo/x/y/b.so": member}
     wheel = works.wheel(tmp_path, {**deep, "demo-1.0.data/platlib/other/c.so": member})
     report = relink(wheel, Options(prefixes=(str(tmp_path / "venv"),), output_directory=tmp_path / "out"))
-    assert report.relocatable
-    assert [(item.name, item.version, item.directories) for item in report.relies_on] == [
+    assert report.plan.relocatable
+    assert [(item.name, item.version, item.directories) for item in report.plan.relies_on] == [
         ("rocm-sdk-core", "7.2.4", ()),
         ("rocm-sdk-libraries", "7.2.4", ("_rocm_sdk_libraries/lib",)),
     ]
@@ -122,7 +122,7 @@ def test_a_library_of_a_prefix_keeps_it_here(works: Works, prefix: Path, tmp_pat
     mixed = shared(tmp_path / "a.so", source, needed=[prefix / "lib" / "libhipblas.so.3", extra])
     wheel = works.wheel(tmp_path, {"demo/a.so": mixed})
     report = relink(wheel, Options(prefixes=(str(site), str(other)), output_directory=tmp_path, dry_run=True))
-    assert not report.relocatable
+    assert not report.plan.relocatable
     assert codes(report)["RLK535"] == (
         f"works on this machine only, because of libextra.so.1 ({other}/lib/libextra.so.1)"
     )
@@ -164,8 +164,8 @@ def test_an_installed_package_of_the_same_name_is_no_provider(
     unpack([wheel], site)
     report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path / "out"))
     assert Path(report.path or "").name == wheel.name
-    assert report.relocatable
-    assert [item.name for item in report.relies_on] == ["rocm-sdk-core", "rocm-sdk-libraries"]
+    assert report.plan.relocatable
+    assert [item.name for item in report.plan.relies_on] == ["rocm-sdk-core", "rocm-sdk-libraries"]
     assert [file.rpath.after for file in report.files] == ["$ORIGIN/../_rocm_sdk_libraries/lib", "$ORIGIN"]
 
 
@@ -222,7 +222,7 @@ def test_a_program_of_the_scripts(works: Works, prefix: Path, tmp_path: Path) ->
     program = cc(source, tmp_path / "driver", *flags, needed=[prefix / "lib" / "libhipblas.so.3"])
     wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo-1.0.data/scripts/driver": program})
     report = relink(wheel, Options(prefixes=(str(site),), output_directory=tmp_path / "out"))
-    assert report.relocatable
+    assert report.plan.relocatable
     version = f"python3.{sys.version_info[1]}"
     assert f"any venv of Python 3.{sys.version_info[1]} with rocm-sdk-core 7.2" in verdict(report).text
     place = f"$ORIGIN/../lib/{version}/site-packages/_rocm_sdk_libraries/lib"

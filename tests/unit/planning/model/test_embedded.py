@@ -15,6 +15,7 @@ import pytest
 from relink.library import relink
 from relink.planning.model.embedded import ANY_PYTHON, embedded
 from relink.planning.model.model import (
+    FilePlan,
     InterpreterChange,
     Load,
     NeededDecision,
@@ -29,7 +30,6 @@ from relink.planning.model.model import (
 from relink.planning.options import Options
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import finding
-from tests.support.plans import recorded
 from tests.support.works import OUTPUT, Works
 
 PYTHON = "/home/me/py/bin/python3.12"
@@ -41,7 +41,7 @@ def plan_with(*providers: str, python: str | None = PYTHON, library: str = LIBRA
     needed = NeededDecision(
         "libpython3.12.so.1.0", "keep", "libpython3.12.so.1.0", library, f"in {library}", "platform"
     )
-    file = recorded(
+    file = FilePlan(
         "a.so",
         "runpath",
         (needed,),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from relink.elf.patchelf import ElfEdit
 from relink.elf.version_edits import VersionEdit
-from relink.planning.model.files import FileRecord, LinkFacts, necessary
+from relink.planning.model.files import necessary
 from relink.planning.model.model import (
     Action,
     FilePlan,
@@ -33,18 +33,17 @@ from relink.planning.model.model import (
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, Level
 from tests.support.amount import amount
-from tests.support.plans import planned_as, recorded
 
 # Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
 TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
 
 
 NEEDED = st.builds(NeededDecision).filter(lambda entry: entry.action != "substitute" or entry.soname_after)
-RECORDS = st.builds(
-    FileRecord,
+FILES = st.builds(
+    FilePlan,
     needed=st.lists(NEEDED, max_size=4, unique_by=lambda entry: entry.soname).map(tuple),
 )
-PLANS = st.builds(Plan, files=st.lists(RECORDS.map(FileRecord.plan), max_size=3).map(tuple))
+PLANS = st.builds(Plan, files=st.lists(FILES, max_size=3).map(tuple))
 
 
 @settings(max_examples=amount(80), deadline=None)
@@ -70,7 +69,7 @@ def needed(soname: str, action: Action = "keep", after: str | None = "same") -> 
 
 NOTHING = RpathChange("/r", "/r", "rpath", "rpath")
 LIBRARY = InterpreterChange(None, None)
-FILE = recorded("a.so", "nothing", (needed("liba.so"),), NOTHING, LIBRARY, (("liba.so", "/p/liba.so"),))
+FILE = FilePlan("a.so", "nothing", (needed("liba.so"),), NOTHING, LIBRARY, (("liba.so", "/p/liba.so"),))
 PLAN = Plan(
     WheelFacts("x.whl", "00", "x", "1", ("py3-none-any",)),
     "x.whl",
@@ -88,17 +87,17 @@ PLAN = Plan(
     ("file", "edit"),
     [
         (FILE, ElfEdit()),
-        (planned_as(FILE, rpath=RpathChange("/r", "/n", "rpath", "runpath")), ElfEdit("/n", "runpath")),
-        (planned_as(FILE, rpath=RpathChange("/r", "/r", "rpath", "runpath")), ElfEdit("/r", "runpath")),
-        (planned_as(FILE, rpath=RpathChange("/r", "/n", "rpath", "rpath")), ElfEdit("/n", "rpath")),
-        (planned_as(FILE, rpath=RpathChange(None, "/n", None, "rpath")), ElfEdit("/n", "rpath")),
-        (planned_as(FILE, rpath=RpathChange("/r", None, "rpath", None)), ElfEdit("", None)),
-        (planned_as(FILE, rpath=RpathChange("", None, "runpath", None)), ElfEdit("", None)),
-        (planned_as(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
-        (planned_as(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
-        (planned_as(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
+        (replace(FILE, rpath=RpathChange("/r", "/n", "rpath", "runpath")), ElfEdit("/n", "runpath")),
+        (replace(FILE, rpath=RpathChange("/r", "/r", "rpath", "runpath")), ElfEdit("/r", "runpath")),
+        (replace(FILE, rpath=RpathChange("/r", "/n", "rpath", "rpath")), ElfEdit("/n", "rpath")),
+        (replace(FILE, rpath=RpathChange(None, "/n", None, "rpath")), ElfEdit("/n", "rpath")),
+        (replace(FILE, rpath=RpathChange("/r", None, "rpath", None)), ElfEdit("", None)),
+        (replace(FILE, rpath=RpathChange("", None, "runpath", None)), ElfEdit("", None)),
+        (replace(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
+        (replace(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
+        (replace(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
         (
-            planned_as(
+            replace(
                 FILE,
                 needed=(
                     needed("libk.so"),
@@ -124,7 +123,7 @@ def test_the_edit_of_a_file(file: FilePlan, edit: ElfEdit) -> None:
 def test_version_edits_survive_json() -> None:
     edit = VersionEdit("libold.so.1", "X_1.0_V_1", "libold.so.2", "V_1", weak=True, evidence=("why",))
     change = needed("libold.so.1", "substitute", "libold.so.2")
-    file = planned_as(FILE, needed=(change,), versions=(edit,))
+    file = replace(FILE, needed=(change,), versions=(edit,))
     assert file.edit.versions == (edit,)
     plan = replace(PLAN, files=(file,))
     data = to_json(plan)
@@ -257,9 +256,8 @@ def test_a_record_that_no_edit_can_give(needed: tuple[NeededDecision, ...], mess
         from_json(data)
 
 
-def test_what_an_edit_says_of_each_needed() -> None:
-    """The order is the file's own, additions last; what the edit says of sonames that are not there is left out."""
-    before = LinkFacts(("liba.so", "libold.so.1", "libgone.so"), "/r", "rpath", "/a")
+def test_what_an_edit_says_of_sonames_that_are_not_there_is_left_out() -> None:
+    """The order is the file's own, additions last."""
     edit = ElfEdit(
         "",
         None,
@@ -267,15 +265,5 @@ def test_what_an_edit_says_of_each_needed() -> None:
         ("libgone.so",),
         ("libnew.so", "liba.so"),
     )
-    exact = necessary(edit, before)
+    exact = necessary(edit, ("liba.so", "libold.so.1", "libgone.so"))
     assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))
-    file = replace(FILE, edit=exact, before=before, resolutions=FILE.resolutions * 4)
-    assert [(one.soname, one.action, one.soname_after) for one in file.needed] == [
-        ("liba.so", "keep", "liba.so"),
-        ("libold.so.1", "substitute", "libold.so.2"),
-        ("libgone.so", "drop", None),
-        ("libnew.so", "add", "libnew.so"),
-    ]
-    assert file.rpath == RpathChange("/r", None, "rpath", None)
-    assert file.interpreter == InterpreterChange("/a", "/a")
-    assert from_json(to_json(replace(PLAN, files=(file,)))).files == (file,)

@@ -44,7 +44,7 @@ def test_the_soname_that_other_members_need(scene: Scene) -> None:
     assert not [item for item in draft.findings if item.level == "error"]
     assert edit_of(scene.decide_again(draft)).add == ()
     (resolution,) = (
-        item for file in draft.files if file.path == MEMBER for item in file.resolutions if item.evidence
+        item for file in draft.files if file.path == MEMBER for item in file.needed if item.evidence
     )
     assert resolution.origin == "provider"
 

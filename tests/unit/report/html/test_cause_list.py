@@ -7,6 +7,7 @@ from dataclasses import replace
 from relink.report.html import html_page
 from relink.report.html.cause_list import counted, findings_section, told
 from relink.system.findings.model import Finding, finding
+from tests.support.plans import replanned
 from tests.support.reports import Element, Page, sample_report
 
 
@@ -82,7 +83,7 @@ def test_more_than_five_are_closed_and_can_be_filtered() -> None:
 
 def test_the_page_counts_what_it_shows() -> None:
     notes = [finding("RLK206", f"{number}.so", f"m{number}", "Nothing.") for number in range(3)]
-    report = replace(sample_report(), findings=(*notes, finding("RLK101", "liba.so.1", "m")))
+    report = replanned(sample_report(), findings=(*notes, finding("RLK101", "liba.so.1", "m")))
     assert counted(report.findings) == {"error": 1, "warning": 0, "info": 1}
     root = Page(html_page(report)).root
     counts = {part.one("dt").text: part.one("dd").text for part in root.one("dl").children}

@@ -16,7 +16,7 @@ from relink.report.html.libraries import anchors_of
 from relink.report.html.markup import tag
 from relink.report.html.words import few_items, node_words, rule_phrase
 from relink.report.model import Report
-from tests.support.plans import recorded
+from tests.support.plans import replanned
 from tests.support.reports import Page, sample_report
 
 REPORT = sample_report()
@@ -69,7 +69,7 @@ def test_the_c_library_is_one_node_with_no_edge_to_itself() -> None:
 
 def test_one_file_by_two_paths_is_one_node() -> None:
     more = Load("/p/lib/libadded.so.3", "libnew.so.2", "/p/lib/../lib/libnew.so.2", "RPATH", "provider")
-    graph = graph_of(replace(REPORT, loads=(*REPORT.loads, more)))
+    graph = graph_of(replanned(REPORT, loads=(*REPORT.loads, more)))
     assert [node.name for node in graph.nodes].count("libnew.so.2") == 1
     assert named(graph, "libnew.so.2").needed_by == [0, graph.nodes.index(named(graph, "libadded.so.3"))]
 
@@ -79,31 +79,31 @@ def test_a_rule_that_says_more_than_already_loaded() -> None:
         Load(ROOT, "libx.so.1", "/p/libx.so.1", "already loaded", "provider"),
         Load("$WHEEL/pkg/own.so", "libx.so.1", "/p/libx.so.1", "RUNPATH entry /p", "provider"),
     )
-    assert named(graph_of(replace(REPORT, loads=loads)), "libx.so.1").found_by == "RUNPATH entry /p"
+    assert named(graph_of(replanned(REPORT, loads=loads)), "libx.so.1").found_by == "RUNPATH entry /p"
 
 
 def test_a_report_without_loads_shows_what_the_files_need() -> None:
-    found = edges(graph_of(replace(REPORT, loads=())))
+    found = edges(graph_of(replanned(REPORT, loads=())))
     assert found["root.so", "libadded.so.3"] == ("added", False)
     assert ("libkept.so.1", "libadded.so.3") not in found
 
 
 def test_a_member_that_is_installed_elsewhere_is_found_again() -> None:
     file = replace(REPORT.files[0], path="demo-1.0.data/purelib/pkg/root.so")
-    graph = graph_of(replace(REPORT, files=(file, *REPORT.files[1:])))
+    graph = graph_of(replanned(REPORT, files=(file, *REPORT.files[1:])))
     assert [node.name for node in graph.nodes].count("root.so") == 1
 
 
 def wheel_file(path: str, *, changed: bool = True) -> FilePlan:
     change = RpathChange(None, "/p/lib" if changed else None, None, "runpath" if changed else None)
-    return recorded(path, "runpath" if changed else "nothing", (), change, InterpreterChange(None, None))
+    return FilePlan(path, "runpath" if changed else "nothing", (), change, InterpreterChange(None, None))
 
 
 def alike_report(*paths: str, needs: dict[str, str] | None = None, same: str = "") -> Report:
     """Files that each need liba.so.1, or what `needs` says; `same` is the one that does not change."""
     needs = needs or {}
     sonames = {path: needs.get(path, "liba.so.1") for path in paths}
-    return replace(
+    return replanned(
         REPORT,
         files=tuple(wheel_file(path, changed=path != same) for path in paths),
         loads=tuple(
@@ -148,7 +148,7 @@ def test_boxes_that_would_be_called_alike_say_what_differs() -> None:
 def test_a_file_that_another_needs_is_no_root() -> None:
     report = alike_report("a.so", "b.so", "c.so")
     own = Load("$WHEEL/a.so", "b.so", "$WHEEL/b.so", None, "wheel")
-    graph = graph_of(replace(report, loads=(*report.loads, own)))
+    graph = graph_of(replanned(report, loads=(*report.loads, own)))
     assert [node.name for node in graph.nodes] == ["a.so", "b.so", "c.so", "liba.so.1"]
 
 
@@ -205,7 +205,7 @@ def test_what_is_too_large_is_not_drawn() -> None:
     loads = tuple(
         Load(ROOT, f"lib{number}.so", f"/p/lib{number}.so", None, "provider") for number in range(400)
     )
-    graph = graph_of(replace(REPORT, loads=loads))
+    graph = graph_of(replanned(REPORT, loads=loads))
     assert drawing(graph, anchors_of(graph)) is None
 
 
@@ -217,7 +217,7 @@ def test_a_report_that_is_far_too_large_still_gets_its_table() -> None:
         for before, name in zip([ROOT, *names], names, strict=False)
     ]
     fan = [Load(ROOT, name.rsplit("/", 1)[1], name, None, "provider") for name in names]
-    page = html_page(replace(REPORT, loads=(*chain, *fan)))
+    page = html_page(replanned(REPORT, loads=(*chain, *fan)))
     assert "too many to be drawn" in page
     assert page.count('class="origin provider"') >= len(names)
 
@@ -227,6 +227,6 @@ def test_a_tangle_is_not_drawn() -> None:
     names = [f"/p/lib{number}.so" for number in range(120)]
     pairs = [(chosen.choice(names), chosen.choice(names)) for _ in range(600)]
     loads = tuple(Load(a, b.rsplit("/", 1)[1], b, None, "provider") for a, b in pairs)
-    graph = graph_of(replace(REPORT, loads=loads))
+    graph = graph_of(replanned(REPORT, loads=loads))
     assert graph.drawable
     assert drawing(graph, anchors_of(graph)) is None

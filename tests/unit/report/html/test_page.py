@@ -25,7 +25,7 @@ from relink.report.summary import verdict
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from tests.support.amount import amount
-from tests.support.plans import planned_as
+from tests.support.plans import replanned
 from tests.support.reports import Element, Page, isa_block, sample_report
 
 PAGE = html_page(sample_report())
@@ -86,7 +86,7 @@ def test_the_verdict_and_the_counts() -> None:
 def test_the_verdict_and_the_next_step_are_those_of_the_text(errors: bool, output: bool) -> None:
     report = sample_report(output=output)
     if not errors:
-        report = replace(report, findings=report.findings[:2])
+        report = replanned(report, findings=report.findings[:2])
     header = Page(html_page(report)).root.one("header")
     expected = verdict(report)
     assert header.one("p", "verdict").text == expected.text
@@ -107,18 +107,21 @@ def commands(report: Report) -> list[str]:
 
 
 def test_what_is_copied_is_a_whole_command() -> None:
-    report = replace(sample_report(), findings=(), command=("relink", "a b.whl", "--dry-run"))
+    report = replanned(sample_report(), findings=(), command=("relink", "a b.whl", "--dry-run"))
     assert commands(report) == ["relink 'a b.whl'"]
-    assert commands(replace(sample_report(output=True), findings=())) == [
+    assert commands(replanned(sample_report(output=True), findings=())) == [
         "pip install dist/demo-1.0+rocm7.whl"
     ]
     known = Finding("RLK101", "error", "liba.so.1", "m", "r", step="apt install liba1")
-    assert commands(replace(report, findings=(known,))) == ["apt install liba1", "relink 'a b.whl' --dry-run"]
+    assert commands(replanned(report, findings=(known,))) == [
+        "apt install liba1",
+        "relink 'a b.whl' --dry-run",
+    ]
 
 
 @pytest.mark.parametrize("word", ["w\n.whl", "w\u202e.whl", "w" * 3000])
 def test_a_command_that_cannot_be_shown_as_it_is_is_not_offered(word: str) -> None:
-    assert not commands(replace(sample_report(), findings=(), command=("relink", word, "--dry-run")))
+    assert not commands(replanned(sample_report(), findings=(), command=("relink", word, "--dry-run")))
 
 
 def test_findings_worst_first_with_all_that_is_known() -> None:
@@ -213,8 +216,8 @@ def test_many_entries_that_go_are_told_apart() -> None:
 
 def test_a_search_path_that_stays() -> None:
     report = sample_report()
-    file = planned_as(report.files[1], rpath=RpathChange("$ORIGIN", "$ORIGIN", "runpath", "runpath"))
-    root = Page(html_page(replace(report, files=(file,)))).root
+    file = replace(report.files[1], rpath=RpathChange("$ORIGIN", "$ORIGIN", "runpath", "runpath"))
+    root = Page(html_page(replanned(report, files=(file,)))).root
     assert "Search path: RUNPATH of 1 entry, unchanged" in root.text
 
 
@@ -251,10 +254,10 @@ def test_only_a_no_of_the_runtime_looks_like_an_error(verdict: str, mark: str | 
 
 def test_a_search_path_that_only_goes_is_not_called_one_that_comes() -> None:
     change = RpathChange("/gone", None, "rpath", None)
-    file = planned_as(sample_report().files[0], rpath=change, strategy="runpath")
-    (entry,) = section(Page(html_page(replace(sample_report(), files=(file,)))).root, "files").all("summary")[
-        :1
-    ]
+    file = replace(sample_report().files[0], rpath=change, strategy="runpath")
+    (entry,) = section(Page(html_page(replanned(sample_report(), files=(file,)))).root, "files").all(
+        "summary"
+    )[:1]
     assert "no search path is needed" in entry.text
     assert "RUNPATH of the directories" not in entry.text
 
@@ -265,7 +268,7 @@ def test_a_plan_says_that_it_knows_nothing_of_gpus() -> None:
 
 
 def test_an_empty_report() -> None:
-    report = replace(sample_report(), files=(), loads=(), findings=(), isa=None)
+    report = replanned(sample_report(), files=(), loads=(), findings=(), isa=None)
     root = Page(html_page(report)).root
     assert not root.all("svg")
     assert "Nothing was found" in root.text

@@ -9,7 +9,7 @@ from relink.report.html import html_page
 from relink.report.html.prefixed import prefixed
 from relink.report.model import Report
 from relink.system.findings.model import Finding
-from tests.support.plans import planned_as
+from tests.support.plans import replanned
 from tests.support.reports import Page, sample_report
 
 PREFIX = "/srv/rocm-7.2"
@@ -17,10 +17,10 @@ PREFIX = "/srv/rocm-7.2"
 
 def report() -> Report:
     base = sample_report()
-    file = planned_as(
+    file = replace(
         base.files[0], rpath=RpathChange(f"/data{PREFIX}/lib", f"{PREFIX}/lib:$ORIGIN", "rpath", "rpath")
     )
-    return replace(
+    return replanned(
         base,
         command=("relink", "w.whl", "--prefix", PREFIX),
         providers=(ProviderFacts("prefix", PREFIX, "7.2", None),),

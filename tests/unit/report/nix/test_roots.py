@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from relink.planning.model.model import (
+    FilePlan,
     InterpreterChange,
     Plan,
     ProviderFacts,
@@ -17,7 +18,6 @@ from relink.planning.model.model import (
     WheelFacts,
 )
 from relink.report.nix.roots import register_roots, store_paths
-from tests.support.plans import recorded
 
 ITEM = "0123456789abcdfghijklmnpqrsvwxyz"
 
@@ -35,7 +35,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
         entries = f"$ORIGIN:{store}/{ITEM}-clr-7.2.4/lib:/opt/rocm/lib:{store}/{ITEM}-clr-7.2.4/lib64"
         rpath = RpathChange(None, entries, None, "runpath")
         loader = InterpreterChange("/lib64/ld.so", f"{store}/{ITEM}-glibc-2.40/lib/ld.so")
-        file = recorded("demo/a.so", "runpath", (), rpath, loader)
+        file = FilePlan("demo/a.so", "runpath", (), rpath, loader)
         return Plan(
             WheelFacts("x.whl", "00", "x", "1", ("py3-none-any",)),
             "x.whl",

@@ -17,7 +17,6 @@ from relink.report.diff_text import WheelDiff
 from relink.runs.comparison import diff
 from relink.runs.comparison.reference import Reference
 from relink.system.errors import UsageError, WheelError
-from tests.support.plans import planned_as
 from tests.support.works import Works
 from tests.unit.runs.comparison.pairs import INFO, Pair
 from tests.unit.runs.comparison.tampering import (
@@ -246,9 +245,7 @@ def test_the_attackers_plan(works: Works, pair: tuple[Path, Path], tmp_path: Pat
     """A wheel that was relinked by a plan with one more directory agrees with that plan, and with no other."""
     made = library.plan(pair[0], works.options(tmp_path))
     files = [
-        planned_as(file, rpath=replace(file.rpath, after=f"{EVIL}:{file.rpath.after}"))
-        if file.changed
-        else file
+        replace(file, rpath=replace(file.rpath, after=f"{EVIL}:{file.rpath.after}")) if file.changed else file
         for file in made.files
     ]
     evil = replace(made, files=tuple(files))

@@ -11,7 +11,6 @@ import pytest
 
 from relink.library import plan as make_plan
 from relink.planning.model.model import Plan
-from relink.planning.model.saved import load, save
 from relink.system.errors import UsageError
 from tests.support.works import Works
 
@@ -22,8 +21,8 @@ def planned(works: Works, tmp_path: Path) -> Plan:
 
 
 def test_a_plan_comes_back_with_digests_of_its_libraries(works: Works, planned: Plan, tmp_path: Path) -> None:
-    save(planned, tmp_path / "plan.json")
-    found = load(tmp_path / "plan.json")
+    planned.save(tmp_path / "plan.json")
+    found = Plan.load(tmp_path / "plan.json")
     assert found.files == planned.files
     assert found.basis is not None
     hip = str(works.prefix / "lib/libhip.so.7")
@@ -34,22 +33,22 @@ def test_a_plan_comes_back_with_digests_of_its_libraries(works: Works, planned: 
 
 def test_what_lies_there_is_replaced_and_not_opened(planned: Plan, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.json")
-    save(planned, tmp_path / "plan.json")
-    assert load(tmp_path / "plan.json").files == planned.files
+    planned.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").files == planned.files
 
 
 def test_where_it_cannot_be_written(planned: Plan, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="the plan cannot be written"):
-        save(planned, tmp_path / "file" / "plan.json")
+        planned.save(tmp_path / "file" / "plan.json")
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"gone\.json: the plan cannot be read"):
-        load(tmp_path / "gone.json")
+        Plan.load(tmp_path / "gone.json")
     (tmp_path / "a.json").write_bytes(b"\xff")
     with pytest.raises(UsageError, match="the plan cannot be read"):
-        load(tmp_path / "a.json")
+        Plan.load(tmp_path / "a.json")
     (tmp_path / "b.json").write_text(json.dumps({"schema": "other"}))
     with pytest.raises(UsageError):
-        load(tmp_path / "b.json")
+        Plan.load(tmp_path / "b.json")
