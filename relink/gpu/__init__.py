@@ -4,27 +4,25 @@ Everything here only reads. No content of a file raises an error: what is damage
 """
 
 from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource
-from relink.gpu.archives import resolve_kpack
-from relink.gpu.bundle import Bundle, BundleEntry
-from relink.gpu.code_object import CodeObject, parse_code_object
-from relink.gpu.coverage import (
-    Coverage,
-    CoverageLevel,
+from relink.gpu.amd.archives import resolve_kpack
+from relink.gpu.amd.bundle import Bundle, BundleEntry
+from relink.gpu.amd.code_object import CodeObject, parse_code_object
+from relink.gpu.amd.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
+from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file, same_device_code
+from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
     coverage_of,
     library_coverage,
     library_coverage_of,
 )
-from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
-from relink.gpu.device_code import DeviceCode, read_device_code, read_file, same_device_code
-from relink.gpu.intersection import Intersection, Removal, intersect, isa_block, matrix
-from relink.gpu.isa_table import LibraryRole, table
-from relink.gpu.remedy import Remedy, remedies
-from relink.gpu.requirements import DeviceCodeNeeds, Requirement, check, needs_of
-from relink.gpu.runtime import Capability, capability_of, find_runtime
-from relink.gpu.side_files import SideFiles, SideTarget, find_side_files, side_files_of
-from relink.gpu.target_id import (
+from relink.gpu.amd.intersection import Intersection, Removal, intersect, isa_block, matrix
+from relink.gpu.amd.isa_table import LibraryRole, table
+from relink.gpu.amd.remedy import Remedy, remedies
+from relink.gpu.amd.requirements import DeviceCodeNeeds, Requirement, check, needs_of
+from relink.gpu.amd.runtime import Capability, capability_of, find_runtime
+from relink.gpu.amd.side_files import SideFiles, SideTarget, find_side_files, side_files_of
+from relink.gpu.amd.target_id import (
     BundleId,
     Match,
     TargetId,
@@ -33,6 +31,7 @@ from relink.gpu.target_id import (
     parse_target_id,
     processor_for,
 )
+from relink.gpu.coverage import Coverage, CoverageLevel
 
 __all__ = [
     "BufferSource",

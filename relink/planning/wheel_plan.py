@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import machine_name
-from relink.gpu.archives import with_archives
-from relink.gpu.wanted import Wanted
+from relink.gpu.amd.archives import with_archives
+from relink.gpu.amd.wanted import Wanted
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from relink.gpu import CoverageLevel, FileCoverage, LibraryCoverage, TargetId, table
-from relink.gpu.survey import Group, Item, Kernels, Survey
-from relink.gpu.wanted import Wanted
+from relink.gpu.amd.survey import Group, Item, Kernels, Survey
+from relink.gpu.amd.wanted import Wanted
 from relink.report.lines import Grid, Line, Part
 from relink.system.text import join_with_and, pluralize
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from relink.elf.image import Buffer
-from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
+from relink.gpu.amd.wanted import Wanted, seen_gpus, wanted_gpus
 from relink.loader.target import Target, find_target
 from relink.make.added_members import added_members, read_plan
 from relink.make.editing import EditedFile, UneditedFile, edit_files

@@ -39,7 +39,7 @@ from relink.gpu import (
     read_file,
     remedies,
 )
-from relink.gpu.target_id import sort_key
+from relink.gpu.amd.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real

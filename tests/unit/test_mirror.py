@@ -35,6 +35,7 @@ ELSEWHERE = {
     "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
     "planning/options": "unit/runs/test_relink_wheel",
+    "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/planning/resolve/test_decide",
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
@@ -70,7 +71,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
-    "gpu/test_hostile": "damaged device code through every reader",
+    "gpu/amd/test_hostile": "damaged device code through every reader",
     "hostile/test_elf_files": "damaged ELF files through the command line",
     "hostile/test_output": "names that steer a terminal, through every command",
     "hostile/test_prefixes": "hostile prefixes through the command line",

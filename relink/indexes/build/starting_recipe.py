@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from relink.gpu.wanted import seen_gpus
+from relink.gpu.amd.wanted import seen_gpus
 from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
 from relink.system.errors import RelinkError

@@ -33,7 +33,7 @@ from relink.gpu import (
     resolve_kpack,
     table,
 )
-from relink.gpu.wanted import Wanted
+from relink.gpu.amd.wanted import Wanted
 from relink.loader.seen_files import resolve_inside
 from relink.planning.checks.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.planning.model.model import FilePlan

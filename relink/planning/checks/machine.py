@@ -1,6 +1,6 @@
 """`relink doctor`: whether this machine, with the ROCm on it, can run GPU code.
 
-Takes the facts that :mod:`relink.gpu.device` collects, and the libraries of each prefix. Gives :class:`Diagnosis`.
+Takes the facts that :mod:`relink.gpu.amd.device` collects, and the libraries of each prefix. Gives :class:`Diagnosis`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relink.gpu import (
     intersect,
     remedies,
 )
-from relink.gpu.survey import hip_runtime_of, newest_first
+from relink.gpu.amd.survey import hip_runtime_of, newest_first
 from relink.loader.target import find_target
 from relink.planning.checks.gpu import host_path, read_libraries, runtime_capability
 from relink.planning.checks.gpu_findings import display_name

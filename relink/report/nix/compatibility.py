@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from relink.gpu import table
-from relink.gpu.target_id import SPIRV
+from relink.gpu.amd.target_id import SPIRV
 
 __all__ = ["compatibility_json"]
 

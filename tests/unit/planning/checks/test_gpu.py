@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_device_code
-from relink.gpu.wanted import Wanted, wanted_gpus
+from relink.gpu.amd.wanted import Wanted, wanted_gpus
 from relink.planning.checks.gpu import (
     GpuPlan,
     Library,
@@ -27,9 +27,9 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import join_with_and
 from tests.support.plans import recorded
-from tests.unit.gpu.build import ccob, entries_of, library, raw
-from tests.unit.gpu.test_device import node
-from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
+from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
+from tests.unit.gpu.amd.test_device import node
+from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
 
 RUNTIME = Capability(
     hip=(7, 2),
