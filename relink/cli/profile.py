@@ -59,7 +59,7 @@ def show_profile(
     if path is None and name != ROCM:
         path = shipped_directory("profiles") / "packages" / f"{profile_named(name).name}.toml"
     elif path is None:
-        path = shipped_directory("profiles") / "rocm.toml"
+        path = shipped_directory("profiles") / "rocm/rocm.toml"
     try:
         content = read_text(path, DOCUMENT_LIMIT)
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
 """The table of architectures (``isa.toml``) as frozen dataclasses, read once.
 
-Installed, the table lies in ``relink/_profiles/``; in a source tree in ``profiles/`` beside the package.
+Installed, the table lies in ``relink/_profiles/rocm/``; in a source tree in ``profiles/rocm/`` beside the package.
 """
 
 from __future__ import annotations
@@ -169,4 +169,4 @@ def table() -> IsaTable:
 
     :raises RelinkError: the file is absent or damaged.
     """
-    return load(tomllib.loads((shipped_directory("profiles") / "isa.toml").read_text(encoding="utf-8")))
+    return load(tomllib.loads((shipped_directory("profiles") / "rocm/isa.toml").read_text(encoding="utf-8")))

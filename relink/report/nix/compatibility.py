@@ -16,7 +16,7 @@ def compatibility_json() -> str:
     """
     known = table()
     data = {
-        "comment": "Generated from profiles/isa.toml by relink.report.nix.compatibility; tests/nix holds it to that.",
+        "comment": "Generated from profiles/rocm/isa.toml by relink.report.nix.compatibility; tests/nix holds it to that.",
         "spirv": SPIRV,
         "processors": {name: list(found.features) for name, found in sorted(known.processors.items())},
         "extended": {

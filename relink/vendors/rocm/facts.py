@@ -1,5 +1,5 @@
-"""What is known of ROCm itself, as data (``profiles/rocm.toml``): equal sonames, who loads what by dlopen, and who has what in
-nixpkgs and in distributions.
+"""What is known of ROCm itself, as data (``profiles/rocm/rocm.toml``): equal sonames, who loads what by dlopen, and who has
+what in nixpkgs and in distributions.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def rocm_facts() -> _Facts:
 
     :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
-    data = read_document(shipped_directory("profiles") / "rocm.toml", "rocm", "table")
+    data = read_document(shipped_directory("profiles") / "rocm/rocm.toml", "rocm/rocm", "table")
     return _Facts(
         tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
         tuple(

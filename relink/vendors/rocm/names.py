@@ -1,4 +1,4 @@
-"""Whose a symbol is: which names each component of ROCm exports, as data (``profiles/rocm-names.toml``).
+"""Whose a symbol is: which names each component of ROCm exports, as data (``profiles/rocm/rocm-names.toml``).
 
 ``scripts/record-names`` makes the table from the exports of real libraries. A name belongs to one component at most.
 """
@@ -72,7 +72,7 @@ def owners() -> tuple[Owner, ...]:
 
     :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
-    data = read_document(shipped_directory("profiles") / "rocm-names.toml", "rocm-names", "table")
+    data = read_document(shipped_directory("profiles") / "rocm/rocm-names.toml", "rocm/rocm-names", "table")
     return tuple(
         Owner(
             row["component"],

@@ -89,7 +89,7 @@ def test_show(run: Run) -> None:
     code, out, _ = run("profile", "show", "torch")
     assert (code, out) == (0, (shipped_directory("profiles") / "packages" / "torch.toml").read_text())
     code, out, _ = run("profile", "show", "rocm")
-    assert (code, out) == (0, (shipped_directory("profiles") / "rocm.toml").read_text())
+    assert (code, out) == (0, (shipped_directory("profiles") / "rocm/rocm.toml").read_text())
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,8 @@ def test_no_library_belongs_to_two_components() -> None:
     ],
 )
 def test_a_damaged_table(text: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rocm.toml").write_text(text)
+    (tmp_path / "rocm").mkdir()
+    (tmp_path / "rocm/rocm.toml").write_text(text)
     monkeypatch.setattr(relink.vendors.rocm.facts, "shipped_directory", lambda _: tmp_path)
     rocm_facts.cache_clear()
     with pytest.raises(UsageError, match=where):
