@@ -42,50 +42,27 @@ from relink.planning.surroundings import (
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
-from relink.providers.profiles import profile_for
+from relink.providers.profiles import profile_for, with_hints
 from relink.providers.site_packages import (
     SITE_PACKAGES,
     find_site_packages,
-    is_rocm_directory,
     open_site_packages,
     without_package,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding, select
-from relink.vendors.protocol import Vendor
-from relink.vendors.rocm.advice import install_command, where_to_get, with_hints
-from relink.vendors.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
-from relink.vendors.rocm.installation import RocmRelease, release_of
-from relink.vendors.rocm.names import is_own, is_runtime, whose
-from relink.vendors.rocm.places import choose_place, prefix_of_libraries
+from relink.vendors.protocol import Release
+from relink.vendors.registry import choose_place, prefix_of_libraries, release_of, vendor_of
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
-    "ROCM_VENDOR",
     "PreparedPlan",
     "context_of",
     "open_providers",
     "plan_wheel",
     "target_facts",
 ]
-
-
-ROCM_VENDOR = Vendor(
-    ROCM,
-    "ROCm",
-    same_abi,
-    dlopens_of,
-    where_to_get,
-    install_command,
-    whose,
-    copy_of,
-    optional_library,
-    is_own,
-    is_rocm_directory,
-    is_runtime,
-)
-"""What is known of ROCm, for the packages that name no vendor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +88,7 @@ class PreparedPlan:
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else the ROCm of the target's Python, or else the one ROCm that there is.
+    """Open the prefixes that were named, or else a vendor's libraries of the target's Python, or the one place with them.
 
     :raises UsageError: none was named, and there is none or more than one.
     """
@@ -157,10 +134,11 @@ def context_of(
     """Return what decisions about a wheel are made from.
 
     :param site: a site-packages whose packages the wheel finds beside it; by default that of a Python which the user named. Of
-        ROCm's packages there only those of `providers` are, where these are given.
+        the vendor's packages there only those of `providers` are, where these are given.
     :param layout: where its members are installed; by default where nothing is.
     """
     name = wheel.archive.name
+    vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
     providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
         named = is_python_named(options)
@@ -168,8 +146,8 @@ def context_of(
         layout = Layout(python=_python_version(name, target if beside or site else None))
         if place := site or (own_site(target) if named else None):
             found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
-            rocm = [entry for entry in found if providers and is_rocm_directory(entry.split("/")[0])]
-            beside |= {entry: real for entry, real in found.items() if entry not in rocm}
+            own = [entry for entry in found if providers and vendor.is_package(entry.split("/")[0])]
+            beside |= {entry: real for entry, real in found.items() if entry not in own}
         layout = replace(layout, links=beside)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = Files(target.sysroot, links=links)
@@ -181,7 +159,7 @@ def context_of(
         layout=layout,
         profile=profile_for(name.distribution, options.profile),
         distribution=read_distribution(target.sysroot),
-        vendor=ROCM_VENDOR,
+        vendor=vendor,
         allow_missing=tuple(options.allow_missing),
         substitutes=tuple(_pair(text) for text in options.substitute),
         assume_symbols=tuple(options.assume_symbols),
@@ -229,13 +207,13 @@ def plan_wheel(
     output = name
     changes = bool(stubs.stubs) or any(file.changed for file in files)
     if changes:
-        local, more = _local_version(providers, releases, options)
+        local, more = _local_version(base, releases, options)
         findings += more
         machine = target.header.machine
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
             platform = platform_of(name.platform, required_versions(tables.values()), files, machine)
-        output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
+        output = relinked(name, local=local, platform=platform, replaces=base.vendor.version_label)
         findings += relocation_findings(moves, output.filename)
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
@@ -270,7 +248,9 @@ def plan_wheel(
         relies_on=moves.relies_on if changes else (),
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable and changes,
-        metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
+        metadata=metadata_lines(moves.relies_on, None if options.requires else base.vendor.table)
+        if changes
+        else (),
         stubs=stubs.stubs,
         options=deciding(options),
     )
@@ -288,7 +268,7 @@ def target_facts(target: Target) -> TargetFacts:
 
 
 def _provider_facts(
-    providers: Sequence[Provider], releases: Sequence[RocmRelease | None]
+    providers: Sequence[Provider], releases: Sequence[Release | None]
 ) -> tuple[ProviderFacts, ...]:
     return tuple(
         ProviderFacts(
@@ -312,7 +292,7 @@ def _python_version(name: WheelName, target: Target | None = None) -> str:
 
 
 def _local_version(
-    providers: Sequence[Provider], releases: Sequence[RocmRelease | None], options: Options
+    context: ResolveContext, releases: Sequence[Release | None], options: Options
 ) -> tuple[str | None, list[Finding]]:
     if options.keep_version:
         return None, []
@@ -320,6 +300,6 @@ def _local_version(
         return options.local_version, []
     release = next(filter(None, releases), None)
     if release:
-        return f"rocm{release.release}", []
-    where = ", ".join(provider.path for provider in providers)
+        return f"{context.vendor.table}{release.release}", []
+    where = ", ".join(provider.path for provider in context.providers)
     return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]

@@ -29,7 +29,7 @@ from relink.planning.resolve.stubs import plan_stubs, with_stubs
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import context_of, open_providers, plan_wheel, target_facts
 from relink.providers.nix_store import loader_in, store_path
-from relink.providers.profiles import Profile
+from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import Report
 from relink.report.nix.anew import options_text
@@ -47,7 +47,6 @@ from relink.system.safe_open import read_text
 from relink.system.sandbox import find_sandbox, sandbox_findings
 from relink.system.sandbox.environment import DEMO, named_environment
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.rocm.advice import where_to_get, with_hints
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -196,7 +195,7 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
     sources = {
         soname: where
         for soname in missing
-        if (where := where_to_get(soname, context.distribution, context.providers))
+        if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
     }
     return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
 

@@ -36,7 +36,8 @@ ELSEWHERE = {
     # Data and types without code of their own
     "planning/options": "unit/runs/test_relink_wheel",
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
-    "vendors/protocol": "unit/planning/resolve/test_decide",
+    "vendors/protocol": "unit/vendors/test_registry",
+    "vendors/rocm/vendor": "unit/vendors/test_registry",
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules

@@ -26,7 +26,7 @@ from relink.planning.wheel_plan import open_providers
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
 from relink.system.errors import UsageError
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.registry import release_of
 
 __all__ = ["Dependencies", "TargetState", "dependencies_of", "hold", "state_of"]
 

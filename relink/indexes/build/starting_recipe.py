@@ -14,7 +14,7 @@ from relink.gpu.amd.wanted import seen_gpus
 from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
 from relink.system.errors import RelinkError
-from relink.vendors.rocm.places import find_places
+from relink.vendors.registry import find_places
 
 __all__ = ["starting_recipe"]
 

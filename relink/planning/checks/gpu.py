@@ -41,8 +41,7 @@ from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider
 from relink.providers.profiles import NO_PROFILE, Profile
 from relink.system.findings.model import Finding
-from relink.vendors.rocm.extended_isa import extended_by
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.registry import extended_by, release_of
 
 __all__ = [
     "GpuPlan",
@@ -233,7 +232,7 @@ def check_gpus(
     :param codes: of the wheel, by member.
     :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
     :param releases: (name and version, processors) of other releases of the wheel.
-    :param extended: whose patch makes the runtime take related processors' code (:mod:`relink.vendors.rocm.extended_isa`).
+    :param extended: whose patch makes the runtime take related processors' code.
     """
     files = tuple(coverage_of(code) for code in codes.values())
     covering = tuple(library.coverage for library in libraries)

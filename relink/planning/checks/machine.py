@@ -28,8 +28,7 @@ from relink.planning.model.model import plain
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and
-from relink.vendors.rocm.installation import release_of
-from relink.vendors.rocm.places import find_places, prefix_of_libraries
+from relink.vendors.registry import find_places, prefix_of_libraries, release_of
 
 __all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
 

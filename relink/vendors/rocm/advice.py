@@ -1,18 +1,15 @@
-"""Advice that goes with findings: which package has a missing library, and the hints of the wheel's profile."""
+"""Which package has a missing library of ROCm, and the command that installs it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
 
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
-from relink.providers.profiles import Profile
-from relink.system.findings.model import RULES, Finding
 from relink.vendors.rocm.facts import who_has
 
-__all__ = ["install_command", "missing_remedy", "where_to_get", "with_hints"]
+__all__ = ["install_command", "where_to_get"]
 
 
 def where_to_get(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
@@ -52,19 +49,3 @@ def install_command(
         return None
     package = component.package(soname, distribution.family)
     return distribution.command(package) if package else None
-
-
-def missing_remedy(
-    soname: str, distribution: Distribution | None, providers: Iterable[Provider], remedy: str | None = None
-) -> str:
-    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
-    where = where_to_get(soname, distribution, providers)
-    return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
-
-
-def with_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:
-    """Add to the remedies what the profile says about such findings."""
-    for found in findings:
-        texts = dict.fromkeys(hint.text for hint in profile.hints if hint.fits(found.code, found.subject))
-        addition = "".join(f" {text} (profile {profile.name})" for text in texts)
-        yield replace(found, remedy=found.remedy + addition) if addition else found

@@ -8,7 +8,8 @@ import pytest
 
 import relink.vendors.rocm.facts
 from relink.system.errors import UsageError
-from relink.vendors.rocm.facts import component_of, dlopens_of, rocm_facts, same_abi, who_has
+from relink.vendors.registry import component_of
+from relink.vendors.rocm.facts import dlopens_of, rocm_facts, same_abi, who_has
 
 
 def test_rocm_smi_is_one_abi_under_two_numbers() -> None:
