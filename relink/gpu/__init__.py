@@ -4,7 +4,7 @@ Everything here only reads. No content of a file raises an error: what is damage
 """
 
 from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource
-from relink.gpu.amd.archives import resolve_kpack
+from relink.gpu.amd.archives import resolve_kpack, with_archives
 from relink.gpu.amd.bundle import Bundle, BundleEntry
 from relink.gpu.amd.code_object import CodeObject, parse_code_object
 from relink.gpu.amd.device import Devices, Doctor, Gpu, NodeAccess, doctor, find_gpus
@@ -18,11 +18,14 @@ from relink.gpu.amd.file_coverage import (
 )
 from relink.gpu.amd.intersection import Intersection, Removal, intersect, isa_block, matrix
 from relink.gpu.amd.isa_table import LibraryRole, table
+from relink.gpu.amd.kpack import PLACEHOLDER
 from relink.gpu.amd.remedy import Remedy, remedies
 from relink.gpu.amd.requirements import DeviceCodeNeeds, Requirement, check, needs_of
 from relink.gpu.amd.runtime import Capability, capability_of, find_runtime
 from relink.gpu.amd.side_files import SideFiles, SideTarget, find_side_files, side_files_of
+from relink.gpu.amd.survey import Group, Item, Kernels, Survey, hip_runtime_of, newest_first, survey
 from relink.gpu.amd.target_id import (
+    SPIRV,
     BundleId,
     Match,
     TargetId,
@@ -31,9 +34,12 @@ from relink.gpu.amd.target_id import (
     parse_target_id,
     processor_for,
 )
+from relink.gpu.amd.wanted import Wanted, seen_gpus, wanted_gpus
 from relink.gpu.coverage import Coverage, CoverageLevel
 
 __all__ = [
+    "PLACEHOLDER",
+    "SPIRV",
     "BufferSource",
     "Bundle",
     "BundleEntry",
@@ -50,7 +56,10 @@ __all__ = [
     "FileCoverage",
     "FileSource",
     "Gpu",
+    "Group",
     "Intersection",
+    "Item",
+    "Kernels",
     "LibraryCoverage",
     "LibraryRole",
     "Match",
@@ -61,7 +70,9 @@ __all__ = [
     "Requirement",
     "SideFiles",
     "SideTarget",
+    "Survey",
     "TargetId",
+    "Wanted",
     "capability_of",
     "check",
     "coverage_of",
@@ -69,6 +80,7 @@ __all__ = [
     "find_gpus",
     "find_runtime",
     "find_side_files",
+    "hip_runtime_of",
     "intersect",
     "isa_block",
     "library_coverage",
@@ -76,6 +88,7 @@ __all__ = [
     "match",
     "matrix",
     "needs_of",
+    "newest_first",
     "parse_bundle_id",
     "parse_code_object",
     "parse_target_id",
@@ -85,6 +98,10 @@ __all__ = [
     "remedies",
     "resolve_kpack",
     "same_device_code",
+    "seen_gpus",
     "side_files_of",
+    "survey",
     "table",
+    "wanted_gpus",
+    "with_archives",
 ]  # fmt: skip

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import machine_name
-from relink.gpu.amd.archives import with_archives
-from relink.gpu.amd.wanted import Wanted
+from relink.gpu import Wanted, with_archives
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -52,7 +51,7 @@ from relink.providers.site_packages import (
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding, select
 from relink.vendors.protocol import Release
-from relink.vendors.registry import choose_place, prefix_of_libraries, release_of, vendor_of
+from relink.vendors.registry import choose_place, prefix_of_libraries, vendor_of
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
@@ -189,7 +188,7 @@ def plan_wheel(
     name = archive.name
     base = context_of(wheel, target, providers, options, layout=layout)
     providers = base.providers
-    releases = [release_of(provider, target.sysroot) for provider in providers]
+    releases = [base.vendor.release_of(provider, target.sysroot) for provider in providers]
     stubs = plan_stubs(base, wheel.tables, options.stub, name.distribution)
     with_them, tables = with_stubs(base, wheel.tables, stubs.stubs)
     draft = decide(with_them, tables)

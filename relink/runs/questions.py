@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.elf.dlopen_strings import library_names
-from relink.gpu.amd.wanted import wanted_gpus
+from relink.gpu import wanted_gpus
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target, find_target
 from relink.make.added_members import read_plan

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from relink.elf.image import Buffer
-from relink.gpu.amd.wanted import Wanted, seen_gpus, wanted_gpus
+from relink.gpu import Wanted, seen_gpus, wanted_gpus
 from relink.loader.target import Target, find_target
 from relink.make.added_members import added_members, read_plan
 from relink.make.editing import EditedFile, UneditedFile, edit_files
@@ -91,7 +91,9 @@ def make_plan(
             planned = _planned(wheel, target, providers, replace(options, stub=()), gpus, layout)
             plan = replace(planned.plan, options=said)
             check_current(contents.archive, recorded, plan)
-            return wheel, replace(planned, plan=replace(plan, findings=_done(plan)))
+            return wheel, replace(
+                planned, plan=replace(plan, findings=_done(plan, planned.context.vendor.product))
+            )
         planned = _planned(wheel, target, providers, options, gpus, layout)
         if options.fix:
             planned, options = with_sound_options(planned, options, plan_again)
@@ -101,10 +103,10 @@ def make_plan(
         return wheel, planned
 
 
-def _done(plan: Plan) -> tuple[Finding, ...]:
+def _done(plan: Plan, product: str) -> tuple[Finding, ...]:
     """The findings of a relinked wheel's own files: that nothing is written takes the place of RLK507."""
     findings = (found for found in plan.findings if found.code != "RLK507")
-    return (*findings, finding("RLK542", plan.wheel.path, "already relinked for this ROCm"))
+    return (*findings, finding("RLK542", plan.wheel.path, f"already relinked for this {product}"))
 
 
 def _planned(

@@ -88,8 +88,10 @@ class Vendor(Protocol):
 
     :cvar table: what findings and evidence call the source of a fact, and an output's local version begins with: ``rocm``.
     :cvar product: what messages call the vendor's libraries as a whole: ``ROCm``.
-    :cvar runtime: the library that each of its GPU programs needs, without a version; :mod:`relink.planning.checks.gpu` reads
-        of it what it can load.
+    :cvar runtime: the library that each of its GPU programs needs, without a version; of which there is to be one:
+        :mod:`relink.report.summary` says so.
+    :cvar runtime_libraries: that library, and those that decide with it what can be loaded: results depend on them
+        (:mod:`relink.indexes.build.fingerprint`).
     :cvar runtime_name: what messages call that library.
     :cvar variable: the environment variable that names the prefix of the libraries; messages advise it.
     :cvar version_label: the part of a local version label that names a release; :mod:`relink.planning.wheel_plan` replaces it.
@@ -98,6 +100,7 @@ class Vendor(Protocol):
     table: str = "vendor"
     product: str = "release"
     runtime: str = ""
+    runtime_libraries: tuple[str, ...] = ()
     runtime_name: str = "GPU runtime"
     variable: str = "LD_LIBRARY_PATH"
     version_label: re.Pattern[str] = re.compile(r"(?!)")
@@ -191,7 +194,7 @@ class Vendor(Protocol):
     def release_of(self, provider: Provider, sysroot: str = "/") -> Release | None:
         """Return the release of the vendor's libraries that a provider holds, or None where nothing says it.
 
-        Asked by :mod:`relink.vendors.registry`.
+        Asked by :mod:`relink.planning.wheel_plan`, and through the registry where the wheel is not known.
         """
         return None
 

@@ -21,6 +21,7 @@ __all__ = [
     "find_places",
     "is_package",
     "prefix_of_libraries",
+    "products",
     "release_of",
     "same_abi",
     "vendor_of",
@@ -29,6 +30,11 @@ __all__ = [
 
 VENDORS: tuple[Vendor, ...] = (rocm,)
 """In the order in which they are asked. The first is taken where nothing says whose a wheel is."""
+
+
+def products() -> str:
+    """Return what the vendors call their libraries, for a sentence: ``ROCm``; of several ``A or B``."""
+    return " or ".join(vendor.product for vendor in VENDORS)
 
 
 def vendor_of(sonames: Collection[str]) -> Vendor:
@@ -61,10 +67,9 @@ def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -
     for vendor in VENDORS:
         if place := vendor.choose_place(target, environment, own=own):
             return place
-    products = " and no ".join(vendor.product for vendor in VENDORS)
     variables = " or ".join(vendor.variable for vendor in VENDORS)
     raise UsageError(
-        f"no {products}: name one by --prefix DIR, or set {variables} (none is in /opt, in ld.so.cache or in /usr)"
+        f"no {products()}: name one by --prefix DIR, or set {variables} (none is in /opt, in ld.so.cache or in /usr)"
     )
 
 

@@ -22,6 +22,7 @@ from relink.gpu import (
     LibraryCoverage,
     Requirement,
     TargetId,
+    Wanted,
     check,
     coverage_of,
     find_runtime,
@@ -33,7 +34,6 @@ from relink.gpu import (
     resolve_kpack,
     table,
 )
-from relink.gpu.amd.wanted import Wanted
 from relink.loader.seen_files import resolve_inside
 from relink.planning.checks.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.planning.model.model import FilePlan

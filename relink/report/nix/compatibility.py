@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relink.gpu import table
-from relink.gpu.amd.target_id import SPIRV
+from relink.gpu import SPIRV, table
 
 __all__ = ["compatibility_json"]
 

@@ -39,6 +39,7 @@ __all__ = [
     "product",
     "release_of",
     "runtime",
+    "runtime_libraries",
     "runtime_name",
     "same_abi",
     "table",
@@ -51,6 +52,7 @@ __all__ = [
 table = ROCM
 product = "ROCm"
 runtime = "libamdhip64.so"
+runtime_libraries: tuple[str, ...] = (runtime, "libamd_comgr.so", "libhsa-runtime64.so")
 runtime_name = "HIP runtime"
 variable = "ROCM_PATH"
 version_label = VERSION_LABEL

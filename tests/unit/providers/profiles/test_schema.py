@@ -98,7 +98,7 @@ VALUES = st.one_of(
 )
 KEYS = [
     *load_schema("profile")["properties"],
-    *load_schema("rocm")["properties"],
+    *load_schema("rocm/rocm")["properties"],
     "drop",
     "why",
     "text",
