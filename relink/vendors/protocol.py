@@ -35,11 +35,6 @@ class Release:
     release: str
     evidence: str
 
-    @property
-    def major(self) -> int:
-        """The number by which the sonames differ."""
-        return int(self.release.split(".", 1)[0])
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

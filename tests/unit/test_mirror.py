@@ -37,7 +37,7 @@ ELSEWHERE = {
     "planning/options": "unit/runs/test_relink_wheel",
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",
-    "vendors/rocm/vendor": "unit/vendors/test_registry",
+    "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
@@ -64,7 +64,6 @@ ELSEWHERE = {
     "planning/resolve/substitution": "unit/planning/resolve/test_decide",
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",
     "planning/resolve/version_gaps": "unit/planning/resolve/test_proof",
-    "vendors/rocm/advice": "unit/providers/profiles/test_assumed",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",
     "system/sandbox/start": "unit/system/sandbox/test_attacks",
     # With Nix: tests/nix has these

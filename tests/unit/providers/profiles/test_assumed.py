@@ -16,7 +16,7 @@ from relink.providers.nix_store import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import Finding, finding
-from relink.vendors.rocm.advice import where_to_get
+from relink.vendors.rocm.vendor import where_to_get
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.planning.resolve.scenes import Scene, codes
