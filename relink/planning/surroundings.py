@@ -17,7 +17,6 @@ from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.planning.checks.python_calls import python_call_findings
-from relink.planning.checks.relocation import site_findings
 from relink.planning.model.embedded import SITE
 from relink.planning.model.files import FilePlan
 from relink.planning.model.model import Plan
@@ -28,13 +27,12 @@ from relink.providers.release_series import series
 from relink.providers.site_packages import (
     SITE_PACKAGES,
     find_distribution,
-    open_site_packages,
     owners_of,
-    packages_of,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
+from relink.vendors.protocol import Vendor
 from relink.wheel.archive import WheelArchive
 
 __all__ = [
@@ -110,8 +108,10 @@ def overlays(
     return [] if layout.tree else [(layout.site_packages, place) for place in dict.fromkeys(places)]
 
 
-def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool) -> Iterator[Finding]:
-    """Yield RLK534 and RLK550: the wheel will not lie beside ROCm, and parts of ROCm lie in another site-packages, too.
+def layer_findings(
+    providers: Iterable[Provider], target: Target, vendor: Vendor, *, named: bool
+) -> Iterator[Finding]:
+    """Yield RLK534 and RLK550: the wheel will not lie beside a provider, and the vendor is in another site-packages, too.
 
     :param named: as for :func:`packages_beside`.
     """
@@ -124,7 +124,7 @@ def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool
             yield finding("RLK534", provider.path, text)
         for place in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(place) != os.path.realpath(provider.path)
-            if other and (found := packages_of(place, target)):
+            if other and (found := vendor.packages_of(place, target)):
                 names = join_truncated([f"{item.name} {item.version}" for item in found])
                 yield finding(
                     "RLK550", place, f"it has {names}, which are not looked at: {provider.path} is taken"
@@ -137,14 +137,14 @@ def packages_findings(
     files: Sequence[FilePlan],
     target: Target,
     gpus: Sequence[str],
+    vendor: Vendor,
 ) -> Iterator[Finding]:
-    """Yield what is to be said about the packages of ROCm in site-packages, and about Python code that loads their libraries."""
+    """Yield what is to be said about the vendor's packages in site-packages, and about Python code that loads their libraries."""
+    sonames = [soname for file in files if file.served for soname, _ in file.closure]
     for provider in providers:
         if provider.kind == SITE_PACKAGES:
-            yield from python_call_findings(archive, provider)
-            yield from site_findings(
-                open_site_packages(provider.path, target, gpus)[1], provider, files, gpus
-            )
+            yield from python_call_findings(archive, provider, vendor)
+            yield from vendor.site_findings(provider, sonames, target, gpus)
 
 
 def own_site(target: Target) -> str | None:

@@ -44,14 +44,12 @@ from relink.providers.prefix import Provider
 from relink.providers.profiles import profile_for, with_hints
 from relink.providers.site_packages import (
     SITE_PACKAGES,
-    find_site_packages,
-    open_site_packages,
     without_package,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding, select
 from relink.vendors.protocol import Release
-from relink.vendors.registry import choose_place, prefix_of_libraries, vendor_of
+from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
@@ -102,10 +100,8 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
-    site = find_site_packages(path, target)
-    if site is not None:
-        return open_site_packages(site, target, options.gpus)[0]
-    return open_place(prefix_of_libraries(path, target), target)
+    site = open_site(path, target, options.gpus)
+    return site or open_place(prefix_of_libraries(path, target), target)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -201,8 +197,8 @@ def plan_wheel(
     moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
     named = is_python_named(options)
     if not context.layout.tree:
-        findings += layer_findings(providers, target, named=named)
-    findings += packages_findings(archive, providers, files, target, options.gpus)
+        findings += layer_findings(providers, target, base.vendor, named=named)
+    findings += packages_findings(archive, providers, files, target, options.gpus, base.vendor)
     output = name
     changes = bool(stubs.stubs) or any(file.changed for file in files)
     if changes:

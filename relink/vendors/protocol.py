@@ -14,8 +14,10 @@ from typing import Literal, Protocol, TypeAlias
 
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider
+from relink.providers.prefix import InstalledPackage, Provider
 from relink.providers.profiles import DlopenEntry, OptionalLibrary, SystemCopy
+from relink.system.errors import ProviderError
+from relink.system.findings.model import Finding
 
 __all__ = ["NO_VENDOR", "Component", "Place", "Relation", "Release", "Vendor"]
 
@@ -128,6 +130,40 @@ class Vendor(Protocol):
         :mod:`relink.report.nix.from_plan`.
         """
         return False
+
+    def find_site(self, path: str, target: Target) -> str | None:
+        """Return the site-packages with the vendor's packages that a user may mean by `path`, or None. Asked by the registry."""
+        return None
+
+    def open_site(self, path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
+        """Read what the vendor's packages in a site-packages provide. Asked by the registry.
+
+        :param path: as `find_site` returns it.
+        :param gpus: the GPUs that the user asks for, where packages are for some alone.
+        :raises ProviderError: there is no library for the target in it.
+        """
+        raise ProviderError(f"{path}: {self.product} is in no package")
+
+    def packages_of(self, path: str, target: Target) -> Sequence[InstalledPackage]:
+        """Return the vendor's packages in a site-packages. Asked by :mod:`relink.planning.surroundings`."""
+        return ()
+
+    def site_findings(
+        self, provider: Provider, sonames: Iterable[str], target: Target, gpus: Sequence[str]
+    ) -> Iterable[Finding]:
+        """Yield what is to be said about the vendor's packages in a site-packages. Asked by :mod:`relink.planning.surroundings`.
+
+        :param sonames: the libraries that the members load.
+        :param gpus: the GPUs that the user asks for.
+        """
+        return ()
+
+    def preload_lines(self, sonames: Iterable[str]) -> str:
+        """Return the statements of Python that map libraries before others ask for them by their sonames.
+
+        Asked by :mod:`relink.planning.checks.python_calls`.
+        """
+        return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
 
     def same_abi(self, one: str, other: str) -> str | None:
         """Return why two sonames are one ABI, or None where nothing says so.

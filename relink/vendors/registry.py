@@ -20,6 +20,7 @@ __all__ = [
     "extended_by",
     "find_places",
     "is_package",
+    "open_site",
     "prefix_of_libraries",
     "products",
     "release_of",
@@ -71,6 +72,15 @@ def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -
     raise UsageError(
         f"no {products()}: name one by --prefix DIR, or set {variables} (none is in /opt, in ld.so.cache or in /usr)"
     )
+
+
+def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider | None:
+    """Read what a vendor's packages in the site-packages that `path` may mean provide; None where there are none.
+
+    :raises ProviderError: they are there, and no library of them is for the target.
+    """
+    sites = ((vendor, vendor.find_site(path, target)) for vendor in VENDORS)
+    return next((vendor.open_site(site, target, gpus) for vendor, site in sites if site is not None), None)
 
 
 def prefix_of_libraries(path: str, target: Target) -> str:

@@ -61,8 +61,6 @@ OF_ONE_VENDOR = {
     "planning/checks/gpu.py": "GPU code, which relink reads of AMD's GPUs alone",
     "planning/checks/gpu_findings.py": "GPU code",
     "planning/checks/machine.py": "the machine's GPUs: KFD, HSA",
-    "planning/checks/python_calls.py": "how rocm-sdk's Python code loads libraries",
-    "planning/checks/relocation.py": "rocm-sdk's packages in site-packages",
     "report/doctor_text.py": "the machine's GPUs",
     "report/html/gpu.py": "GPU code",
     "report/isa_text.py": "GPU code",

@@ -16,11 +16,12 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.nix_store import open_place
 from relink.providers.prefix import main_directories
-from relink.providers.site_packages import SITE_PACKAGES, find_site_packages
+from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import RelinkError, UsageError
 from relink.system.system_errors import raise_trouble
 from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.sdk_packages import find_site
 
 __all__ = ["choose_place", "find_places", "prefix_of_libraries"]
 
@@ -70,7 +71,7 @@ def _of_python(target: Target) -> str | None:
     """The site-packages of the target's Python that has ROCm: the first, as its import finds it."""
     facts = target.python_facts
     places = facts.site_packages if facts is not None else ()
-    return next((found for place in places if (found := find_site_packages(place, target))), None)
+    return next((found for place in places if (found := find_site(place, target))), None)
 
 
 def prefix_of_libraries(path: str, target: Target) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
-from relink.providers.site_packages import is_rocm_directory as is_package
 from relink.vendors.rocm.extended_isa import extended_by
 from relink.vendors.rocm.facts import (
     ROCM,
@@ -24,6 +23,14 @@ from relink.vendors.rocm.facts import optional_library as optional
 from relink.vendors.rocm.installation import release_of
 from relink.vendors.rocm.names import is_own, is_runtime, whose
 from relink.vendors.rocm.places import choose_place, find_places, prefix_of_libraries
+from relink.vendors.rocm.sdk_packages import (
+    find_site,
+    is_package,
+    open_site,
+    packages_of,
+    preload_lines,
+    site_findings,
+)
 
 __all__ = [
     "choose_place",
@@ -33,19 +40,24 @@ __all__ = [
     "dlopens_of",
     "extended_by",
     "find_places",
+    "find_site",
     "has",
     "install",
     "is_own",
     "is_package",
     "is_runtime",
+    "open_site",
     "optional",
+    "packages_of",
     "prefix_of_libraries",
+    "preload_lines",
     "product",
     "release_of",
     "runtime",
     "runtime_libraries",
     "runtime_name",
     "same_abi",
+    "site_findings",
     "table",
     "variable",
     "version_label",
