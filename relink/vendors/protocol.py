@@ -86,12 +86,12 @@ class Vendor(Protocol):
     :cvar table: what findings and evidence call the source of a fact, and an output's local version begins with: ``rocm``.
     :cvar product: what messages call the vendor's libraries as a whole: ``ROCm``.
     :cvar runtime: the library that each of its GPU programs needs, without a version; of which there is to be one:
-        :mod:`relink.report.summary` says so.
+        `report.summary` says so.
     :cvar runtime_libraries: that library, and those that decide with it what can be loaded: results depend on them
-        (:mod:`relink.indexes.build.fingerprint`).
+        (`indexes.build.fingerprint`).
     :cvar runtime_name: what messages call that library.
     :cvar variable: the environment variable that names the prefix of the libraries; messages advise it.
-    :cvar version_label: the part of a local version label that names a release; :mod:`relink.planning.wheel_plan` replaces it.
+    :cvar version_label: the part of a local version label that names a release; `planning.wheel_plan` replaces it.
     """
 
     table: str = "vendor"
@@ -105,29 +105,28 @@ class Vendor(Protocol):
     def is_own(self, soname: str) -> bool:
         """Whether a library, whatever its version, is one of the vendor's: a process must not have two of it.
 
-        Asked by :mod:`relink.vendors.registry`, and of duplicates and served parts by :mod:`relink.planning.resolve`.
+        Asked by `vendors.registry`, and of duplicates and served parts by `planning.resolve`.
         """
         return False
 
     def has(self, soname: str) -> bool:
         """Whether the vendor's product comes with a library, whatever its version: only then a message advises the product.
 
-        Asked by :mod:`relink.planning.resolve.findings.missing_findings` and, through the registry, :mod:`relink.report.summary`.
+        Asked by `planning.resolve.findings.missing_findings` and, through the registry, `report.summary`.
         """
         return False
 
     def is_runtime(self, soname: str) -> bool:
         """Whether a library is one that all of the vendor's share and that belongs to a driver: the first prefix alone serves it.
 
-        Asked by :mod:`relink.planning.resolve.strategy` and :mod:`relink.runs.relink_tree`.
+        Asked by `planning.resolve.strategy` and `runs.relink_tree`.
         """
         return False
 
     def is_package(self, name: str) -> bool:
         """Whether a directory of that name in site-packages is one that the vendor's libraries lie in.
 
-        Asked where search paths lead there: :mod:`relink.planning.resolve.search_path`, :mod:`relink.planning.wheel_plan` and
-        :mod:`relink.report.nix.from_plan`.
+        Asked where search paths lead there: `planning.resolve.search_path`, `planning.wheel_plan` and `report.nix.from_plan`.
         """
         return False
 
@@ -145,13 +144,13 @@ class Vendor(Protocol):
         raise ProviderError(f"{path}: {self.product} is in no package")
 
     def packages_of(self, path: str, target: Target) -> Sequence[InstalledPackage]:
-        """Return the vendor's packages in a site-packages. Asked by :mod:`relink.planning.surroundings`."""
+        """Return the vendor's packages in a site-packages. Asked by `planning.surroundings`."""
         return ()
 
     def site_findings(
         self, provider: Provider, sonames: Iterable[str], target: Target, gpus: Sequence[str]
     ) -> Iterable[Finding]:
-        """Yield what is to be said about the vendor's packages in a site-packages. Asked by :mod:`relink.planning.surroundings`.
+        """Yield what is to be said about the vendor's packages in a site-packages. Asked by `planning.surroundings`.
 
         :param sonames: the libraries that the members load.
         :param gpus: the GPUs that the user asks for.
@@ -161,50 +160,50 @@ class Vendor(Protocol):
     def preload_lines(self, sonames: Iterable[str]) -> str:
         """Return the statements of Python that map libraries before others ask for them by their sonames.
 
-        Asked by :mod:`relink.planning.checks.python_calls`.
+        Asked by `planning.checks.python_calls`.
         """
         return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
 
     def same_abi(self, one: str, other: str) -> str | None:
         """Return why two sonames are one ABI, or None where nothing says so.
 
-        Asked by :mod:`relink.planning.resolve.proof` and :mod:`relink.report.nix.from_table`.
+        Asked by `planning.resolve.proof` and `report.nix.from_table`.
         """
         return None
 
     def copy_of(self, soname: str) -> SystemCopy | None:
-        """Return the system's library that a library is a copy of, or None. Asked by :mod:`relink.planning.resolve.proof`."""
+        """Return the system's library that a library is a copy of, or None. Asked by `planning.resolve.proof`."""
         return None
 
     def optional(self, soname: str) -> OptionalLibrary | None:
         """Return what a stub of a library needs to know, or None where programs cannot do without it.
 
-        Asked by :mod:`relink.planning.resolve.stubs` and :mod:`relink.planning.proposals`.
+        Asked by `planning.resolve.stubs` and `planning.proposals`.
         """
         return None
 
     def whose(self, soname: str, name: str) -> Relation:
         """Say whether a library of that soname is where a symbol of that name comes from.
 
-        Asked by the modules of :mod:`relink.planning.resolve` that weigh imports without a version.
+        Asked by the modules of `planning.resolve` that weigh imports without a version.
         """
         return "unknown"
 
     def dlopens_of(self, soname: str, available: Collection[str]) -> Mapping[str, str]:
         """Return what the library with that soname dlopens: soname → why.
 
-        Asked by :mod:`relink.planning.resolve.dlopen` and `member_graph`.
+        Asked by `planning.resolve.dlopen` and `member_graph`.
 
         :param available: the names of the libraries that there are.
         """
         return {}
 
     def dlopens(self) -> Sequence[DlopenEntry]:
-        """Return all that the vendor's libraries dlopen. Asked by :mod:`relink.report.nix`, which keeps it for the evaluation."""
+        """Return all that the vendor's libraries dlopen. Asked by `report.nix`, which keeps it for the evaluation."""
         return ()
 
     def components(self) -> Sequence[Component]:
-        """Return the parts of the vendor's product. Asked by :mod:`relink.vendors.registry` and :mod:`relink.report.nix`."""
+        """Return the parts of the vendor's product. Asked by `vendors.registry` and `report.nix`."""
         return ()
 
     def where_to_get(
@@ -212,7 +211,7 @@ class Vendor(Protocol):
     ) -> str | None:
         """Return a sentence that says which package has a library, or None where it is not one that is known.
 
-        Asked by :mod:`relink.planning.resolve.findings.missing_findings`, `loader_maps` and :mod:`relink.runs.questions`.
+        Asked by `planning.resolve.findings.missing_findings`, `loader_maps` and `runs.questions`.
         """
         return None
 
@@ -225,12 +224,12 @@ class Vendor(Protocol):
     def release_of(self, provider: Provider, sysroot: str = "/") -> Release | None:
         """Return the release of the vendor's libraries that a provider holds, or None where nothing says it.
 
-        Asked by :mod:`relink.planning.wheel_plan`, and through the registry where the wheel is not known.
+        Asked by `planning.wheel_plan`, and through the registry where the wheel is not known.
         """
         return None
 
     def find_places(self, target: Target, environment: Mapping[str, str]) -> Sequence[Place]:
-        """Return every prefix of the target that has the vendor's libraries. Asked by :mod:`relink.vendors.registry`."""
+        """Return every prefix of the target that has the vendor's libraries. Asked by `vendors.registry`."""
         return ()
 
     def choose_place(self, target: Target, environment: Mapping[str, str], *, own: bool) -> Place | None:
@@ -248,7 +247,7 @@ class Vendor(Protocol):
     def extended_by(self, providers: Iterable[Provider], runtime: str) -> str | None:
         """Return whose patch makes a runtime take related processors' code, as a phrase, or None for a stock one.
 
-        Asked by :mod:`relink.planning.checks.gpu`.
+        Asked by the registry for `planning.checks.gpu`.
 
         :param runtime: the soname of the runtime, or its name without the version.
         """

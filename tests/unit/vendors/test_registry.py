@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from relink.providers.prefix import Provider
 from relink.report.summary import verdict
 from relink.report.text import header_text
 from relink.system.errors import UsageError
+from relink.system.shipped_files import PACKAGE
 from relink.vendors import registry
 from relink.vendors.protocol import NO_VENDOR, Place, Release, Vendor
 from relink.vendors.rocm import vendor as rocm
@@ -56,6 +58,18 @@ def test_every_name_of_the_protocol_is_there_and_documented() -> None:
     for name, method in methods.items():
         ours = [*inspect.signature(method).parameters][1:]
         assert ours == [*inspect.signature(getattr(rocm, name)).parameters], name
+
+
+def test_the_protocol_has_what_other_packages_ask_and_no_more() -> None:
+    """Each name is read of a vendor somewhere outside of the vendors' own packages."""
+    paths = [path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(PACKAGE / "vendors" / "rocm")]
+    asked = {
+        node.attr
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and "endor" in ast.unparse(node.value)
+    }
+    assert sorted({name for name in vars(Vendor) if not name.startswith("_")} - asked) == []
 
 
 @pytest.mark.usefixtures("two")
