@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 
 from benchmarks.wheel_file import WheelFile
 from tests.support.cc import shared
-from tests.unit.gpu.build import PAGE, code_object, hip, raw
+from tests.unit.gpu.amd.build import PAGE, code_object, hip, raw
 
 MIB: Final = 1 << 20
 _LARGE: Final = ("cpu", "hip", "hip_linalg")

@@ -1,4 +1,4 @@
-# Which GPUs run which code: the rules of relink/gpu/target_id.py, with its table.
+# Which GPUs run which code: the rules of relink/gpu/amd/target_id.py, with its table.
 { lib }:
 
 let

@@ -23,7 +23,7 @@ def config(as_json: Json = False) -> None:
     from relink.loader.target import find_target
     from relink.report.lines import Grid, Line
     from relink.system.shipped_files import load_schema
-    from relink.vendors.rocm.places import find_places
+    from relink.vendors.registry import find_places
 
     found = find_settings(Path(os.path.curdir), os.environ)
     rows: dict[str, dict[str, Any]] = {}

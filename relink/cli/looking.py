@@ -259,7 +259,7 @@ def isa(
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
     from relink.cli.terminal import console, print_json, show
-    from relink.gpu.wanted import wanted_gpus
+    from relink.gpu import wanted_gpus
     from relink.planning.checks.gpu_survey import survey_of
     from relink.report import isa_text
     from relink.report.formats import collected

@@ -51,15 +51,15 @@ def show_profile(
     from relink.providers.profiles.document import DOCUMENT_LIMIT
     from relink.system.safe_open import read_text
     from relink.system.shipped_files import shipped_directory
-    from relink.vendors.rocm.facts import ROCM
+    from relink.vendors.registry import VENDORS
 
     if name == NO_PROFILE.name:
         raise UsageError("none: the profile that says nothing has no file")
     path = Path(name) if "/" in name or name.endswith(".toml") else None
-    if path is None and name != ROCM:
-        path = shipped_directory("profiles") / "packages" / f"{profile_named(name).name}.toml"
-    elif path is None:
-        path = shipped_directory("profiles") / "rocm.toml"
+    if path is None:
+        of_vendor = any(name == vendor.table for vendor in VENDORS)
+        file = f"{name}/{name}.toml" if of_vendor else f"packages/{profile_named(name).name}.toml"
+        path = shipped_directory("profiles") / file
     try:
         content = read_text(path, DOCUMENT_LIMIT)
     except (OSError, UnicodeDecodeError) as error:

@@ -1,48 +1,33 @@
-"""Which GPUs a file or a ROCm library has code for.
-
-A file's bundles are loaded one by one, so a GPU needs code in all of them: full, partial (n of m) or none, never a union.
-"""
+"""How far a GPU is covered by code: the words that every vendor's files and libraries are described in."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
-from relink.gpu.archives import resolve_kpack
-from relink.gpu.bundle import Bundle
-from relink.gpu.device_code import DeviceCode, read_file
-from relink.gpu.isa_table import LibraryRole, table
-from relink.gpu.kpack import Doubt
-from relink.gpu.side_files import SideFiles, side_files_of
-from relink.gpu.target_id import (
-    SPIRV,
-    CodeTarget,
-    TargetId,
-    configurations,
-    foremost,
-    match,
-    parse_target_id,
-    sort_key,
-)
-from relink.system.errors import UsageError
+__all__ = ["STATES", "Coverage", "CoverageLevel", "TargetId"]
 
-__all__ = [
-    "Coverage",
-    "CoverageLevel",
-    "FileCoverage",
-    "LibraryCoverage",
-    "coverage_of",
-    "library_coverage",
-    "library_coverage_of",
-]
-
-# A hostile file could give each bundle a set of its own, and each is asked for every processor. Vendors' files have a few.
-_MAX_SETS = 64
-_MAX_COMPARED = 4000  # code targets of distinct sets
 # From worst to best; the first that applies to any of several parts is that of the whole.
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
+
+
+class TargetId(NamedTuple):  # hashed too often for a dataclass, as are code targets
+    """A processor and the features that are named, alphabetical; an unnamed feature is *any* (code) or *unknown* (agent)."""
+
+    processor: str
+    features: tuple[tuple[str, bool], ...] = ()
+
+    def __str__(self) -> str:
+        return ":".join((self.processor, *(name + ("+" if on else "-") for name, on in self.features)))
+
+    def feature(self, name: str) -> bool | None:
+        """Return whether the feature is on or off, None when it is not named."""
+        return dict(self.features).get(name)
+
+    def with_features(self, **values: bool | None) -> TargetId:
+        """Return the same processor with these features set (None: unnamed)."""
+        merged = {**dict(self.features), **values}
+        return TargetId(self.processor, tuple(sorted((k, v) for k, v in merged.items() if v is not None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +61,7 @@ class CoverageLevel:
 
 
 class Coverage(Protocol):
-    """What :func:`relink.gpu.intersection.intersect` needs of a file or a library."""
+    """What an intersection needs of a file or a library."""
 
     @property
     def path(self) -> str:
@@ -91,245 +76,3 @@ class Coverage(Protocol):
 
     def processors(self) -> tuple[str, ...]:
         """The processors that have code here, members of generic targets included."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileCoverage:
-    """Coverage of one file.
-
-    :ivar bundles: number of bundles that a GPU needs; `unreadable` of them could not be read.
-    :ivar sets: the distinct sets of code targets, each with the number of bundles that have it.
-    :ivar targets: the target ids that every bundle has; `partial` those that only some have, with how many.
-    :ivar embedded: number of bundles and bare code objects outside of ``.hip_fatbin``.
-    :ivar archives: the search paths of kpack archives, if its code lies in such; `doubts` of those that cannot be read.
-    """
-
-    path: str
-    container: str
-    bundles: int
-    sets: tuple[tuple[frozenset[CodeTarget], int], ...]
-    targets: tuple[str, ...]
-    partial: tuple[tuple[str, int], ...]
-    embedded: int = 0
-    unreadable: int = 0
-    problems: tuple[str, ...] = ()
-    archives: tuple[str, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
-
-    @property
-    def restricts(self) -> bool:
-        """A file without device code takes nothing away: its kernels are compiled on first use, or lie beside it."""
-        return self.bundles > 0
-
-    def level(self, agent: TargetId) -> CoverageLevel:
-        """Return how far `agent` is covered; a feature it does not name may have either value."""
-        if not self.bundles:
-            return CoverageLevel(
-                "unknown", note="no device code: its kernels are compiled on first use or lie in other files"
-            )
-        served: dict[TargetId, int] = {}
-        via: dict[TargetId, set[str]] = {}
-        wanted = len(configurations(agent))
-        for codes, count in self.sets:
-            found = match(codes, agent)
-            for definite, kind in zip(found.served, found.via, strict=True):
-                served[definite] = served.get(definite, 0) + count
-                via.setdefault(definite, set()).add(kind)
-        best = max(served.values(), default=0)
-        whole = [definite for definite, count in served.items() if count == self.bundles]
-        kinds = {kind for definite in whole or served for kind in via[definite]}
-        ways = tuple(kind for kind in ("native", "generic", "spirv") if kind in kinds)
-        if len(whole) == wanted:
-            state = "jit" if ways == ("spirv",) else "full"
-            return CoverageLevel(state, best, self.bundles, via=ways)
-        if whole:
-            names = _short(whole)
-            return CoverageLevel(
-                "conditional", best, self.bundles, names, ways, note=f"code only for {', '.join(names)}"
-            )
-        if self.unreadable and best + self.unreadable == self.bundles:
-            return CoverageLevel(
-                "unknown", best, self.bundles, via=ways, note=f"{self.unreadable} bundles cannot be read"
-            )
-        if doubt := next((one for one in self.doubts if _concerns(one, agent)), None):
-            return CoverageLevel("unknown", best, self.bundles, via=ways, note=doubt.reason)
-        return CoverageLevel("partial" if best else "none", best, self.bundles, via=ways)
-
-    def processors(self) -> tuple[str, ...]:
-        """The processors that at least one bundle has code for."""
-        return _spelt_out({code.target.processor for codes, _ in self.sets for code in codes})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report's ``isa.files[]``."""
-        return {
-            "path": self.path,
-            "container": self.container,
-            "bundles": self.bundles,
-            "targets": list(self.targets),
-            "partial": {name: [count, self.bundles] for name, count in self.partial},
-            "embedded": self.embedded,
-            "unreadable": self.unreadable,
-            "problems": list(self.problems),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryCoverage:
-    """Coverage of one ROCm library: its own device code, the kernel files beside it, and what it does without."""
-
-    path: str
-    file: FileCoverage
-    side: tuple[SideFiles, ...] = ()
-    role: LibraryRole | None = None
-
-    @property
-    def name(self) -> str:
-        """``rocBLAS``, or the file's name where relink does not know the library."""
-        return self.role.name if self.role else os.path.basename(self.path)
-
-    @property
-    def restricts(self) -> bool:
-        """Whether an architecture missing here is missing from the whole."""
-        if self.role is None:
-            return self.file.restricts
-        kernels = self.file.restricts or (self.role.side is not None and self.role.missing != "jit")
-        return kernels and not self.role.optional
-
-    def level(self, agent: TargetId) -> CoverageLevel:
-        """Return the worse of its own code and of its side files."""
-        own = self.file.level(agent)
-        beside = self._beside(agent)
-        if not self.file.restricts:
-            if beside is not None:
-                return beside
-            if self.role is not None and self.role.missing == "jit":
-                return CoverageLevel("jit", note=f"{self.name} compiles its kernels on first use")
-            return own
-        if beside is None or STATES.index(own.state) <= STATES.index(beside.state):
-            return own
-        return beside
-
-    def _beside(self, agent: TargetId) -> CoverageLevel | None:
-        """What the side files say; None where the library has no use for any."""
-        if self.role is None or self.role.side is None:
-            return None
-        states = [side.state(agent) for side in self.side]
-        if not states:
-            if self.role.missing == "jit":
-                return None
-            return CoverageLevel("none", note=f"{self.name} has no kernel files beside it")
-        state = max(states, key=("absent", "partly", "jit", "fallback", "tuned").index)
-        if state == "absent":
-            lacking = f"{self.name} has no kernel files for {agent.processor}"
-            return CoverageLevel(
-                "none", note=f"{lacking}: it aborts" if self.role.missing == "abort" else lacking
-            )
-        if state == "partly":
-            return CoverageLevel(
-                "conditional", configurations=("some settings of its features",), note=f"{self.name}: xnack"
-            )
-        if state == "fallback":
-            return CoverageLevel("slow", note=f"{self.name} has only untuned kernels for {agent.processor}")
-        return CoverageLevel("full" if state == "tuned" else "jit")
-
-    def processors(self) -> tuple[str, ...]:
-        """The processors that its code or its kernel files name."""
-        kernels = [s for s in self.side if s.kind not in ("miopen", "rocfft")]
-        names = {name for side in kernels for name in side.processors()}
-        return tuple(sorted({*self.file.processors(), *names}, key=sort_key))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report's ``isa.libraries[]``."""
-        return {
-            **self.file.to_json(),
-            "name": self.name,
-            "optional": bool(self.role and self.role.optional),
-            "side_files": [
-                {"directory": s.directory, "version": s.version, "files": s.files} for s in self.side
-            ],
-            "levels": {name: str(self.level(TargetId(name))) for name in self.processors()},
-        }
-
-
-def coverage_of(code: DeviceCode) -> FileCoverage:
-    """Return the coverage of one file. Bundles for the host only do not count; bare code objects in data neither."""
-    bundles: Sequence[Bundle] = [b for b in code.bundles if _for_gpu(b)]
-    if not bundles:
-        bundles = [b for b in code.embedded if b.container != "code-object" and _for_gpu(b)]
-    sets: dict[frozenset[CodeTarget], int] = {}
-    counts: dict[TargetId, int] = {}
-    unreadable = compared = 0
-    too_many = False
-    for bundle in bundles:
-        codes = frozenset(bundle.targets)
-        unread = not bundle.entries and bundle.container != "kpack"  # what no archive has is not there
-        many = len(sets) >= _MAX_SETS or compared + len(codes) > _MAX_COMPARED
-        if unread or (codes not in sets and many):
-            unreadable += 1
-            too_many |= not unread
-            continue
-        compared += 0 if codes in sets else len(codes)
-        sets[codes] = sets.get(codes, 0) + 1
-    for codes, count in sets.items():
-        for target in {code.target for code in codes}:
-            counts[target] = counts.get(target, 0) + count
-    ordered = sorted(counts, key=sort_key)
-    problems = code.problems
-    if too_many:
-        problems = (*problems, "its bundles differ more than relink compares: some count as not read")
-    total = len(bundles)
-    if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
-        total += (
-            missing := max(1, len(code.kpack.wrappers))
-        )  # its archives were not read: what they hold is unknown
-        unreadable += missing
-    return FileCoverage(
-        path=code.path,
-        container=code.container,
-        bundles=total,
-        sets=tuple(sets.items()),
-        targets=tuple(str(t) for t in ordered if counts[t] == total),
-        partial=tuple((str(t), counts[t]) for t in ordered if counts[t] < total),
-        embedded=len(code.embedded),
-        unreadable=unreadable,
-        problems=problems,
-        archives=code.kpack.search_paths if code.kpack is not None else (),
-        doubts=code.doubts,
-    )
-
-
-def _concerns(doubt: Doubt, agent: TargetId) -> bool:
-    """Whether an archive that cannot be read may be for `agent`."""
-    try:
-        named = parse_target_id(doubt.target) if doubt.target is not None else agent
-    except UsageError:
-        return False  # the loader never puts such a text into the path
-    return bool(match((CodeTarget(named),), agent).served)
-
-
-def _for_gpu(bundle: Bundle) -> bool:
-    """Whether a bundle is meant for GPUs: one with host entries alone is not, one that could not be read may be."""
-    return not bundle.entries or any(not entry.text.startswith("host") for entry in bundle.entries)
-
-
-def library_coverage(
-    path: str | os.PathLike[str], soname: str | None = None, *, scan_limit: int = 0
-) -> LibraryCoverage:
-    """Read a ROCm library, its kpack archives and its side files from disk."""
-    return library_coverage_of(resolve_kpack(read_file(path, scan_limit=scan_limit)), soname)
-
-
-def library_coverage_of(code: DeviceCode, soname: str | None = None) -> LibraryCoverage:
-    """Return the coverage of a ROCm library whose device code was read; `code.path` must be its path on disk."""
-    role = table().library(soname or os.path.basename(code.path))
-    return LibraryCoverage(code.path, coverage_of(code), side_files_of(code.path, soname), role)
-
-
-def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:
-    return tuple(str(c) for c in sorted(configurations, key=str))
-
-
-def _spelt_out(names: set[str]) -> tuple[str, ...]:
-    generics = table().generics
-    members = {member for name in names if name in generics for member in generics[name].members}
-    return foremost((names | members) - generics.keys() - {SPIRV})

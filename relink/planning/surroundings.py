@@ -17,7 +17,6 @@ from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.planning.checks.python_calls import python_call_findings
-from relink.planning.checks.relocation import site_findings
 from relink.planning.model.embedded import SITE
 from relink.planning.model.files import FilePlan
 from relink.planning.model.model import Plan
@@ -28,13 +27,12 @@ from relink.providers.release_series import series
 from relink.providers.site_packages import (
     SITE_PACKAGES,
     find_distribution,
-    open_site_packages,
     owners_of,
-    packages_of,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
+from relink.vendors.protocol import Vendor
 from relink.wheel.archive import WheelArchive
 
 __all__ = [
@@ -112,8 +110,10 @@ def overlays(
     return [] if layout.tree else [(layout.site_packages, site) for site in dict.fromkeys(sites)]
 
 
-def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool) -> Iterator[Finding]:
-    """Yield RLK534 and RLK550: the wheel will not lie beside ROCm, and parts of ROCm lie in another site-packages, too.
+def layer_findings(
+    providers: Iterable[Provider], target: Target, vendor: Vendor, *, named: bool
+) -> Iterator[Finding]:
+    """Yield RLK534 and RLK550: the wheel will not lie beside a provider, and the vendor is in another site-packages, too.
 
     :param named: as for :func:`packages_beside`.
     """
@@ -126,7 +126,7 @@ def layer_findings(providers: Iterable[Provider], target: Target, *, named: bool
             yield finding("RLK534", provider.path, text)
         for site in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(site) != os.path.realpath(provider.path)
-            if other and (packages := packages_of(site, target)):
+            if other and (packages := vendor.packages_of(site, target)):
                 names = join_truncated([f"{package.name} {package.version}" for package in packages])
                 yield finding(
                     "RLK550", site, f"it has {names}, which are not looked at: {provider.path} is taken"
@@ -139,14 +139,14 @@ def packages_findings(
     files: Sequence[FilePlan],
     target: Target,
     gpus: Sequence[str],
+    vendor: Vendor,
 ) -> Iterator[Finding]:
-    """Yield what is to be said about the packages of ROCm in site-packages, and about Python code that loads their libraries."""
+    """Yield what is to be said about the vendor's packages in site-packages, and about Python code that loads their libraries."""
+    sonames = [soname for file in files if file.served for soname, _ in file.closure]
     for provider in providers:
         if provider.kind == SITE_PACKAGES:
-            yield from python_call_findings(archive, provider)
-            yield from site_findings(
-                open_site_packages(provider.path, target, gpus)[1], provider, files, gpus
-            )
+            yield from python_call_findings(archive, provider, vendor)
+            yield from vendor.site_findings(provider, sonames, target, gpus)
 
 
 def own_site(target: Target) -> str | None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import machine_name
-from relink.gpu.archives import with_archives
-from relink.gpu.wanted import Wanted
+from relink.gpu import Wanted, with_archives
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -42,28 +41,20 @@ from relink.planning.surroundings import (
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
-from relink.providers.profiles import profile_for
+from relink.providers.profiles import profile_for, with_hints
 from relink.providers.site_packages import (
     SITE_PACKAGES,
-    find_site_packages,
-    is_rocm_directory,
-    open_site_packages,
     without_package,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding, select
 from relink.vendors.protocol import Vendor
-from relink.vendors.rocm.advice import install_command, where_to_get, with_hints
-from relink.vendors.rocm.facts import ROCM, VERSION_LABEL, copy_of, dlopens_of, optional_library, same_abi
-from relink.vendors.rocm.installation import release_of
-from relink.vendors.rocm.names import is_own, is_runtime, whose
-from relink.vendors.rocm.places import choose_place, prefix_of_libraries
+from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
 __all__ = [
-    "ROCM_VENDOR",
     "PreparedPlan",
     "context_of",
     "open_providers",
@@ -73,23 +64,6 @@ __all__ = [
     "target_of",
     "wheel_facts",
 ]
-
-
-ROCM_VENDOR = Vendor(
-    ROCM,
-    "ROCm",
-    same_abi,
-    dlopens_of,
-    where_to_get,
-    install_command,
-    whose,
-    copy_of,
-    optional_library,
-    is_own,
-    is_rocm_directory,
-    is_runtime,
-)
-"""What is known of ROCm, for the packages that name no vendor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +97,7 @@ def target_of(options: Options) -> Target:
 
 
 def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else the ROCm of the target's Python, or else the one ROCm that there is.
+    """Open the prefixes that were named, or else a vendor's libraries of the target's Python, or the one place with them.
 
     :raises UsageError: none was named, and there is none or more than one.
     """
@@ -138,10 +112,8 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
-    site = find_site_packages(path, target)
-    if site is not None:
-        return open_site_packages(site, target, options.gpus)[0]
-    return open_place(prefix_of_libraries(path, target), target)
+    site = open_site(path, target, options.gpus)
+    return site or open_place(prefix_of_libraries(path, target), target)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -169,10 +141,11 @@ def context_of(
     """Return what decisions about a wheel are made from.
 
     :param site: a site-packages whose packages the wheel finds beside it; by default that of a Python which the user named. Of
-        ROCm's packages there only those of `providers` are, where these are given.
+        the vendor's packages there only those of `providers` are, where these are given.
     :param layout: where its members are installed; by default where nothing is.
     """
     name = wheel.archive.name
+    vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
     providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
         named = is_python_named(options)
@@ -180,8 +153,8 @@ def context_of(
         layout = Layout(python=_python_version(name, target if beside or site else None))
         if place := site or (own_site(target) if named else None):
             found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
-            rocm = [entry for entry in found if providers and is_rocm_directory(entry.split("/")[0])]
-            beside |= {entry: real for entry, real in found.items() if entry not in rocm}
+            own = [entry for entry in found if providers and vendor.is_package(entry.split("/")[0])]
+            beside |= {entry: real for entry, real in found.items() if entry not in own}
         layout = replace(layout, links=beside)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = Files(target.sysroot, links=links)
@@ -193,7 +166,7 @@ def context_of(
         layout=layout,
         profile=profile_for(name.distribution, options.profile),
         distribution=read_distribution(target.sysroot),
-        vendor=ROCM_VENDOR,
+        vendor=vendor,
         allow_missing=tuple(options.allow_missing),
         substitutes=tuple(_pair(text) for text in options.substitute),
         assume_symbols=tuple(options.assume_symbols),
@@ -240,7 +213,7 @@ def plan_wheel(
     stubs, draft = plan_links(wheel, target, providers, options, layout)
     context = draft.context
     layout, providers = context.layout, context.providers
-    facts = tuple(_provider_facts(provider, target.sysroot) for provider in providers)
+    facts = tuple(_provider_facts(provider, target.sysroot, context.vendor) for provider in providers)
     files = tuple(file for file in draft.files if file.path in wheel.images)
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
     mapped = {file.path: [path for _, path in file.closure] for file in files}
@@ -248,19 +221,20 @@ def plan_wheel(
     siblings, layers = siblings_relied_on(files, providers, target)
     moves = relocation(files, providers, layout.links, target.interpreter, siblings)
     named = is_python_named(options)
+    vendor = context.vendor
     if not layout.tree:
-        findings += layer_findings(providers, target, named=named)
-    findings += packages_findings(archive, providers, files, target, options.gpus)
+        findings += layer_findings(providers, target, vendor, named=named)
+    findings += packages_findings(archive, providers, files, target, options.gpus, vendor)
     output = name
     changes = bool(stubs.stubs) or any(file.changed for file in files)
     if changes:
-        local, more = _local_version(facts, options)
+        local, more = _local_version(facts, options, vendor)
         findings += more
         machine = target.header.machine
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
-        output = relinked(name, local=local, platform=platform, replaces=VERSION_LABEL)
+        output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
     else:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
@@ -286,7 +260,9 @@ def plan_wheel(
         relies_on=moves.relies_on if changes else (),
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable and changes,
-        metadata=metadata_lines(moves.relies_on, None if options.requires else ROCM) if changes else (),
+        metadata=metadata_lines(moves.relies_on, None if options.requires else vendor.table)
+        if changes
+        else (),
         stubs=stubs.stubs,
         options=deciding(options),
     )
@@ -312,8 +288,8 @@ def wheel_facts(archive: WheelArchive, path: str) -> WheelFacts:
     return WheelFacts(path, archive.sha256(), name.distribution, str(name.version), tuple(name.expanded_tags))
 
 
-def _provider_facts(provider: Provider, sysroot: str) -> ProviderFacts:
-    release = release_of(provider, sysroot)
+def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> ProviderFacts:
+    release = vendor.release_of(provider, sysroot)
     version, evidence = (release.release, release.evidence) if release else (None, None)
     return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)
 
@@ -327,13 +303,15 @@ def _python_version(name: WheelName, target: Target | None = None) -> str:
     return f"3.{facts.version[1]}" if facts is not None else "3"
 
 
-def _local_version(providers: Sequence[ProviderFacts], options: Options) -> tuple[str | None, list[Finding]]:
+def _local_version(
+    providers: Sequence[ProviderFacts], options: Options, vendor: Vendor
+) -> tuple[str | None, list[Finding]]:
     if options.keep_version:
         return None, []
     if options.local_version:
         return options.local_version, []
     release = next((provider.rocm_version for provider in providers if provider.rocm_version), None)
     if release:
-        return f"rocm{release}", []
+        return f"{vendor.table}{release}", []
     where = ", ".join(provider.path for provider in providers)
     return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]

@@ -10,9 +10,18 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from relink.gpu import CoverageLevel, FileCoverage, LibraryCoverage, TargetId, table
-from relink.gpu.survey import Group, Item, Kernels, Survey
-from relink.gpu.wanted import Wanted
+from relink.gpu import (
+    CoverageLevel,
+    FileCoverage,
+    Group,
+    Item,
+    Kernels,
+    LibraryCoverage,
+    Survey,
+    TargetId,
+    Wanted,
+    table,
+)
 from relink.report.lines import Grid, Line, Part
 from relink.system.text import join_with_and, pluralize
 

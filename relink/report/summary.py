@@ -17,8 +17,9 @@ from relink.system.text import join_truncated, join_with_and, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.report.model import Report
+    from relink.vendors.protocol import Vendor
 
-__all__ = ["Verdict", "differing", "verdict", "verified"]
+__all__ = ["Verdict", "differing", "product_of", "verdict", "verified"]
 
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
 _INSTALLS = re.compile(rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII)
@@ -26,8 +27,6 @@ _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 _MAX_REASONS = 3
 _MAX_GPUS = 8
 _DRY = "--dry-run"
-_HIP = "libamdhip64"
-_ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
 # These say that the wheel would not work; other errors say why nothing was written all the same.
 _CANNOT_WORK = {
     *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130"),
@@ -56,8 +55,10 @@ def verdict(report: Report) -> Verdict:
     errors = [cause for cause in found if cause.level == "error"]
     if errors:
         return _failed(report, errors)
-    twice = next((cause for cause in found if cause.code == "RLK130" and _HIP in cause.subjects), None)
-    parts = [f"{_loads(report)}{'; will not work on the GPU until one HIP runtime is left' if twice else ''}"]
+    twice = _vendor_twice(found)
+    parts = [_loads(report)]
+    if twice is not None:
+        parts[0] += f"; will not work on the GPU until one {twice.runtime_name} is left"
     if report.plan.relocatable:
         packages = [f"{item.name} {series(item.version)}" for item in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
@@ -74,7 +75,7 @@ def verdict(report: Report) -> Verdict:
         parts.append(f"Written to {report.output.path}")
     level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
     if twice:
-        return Verdict(level, f"{'. '.join(parts)}.", _ONE_HIP)
+        return Verdict(level, f"{'. '.join(parts)}.", _one_runtime(twice))
     return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
 
 
@@ -124,7 +125,7 @@ def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdic
 
 def _loads(report: Report) -> str:
     if _is_done(report):
-        return "Already relinked for this ROCm: nothing was written"
+        return f"Already relinked for this {product_of(report)}: nothing was written"
     changed = sum(file.changed for file in report.files)
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
@@ -204,8 +205,8 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
                 yield "the prefix was built for a newer glibc than the target's"
             case _ if cause.whole and cause.code == "RLK302":
                 yield cause.message
-            case "RLK130" if _HIP in cause.subjects:
-                yield "two HIP runtimes would be loaded"
+            case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
+                yield f"two {vendor.runtime_name}s would be loaded"
             case _:
                 subjects = join_truncated(cause.subjects, 1)
                 rule = RULES.get(cause.code)  # None: a newer relink wrote the report
@@ -235,20 +236,49 @@ def _next(errors: Sequence[Cause]) -> str:
     options = _options(errors)
     if options:
         return f"again with {' '.join(filter(None, options))}"
-    if any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
-        return _ONE_HIP
+    if (twice := _vendor_twice(errors)) is not None:
+        return _one_runtime(twice)
     missing = [cause for cause in errors if cause.code == "RLK101"]
     unknown = [cause.subjects[0] for cause in missing if not cause.step]
     parts = _packages(missing)
     if unknown:
         them = "them" if parts else join_with_and(unknown) if len(unknown) < _MAX_REASONS else "them all"
         others = f"for the other {len(unknown)} " if parts else ""
-        parts.append(f"{others}a ROCm that has {them} (--prefix DIR)")
+        parts.append(f"{others}a {_product_that_has(unknown)} that has {them} (--prefix DIR)")
     if missing:
         return f"{'; '.join(parts)}, then the same command"
     if installs := _of_an_environment(errors):
         return f"{'; '.join(installs)}, then the same command"
     return f"relink rules {errors[0].code}"
+
+
+def product_of(report: Report) -> str:
+    """Return what the vendor calls the libraries that the files of a report need: ``ROCm``."""
+    from relink.vendors.registry import vendor_of  # noqa: PLC0415 - slow to load, and here only
+
+    return vendor_of({entry.soname for file in report.files for entry in file.needed}).product
+
+
+def _vendor_twice(found: Iterable[Cause]) -> Vendor | None:
+    """The vendor whose runtime would be loaded twice, if there is one."""
+    subjects = {subject for cause in found if cause.code == "RLK130" for subject in cause.subjects}
+    if not subjects:
+        return None
+    from relink.vendors.registry import VENDORS  # noqa: PLC0415 - slow to load, and here only
+
+    return next((vendor for vendor in VENDORS if vendor.runtime.removesuffix(".so") in subjects), None)
+
+
+def _one_runtime(vendor: Vendor) -> str:
+    return f"a {vendor.product} whose libraries agree on one {vendor.runtime_name} (--prefix DIR), then the same command"
+
+
+def _product_that_has(sonames: Iterable[str]) -> str:
+    """The product of the one vendor that has all of some libraries; of others no vendor's product is advised."""
+    from relink.vendors.registry import vendor_that_has  # noqa: PLC0415 - slow to load, and here only
+
+    vendor, *more = {vendor_that_has(soname) for soname in sonames}
+    return vendor.product if vendor is not None and not more else "prefix"
 
 
 def _of_an_environment(errors: Iterable[Cause]) -> list[str]:
@@ -291,7 +321,7 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
         except ValueError:  # quotes that are not closed, in a report that relink did not write
             return ()
         return _again([*report.command, *words])
-    if _wrong_python(errors) or any(cause.code == "RLK130" and _HIP in cause.subjects for cause in errors):
+    if _wrong_python(errors) or _vendor_twice(errors) is not None:
         return ()
     missing = [cause for cause in errors if cause.code == "RLK101"]
     if not missing:

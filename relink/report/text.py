@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from relink.report.lines import Grid, Line
-from relink.report.summary import Verdict, verdict, verified
+from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.causes import Cause, causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
 from relink.system.text import join_truncated, pluralize
@@ -68,8 +68,9 @@ def header_text(report: Report, *, verbose: bool = False) -> Line:
     The first provider's path is ``$PREFIX`` below.
     """
     parts: list[str | tuple[str, str]] = [(f"{report.wheel.name} {report.wheel.version}", "bold")]
+    product = product_of(report)
     for number, provider in enumerate(report.providers):
-        release = f"ROCm {provider.rocm_version}" if provider.rocm_version else "ROCm of unknown release"
+        release = f"{product} {provider.rocm_version or 'of unknown release'}"
         word = "and" if number else "with"
         notes = [] if number else [_PREFIX]
         if provider.found_by is not None:

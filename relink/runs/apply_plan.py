@@ -20,11 +20,12 @@ from relink.planning.reading import read_wheel
 from relink.planning.resolve.stubs import with_stubs
 from relink.planning.wheel_plan import PreparedPlan, context_of
 from relink.providers.prefix import Provider
-from relink.providers.site_packages import SITE_PACKAGES, open_site_packages
+from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import Report
 from relink.runs.relink_wheel import carry_out
 from relink.system.errors import TargetError, UsageError
 from relink.system.progress import Clock
+from relink.vendors.registry import open_site
 
 __all__ = ["apply"]
 
@@ -50,7 +51,7 @@ def _target_of(plan: Plan) -> Target:
 def _beside(plan: Plan, target: Target) -> tuple[Provider, ...]:
     """Open the site-packages that have what the result finds beside it."""
     sites = [item.path for item in plan.providers if item.kind == SITE_PACKAGES and plan.relies_on]
-    return tuple(open_site_packages(path, target)[0] for path in sites)
+    return tuple(filter(None, (open_site(path, target) for path in sites)))
 
 
 def apply(plan: Plan, wheel: Path, options: Options) -> Report:

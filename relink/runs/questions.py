@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relink.elf.dlopen_strings import library_names
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu import wanted_gpus
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
 from relink.make.added_members import read_plan
@@ -35,7 +35,7 @@ from relink.planning.wheel_plan import (
     wheel_facts,
 )
 from relink.providers.nix_store import loader_in, store_path
-from relink.providers.profiles import Profile
+from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import Report
 from relink.report.nix.anew import options_text
@@ -53,7 +53,6 @@ from relink.system.safe_open import read_text
 from relink.system.sandbox import find_sandbox, sandbox_findings
 from relink.system.sandbox.environment import DEMO, named_environment
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.rocm.advice import where_to_get, with_hints
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -198,7 +197,7 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
     sources = {
         soname: where
         for soname in missing
-        if (where := where_to_get(soname, context.distribution, context.providers))
+        if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
     }
     return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
 

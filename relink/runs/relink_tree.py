@@ -30,7 +30,7 @@ from relink.system.findings.model import has_errors, select
 from relink.system.progress import Clock, OnBytes
 from relink.system.sandbox import find_sandbox, sandbox_findings
 from relink.system.system_errors import raise_if_machine_fault
-from relink.vendors.rocm.names import is_runtime
+from relink.vendors.registry import vendor_of
 from relink.wheel.limits import NO_LIMITS
 
 __all__ = ["relink_tree"]
@@ -103,7 +103,8 @@ def _place_of_copy(directory: Path, options: Options) -> Path | None:
 
 def _providers(own: Provider, options: Options, target: Target) -> tuple[Provider, ...]:
     """The tree itself, then those that were named; else the one ROCm of this machine, for a tree that has no runtime itself."""
-    named, has_runtime = options.prefixes or options.nix_closures, any(map(is_runtime, own.libraries))
+    named = options.prefixes or options.nix_closures
+    has_runtime = any(map(vendor_of(own.libraries).is_runtime, own.libraries))
     if has_runtime and not named:
         return (own,)
     try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
 from relink.elf.patchelf import Edited
-from relink.gpu.wanted import Wanted, seen_gpus, wanted_gpus
+from relink.gpu import Wanted, seen_gpus, wanted_gpus
 from relink.loader.target import Target
 from relink.make.added_members import added_members, read_plan
 from relink.make.editing import edit_members
@@ -96,7 +96,9 @@ def make_plan(
             planned = _planned(wheel, target, providers, replace(options, stub=()), gpus, layout)
             plan = replace(planned.plan, options=said)
             check_current(contents.archive, recorded, plan)
-            return wheel, replace(planned, plan=replace(plan, findings=_done(plan)))
+            return wheel, replace(
+                planned, plan=replace(plan, findings=_done(plan, planned.context.vendor.product))
+            )
         planned = _planned(wheel, target, providers, options, gpus, layout)
         if options.fix:
             planned, options = with_sound_options(planned, options, plan_again)
@@ -106,10 +108,10 @@ def make_plan(
         return wheel, planned
 
 
-def _done(plan: Plan) -> tuple[Finding, ...]:
+def _done(plan: Plan, product: str) -> tuple[Finding, ...]:
     """The findings of a relinked wheel's own files: that nothing is written takes the place of RLK507."""
     findings = (reported for reported in plan.findings if reported.code != "RLK507")
-    return (*findings, finding("RLK542", plan.wheel.path, "already relinked for this ROCm"))
+    return (*findings, finding("RLK542", plan.wheel.path, f"already relinked for this {product}"))
 
 
 def _planned(

@@ -21,6 +21,7 @@ from relink.system.errors import UsageError, WheelError
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
+from relink.vendors.registry import vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name
@@ -91,12 +92,13 @@ def _difference(recorded: Plan, today: Plan) -> str | None:
         return "for another loader or Python"
     if recorded.options != now.options:
         return f"with other options ({shlex.join(recorded.options) or 'none'})"
+    product = vendor_of({entry.soname for file in today.files for entry in file.needed}).product
     if any(provider.digest is None for provider in recorded.providers):
-        return "by a relink that noted no digest of its ROCm"
+        return f"by a relink that noted no digest of its {product}"
     if [provider.digest for provider in recorded.providers] != [
         provider.digest for provider in now.providers
     ]:
-        return "and its ROCm has changed since"
+        return f"and its {product} has changed since"
     errors = dict.fromkeys(f"{item.code} {item.subject}" for item in today.findings if item.level == "error")
     if errors:
         return f"and has errors now ({join_truncated(list(errors))})"

@@ -1,19 +1,25 @@
-"""What is known of one vendor's libraries, passed in from above: ``resolve`` itself names no vendor.
+"""What the packages that name no vendor ask of one: facts about its libraries that their ELF files do not show.
 
-:mod:`relink.planning.wheel_plan` passes what :mod:`relink.vendors.rocm` knows of ROCm.
+A vendor is a package beside this module whose ``vendor.py`` has these names; :mod:`relink.vendors.registry` lists it. A class
+that derives from :class:`Vendor` has the answers of a vendor of which nothing is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+# ruff: noqa: ARG002 - who knows nothing looks at no argument
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
+from relink.loader.target import Target
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider
-from relink.providers.profiles import OptionalLibrary, SystemCopy
+from relink.providers.prefix import InstalledPackage, Provider
+from relink.providers.profiles import DlopenEntry, OptionalLibrary, SystemCopy
+from relink.system.errors import ProviderError
+from relink.system.findings.model import Finding
 
-__all__ = ["NO_VENDOR", "Relation", "Vendor"]
+__all__ = ["NO_VENDOR", "Component", "Place", "Relation", "Release", "Vendor"]
 
 Relation: TypeAlias = Literal["own", "shared", "foreign", "unknown"]
 """Whether a library is where a symbol comes from: ``own``, it is; ``shared``, it may be, and so may others; ``foreign``, it is
@@ -21,39 +27,235 @@ not; ``unknown``, no table says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vendor:
-    """Facts about libraries that their ELF files do not show. The defaults know nothing.
+class Release:
+    """A release of the vendor's libraries and the evidence for it.
 
-    :ivar table: the name that findings and evidence give as the source of such a fact.
-    :ivar product: what a remedy calls the vendor's libraries as a whole.
-    :ivar same_abi: (soname, soname) → why the two are one ABI, or None.
-    :ivar dlopens_of: (soname, names of the available libraries) → the sonames that this library dlopens, each with the reason.
-    :ivar where_to_get: (soname, distribution, providers) → a sentence that says which package has the library, or None.
-    :ivar install: the same → the command that installs exactly that library, or None.
-    :ivar whose: (soname, name of a symbol) → whether the library is where the symbol comes from.
-    :ivar copy_of: soname → the system's library that it is a copy of, or None.
-    :ivar optional: soname → what a stub of the library needs to know, or None where it is not optional.
-    :ivar is_own: soname → whether the library is one of the vendor's, of which a process must not have two.
-    :ivar is_package: the name of a directory in site-packages → whether it is one that the vendor's libraries lie in.
-    :ivar is_runtime: soname → whether it is one that all of the vendor's libraries share, and that belongs to a driver.
+    :ivar release: as exact as the evidence: ``7.2.4``, or only ``7.2``.
+    :ivar evidence: the file of the prefix that says so, relative to it; or the name of a library or of a store path.
+    """
+
+    release: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A prefix that holds a runtime of the vendor's.
+
+    :ivar path: as the target sees it, links as they were found.
+    :ivar found_by: a variable such as ``ROCM_PATH``, ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
+    """
+
+    path: str
+    found_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of what the vendor gives, or a library that it needs, and who has it.
+
+    :ivar name: what it calls itself.
+    :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
+    :ivar nix_names: what its store paths are called, where not by the last part of the attribute.
+    :ivar sonames: major of the release → sonames; the key ``any`` holds for every major.
+    :ivar debian: soname → package; Debian names the package of a library by its soname.
+    :ivar packages: family of distributions → package, where one name serves for every release.
+    """
+
+    name: str
+    attribute: str | None
+    sonames: Mapping[str, tuple[str, ...]]
+    debian: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    nix_names: tuple[str, ...] = ()
+
+    def of(self, major: int | None) -> tuple[str, ...]:
+        """Return its sonames in releases of that major; those of every major where none is given."""
+        if major is None:
+            return tuple(soname for items in self.sonames.values() for soname in items)
+        return (*self.sonames.get("any", ()), *self.sonames.get(str(major), ()))
+
+    def package(self, soname: str, family: str | None) -> str | None:
+        """Return the package of a family of distributions that has a soname, or None where none is known."""
+        return self.debian.get(soname) if family == "debian" else self.packages.get(family or "")
+
+
+class Vendor(Protocol):
+    """A vendor of GPU libraries.
+
+    :cvar table: what findings and evidence call the source of a fact, and an output's local version begins with: ``rocm``.
+    :cvar product: what messages call the vendor's libraries as a whole: ``ROCm``.
+    :cvar runtime: the library that each of its GPU programs needs, without a version; of which there is to be one:
+        `report.summary` says so.
+    :cvar runtime_libraries: that library, and those that decide with it what can be loaded: results depend on them
+        (`indexes.build.fingerprint`).
+    :cvar runtime_name: what messages call that library.
+    :cvar variable: the environment variable that names the prefix of the libraries; messages advise it.
+    :cvar version_label: the part of a local version label that names a release; `planning.wheel_plan` replaces it.
     """
 
     table: str = "vendor"
     product: str = "release"
-    same_abi: Callable[[str, str], str | None] = lambda _one, _other: None
-    dlopens_of: Callable[[str, Collection[str]], Mapping[str, str]] = lambda _soname, _available: {}
-    where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
-        lambda _soname, _distribution, _providers: None
-    )
-    install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = (
-        lambda _soname, _distribution, _providers: None
-    )
-    whose: Callable[[str, str], Relation] = lambda _soname, _name: "unknown"
-    copy_of: Callable[[str], SystemCopy | None] = lambda _soname: None
-    optional: Callable[[str], OptionalLibrary | None] = lambda _soname: None
-    is_own: Callable[[str], bool] = lambda _soname: False
-    is_package: Callable[[str], bool] = lambda _name: False
-    is_runtime: Callable[[str], bool] = lambda _soname: False
+    runtime: str = ""
+    runtime_libraries: tuple[str, ...] = ()
+    runtime_name: str = "GPU runtime"
+    variable: str = "LD_LIBRARY_PATH"
+    version_label: re.Pattern[str] = re.compile(r"(?!)")
+
+    def is_own(self, soname: str) -> bool:
+        """Whether a library, whatever its version, is one of the vendor's: a process must not have two of it.
+
+        Asked by `vendors.registry`, and of duplicates and served parts by `planning.resolve`.
+        """
+        return False
+
+    def has(self, soname: str) -> bool:
+        """Whether the vendor's product comes with a library, whatever its version: only then a message advises the product.
+
+        Asked by `planning.resolve.findings.missing_findings` and, through the registry, `report.summary`.
+        """
+        return False
+
+    def is_runtime(self, soname: str) -> bool:
+        """Whether a library is one that all of the vendor's share and that belongs to a driver: the first prefix alone serves it.
+
+        Asked by `planning.resolve.strategy` and `runs.relink_tree`.
+        """
+        return False
+
+    def is_package(self, name: str) -> bool:
+        """Whether a directory of that name in site-packages is one that the vendor's libraries lie in.
+
+        Asked where search paths lead there: `planning.resolve.search_path`, `planning.wheel_plan` and `report.nix.from_plan`.
+        """
+        return False
+
+    def find_site(self, path: str, target: Target) -> str | None:
+        """Return the site-packages with the vendor's packages that a user may mean by `path`, or None. Asked by the registry."""
+        return None
+
+    def open_site(self, path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
+        """Read what the vendor's packages in a site-packages provide. Asked by the registry.
+
+        :param path: as `find_site` returns it.
+        :param gpus: the GPUs that the user asks for, where packages are for some alone.
+        :raises ProviderError: there is no library for the target in it.
+        """
+        raise ProviderError(f"{path}: {self.product} is in no package")
+
+    def packages_of(self, path: str, target: Target) -> Sequence[InstalledPackage]:
+        """Return the vendor's packages in a site-packages. Asked by `planning.surroundings`."""
+        return ()
+
+    def site_findings(
+        self, provider: Provider, sonames: Iterable[str], target: Target, gpus: Sequence[str]
+    ) -> Iterable[Finding]:
+        """Yield what is to be said about the vendor's packages in a site-packages. Asked by `planning.surroundings`.
+
+        :param sonames: the libraries that the members load.
+        :param gpus: the GPUs that the user asks for.
+        """
+        return ()
+
+    def preload_lines(self, sonames: Iterable[str]) -> str:
+        """Return the statements of Python that map libraries before others ask for them by their sonames.
+
+        Asked by `planning.checks.python_calls`.
+        """
+        return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
+
+    def same_abi(self, one: str, other: str) -> str | None:
+        """Return why two sonames are one ABI, or None where nothing says so.
+
+        Asked by `planning.resolve.proof` and `report.nix.from_table`.
+        """
+        return None
+
+    def copy_of(self, soname: str) -> SystemCopy | None:
+        """Return the system's library that a library is a copy of, or None. Asked by `planning.resolve.proof`."""
+        return None
+
+    def optional(self, soname: str) -> OptionalLibrary | None:
+        """Return what a stub of a library needs to know, or None where programs cannot do without it.
+
+        Asked by `planning.resolve.stubs` and `planning.proposals`.
+        """
+        return None
+
+    def whose(self, soname: str, name: str) -> Relation:
+        """Say whether a library of that soname is where a symbol of that name comes from.
+
+        Asked by the modules of `planning.resolve` that weigh imports without a version.
+        """
+        return "unknown"
+
+    def dlopens_of(self, soname: str, available: Collection[str]) -> Mapping[str, str]:
+        """Return what the library with that soname dlopens: soname → why.
+
+        Asked by `planning.resolve.dlopen` and `member_graph`.
+
+        :param available: the names of the libraries that there are.
+        """
+        return {}
+
+    def dlopens(self) -> Sequence[DlopenEntry]:
+        """Return all that the vendor's libraries dlopen. Asked by `report.nix`, which keeps it for the evaluation."""
+        return ()
+
+    def components(self) -> Sequence[Component]:
+        """Return the parts of the vendor's product. Asked by `vendors.registry` and `report.nix`."""
+        return ()
+
+    def where_to_get(
+        self, soname: str, distribution: Distribution | None, providers: Iterable[Provider]
+    ) -> str | None:
+        """Return a sentence that says which package has a library, or None where it is not one that is known.
+
+        Asked by `planning.resolve.findings.missing_findings`, `loader_maps` and `runs.questions`.
+        """
+        return None
+
+    def install(
+        self, soname: str, distribution: Distribution | None, providers: Iterable[Provider]
+    ) -> str | None:
+        """Return the command that installs exactly that library, or None. Asked by `missing_findings`."""
+        return None
+
+    def release_of(self, provider: Provider, sysroot: str = "/") -> Release | None:
+        """Return the release of the vendor's libraries that a provider holds, or None where nothing says it.
+
+        Asked by `planning.wheel_plan`, and through the registry where the wheel is not known.
+        """
+        return None
+
+    def find_places(self, target: Target, environment: Mapping[str, str]) -> Sequence[Place]:
+        """Return every prefix of the target that has the vendor's libraries. Asked by `vendors.registry`."""
+        return ()
+
+    def choose_place(self, target: Target, environment: Mapping[str, str], *, own: bool) -> Place | None:
+        """Return the prefix to use where the user names none, or None where there is none; asked by the registry.
+
+        :param own: the target is a Python of this machine with its own loader.
+        :raises UsageError: there are several, or nothing is to be guessed.
+        """
+        return None
+
+    def prefix_of_libraries(self, path: str, target: Target) -> str:
+        """Return ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given. Asked by the registry."""
+        return path
+
+    def extended_by(self, providers: Iterable[Provider], runtime: str) -> str | None:
+        """Return whose patch makes a runtime take related processors' code, as a phrase, or None for a stock one.
+
+        Asked by the registry for `planning.checks.gpu`.
+
+        :param runtime: the soname of the runtime, or its name without the version.
+        """
+        return None
 
 
-NO_VENDOR = Vendor()
+class _Unknown(Vendor):
+    """A vendor of which nothing is known."""
+
+
+NO_VENDOR: Vendor = _Unknown()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.support.elf_builder import Export, Import, Library, build
-from tests.unit.gpu.build import ccob, entries_of, kpack_archive, raw
+from tests.unit.gpu.amd.build import ccob, entries_of, kpack_archive, raw
 from tests.unit.wheel.build import RawZip, good_entries
 
 CORPUS = Path(__file__).parent / "corpus"

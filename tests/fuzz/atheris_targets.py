@@ -19,8 +19,8 @@ from relink.elf.image import read_image
 from relink.elf.sections import read_sections
 from relink.elf.symbol_reader import read_symbols
 from relink.gpu import BufferSource
-from relink.gpu.bundle import Budget, parse_bundle
-from relink.gpu.kpack import (
+from relink.gpu.amd.bundle import Budget, parse_bundle
+from relink.gpu.amd.kpack import (
     Found,
     KpackReference,
     find_archives,

@@ -34,7 +34,7 @@ from relink.elf.image import read_image
 from relink.elf.sections import read_sections
 from relink.elf.symbol_reader import read_symbols
 from relink.gpu import BufferSource, coverage_of, read_device_code
-from relink.gpu.survey import survey
+from relink.gpu.amd.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target

@@ -14,7 +14,7 @@ from relink.system.shipped_files import shipped_directory
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.wheels import changed
 from tests.support.works import Works
-from tests.unit.gpu.build import ccob, code_object, entries_of, kpack_archive, library, raw
+from tests.unit.gpu.amd.build import ccob, code_object, entries_of, kpack_archive, library, raw
 from tests.unit.wheel.build import DIST_INFO, FILENAME, Entry, RawZip, good_entries
 
 NUMBERS: Final = (

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from relink.gpu.survey import survey
+from relink.gpu.amd.survey import survey
 from relink.planning.checks import machine
 from relink.providers.profiles import read_profile
 from relink.report.doctor_text import doctor_text
 from relink.system.errors import RelinkError
 from relink.system.shipped_files import shipped_directory
 from tests.fuzz.inputs import Scene, damaged, edited_text, make_bundle, make_elf
-from tests.unit.gpu.build import code_object, kpack_archive
+from tests.unit.gpu.amd.build import code_object, kpack_archive
 
 __all__ = ["check_toml", "check_tree", "make_toml", "make_tree"]
 

@@ -10,7 +10,8 @@ from typing import Any
 from relink.elf.image import read_image
 from relink.providers.prefix import soname_stem
 from relink.system.safe_open import map_file
-from relink.vendors.rocm.facts import component_of, dlopens_of
+from relink.vendors.registry import component_of
+from relink.vendors.rocm.facts import dlopens_of
 
 LOADER = "ld-linux-x86-64.so.2"
 LIBC = (LOADER, "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1")

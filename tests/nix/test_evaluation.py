@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relink.gpu import table
-from relink.gpu.target_id import CodeTarget, match, parse_target_id
+from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id
 from tests.nix.conftest import PYTHON, ROOT, Nix
 from tests.nix.test_build import package, write
 from tests.support.cc import shared

@@ -28,7 +28,7 @@ SONAME = "librccl.so.1"
 STUB = f"demo.libs/relink-stubs/{SONAME}"
 C_RCCL = "int ncclGetVersion(int *p){return 0;}"
 SYSTEM_ERROR = 2
-"""What RCCL's functions return in a stub (profiles/rocm.toml)."""
+"""What RCCL's functions return in a stub (profiles/rocm/rocm.toml)."""
 CALL = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).many())"
 
 

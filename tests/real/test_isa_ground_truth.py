@@ -31,15 +31,15 @@ from relink.gpu import (
     check,
     coverage_of,
     find_runtime,
-    find_side_files,
     intersect,
-    library_coverage,
     needs_of,
     read_device_code,
     read_file,
     remedies,
 )
-from relink.gpu.target_id import sort_key
+from relink.gpu.amd.file_coverage import library_coverage
+from relink.gpu.amd.side_files import find_side_files
+from relink.gpu.amd.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real

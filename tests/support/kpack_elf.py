@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.support.cc import cc
-from tests.unit.gpu.build import msgpack
+from tests.unit.gpu.amd.build import msgpack
 
 PAGE = 4096
 LOAD, INTERP, PHDR, RELRO = 1, 3, 6, 0x6474E552

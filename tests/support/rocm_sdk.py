@@ -35,7 +35,7 @@ from relink.system.safe_open import map_file
 from relink.vendors.rocm.installation import release_of
 from relink.vendors.rocm.names import whose
 from tests.support.cc import shared
-from tests.unit.gpu.build import kpack_archive
+from tests.unit.gpu.amd.build import kpack_archive
 
 NODE = "AMDROCM_SYSDEPS_1.0"
 CORE = (

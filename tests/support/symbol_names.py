@@ -1,4 +1,4 @@
-"""Make ``profiles/rocm-names.toml`` from the exports of real libraries: ``scripts/record-names DIR…``.
+"""Make ``profiles/rocm/rocm-names.toml`` from the exports of real libraries: ``scripts/record-names DIR…``.
 
 The first word of a name is whose it is, as every component of ROCm has its own (``rocblas_``, ``nccl``); of two components with
 the same first word one has a longer one (``hipblasLt``), which the other's pattern leaves out. What is neither is told as

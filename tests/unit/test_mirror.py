@@ -35,7 +35,9 @@ ELSEWHERE = {
     "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
     "planning/options": "unit/runs/test_relink_wheel",
-    "vendors/protocol": "unit/planning/resolve/test_decide",
+    "gpu/coverage": "unit/gpu/amd/test_file_coverage",
+    "vendors/protocol": "unit/vendors/test_registry",
+    "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
@@ -58,7 +60,6 @@ ELSEWHERE = {
     "planning/resolve/substitution": "unit/planning/resolve/test_decide",
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",
     "planning/resolve/version_gaps": "unit/planning/resolve/test_proof",
-    "vendors/rocm/advice": "unit/providers/profiles/test_assumed",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",
     "system/sandbox/start": "unit/system/sandbox/test_attacks",
     # With Nix: tests/nix has these
@@ -66,7 +67,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
-    "gpu/test_hostile": "damaged device code through every reader",
+    "gpu/amd/test_hostile": "damaged device code through every reader",
     "hostile/test_elf_files": "damaged ELF files through the command line",
     "hostile/test_output": "names that steer a terminal, through every command",
     "hostile/test_prefixes": "hostile prefixes through the command line",

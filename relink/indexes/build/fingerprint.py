@@ -24,7 +24,7 @@ from relink.planning.wheel_plan import open_providers, target_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
 from relink.system.errors import UsageError
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.registry import VENDORS, products, release_of
 
 __all__ = ["Dependencies", "TargetState", "dependencies_of", "hold", "state_of"]
 
@@ -131,7 +131,7 @@ def _data(providers: Iterable[Provider], sysroot: str) -> str:
                 for name in names:
                     if len(found) > _DATA_FILES:
                         raise UsageError(
-                            f"{provider.path}: more than {_DATA_FILES} files beside its libraries; name ROCm alone"
+                            f"{provider.path}: more than {_DATA_FILES} files beside its libraries; name {products()} alone"
                         )
                     path = os.path.join(place, name)
                     if ".so" not in name and path not in found:
@@ -161,9 +161,7 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> Dep
     stems = state.stems
     asked = {soname_stem(posixpath.basename(name)) for name in names}
     if reached:  # the runtime, which decides what can be loaded, is found beside the libraries
-        asked |= {
-            stem for stem in stems if stem in ("libamdhip64.so", "libamd_comgr.so", "libhsa-runtime64.so")
-        }
+        asked |= {stem for vendor in VENDORS for stem in vendor.runtime_libraries if stem in stems}
     outside |= {path for stem in asked for path in stems.get(stem, ())}
     searched = any(found.level == "error" and found.code.startswith(_SEARCHING) for found in report.findings)
     return Dependencies(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from relink import __version__
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu import wanted_gpus
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.recipe import IndexTarget
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu import wanted_gpus
 from relink.indexes.install.cache import SIZE
 from relink.planning.options import Options
 from relink.providers.profiles.document import DOCUMENT_LIMIT, check_document, parse_document, read_named_text

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from relink.gpu.wanted import seen_gpus
+from relink.gpu import seen_gpus
 from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
 from relink.system.errors import RelinkError
-from relink.vendors.rocm.places import find_places
+from relink.vendors.registry import VENDORS, find_places, products
 
 __all__ = ["starting_recipe"]
 
@@ -59,10 +59,10 @@ def _targets(target: Target, environment: Mapping[str, str]) -> list[str]:
     places = find_places(target, environment)
     lines: list[str] = []
     if not places:
-        lines.append("# No ROCm was found on this machine; name the prefix of the one to link to.")
-    for number, path in enumerate([place.path for place in places] or ["/opt/rocm"]):
+        lines.append(f"# No {products()} was found on this machine; name the prefix of the one to link to.")
+    for number, path in enumerate([place.path for place in places] or [f"/opt/{VENDORS[0].table}"]):
         name = re.sub(r"[^a-z0-9]", "", os.path.basename(os.path.realpath(path)).lower())
-        name = name if name[:1].isalpha() and name not in ("all", "usr") else "rocm"
+        name = name if name[:1].isalpha() and name not in ("all", "usr") else VENDORS[0].table
         if any(line == f"[targets.{name}]" for line in lines):
             name = f"{name}x{number}"
         lines += [f"[targets.{name}]", f"prefixes = [{_text(path)}]"]

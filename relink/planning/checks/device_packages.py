@@ -12,9 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from relink.gpu import Coverage, CoverageLevel, FileCoverage, LibraryCoverage, TargetId
-from relink.gpu.kpack import PLACEHOLDER
-from relink.gpu.wanted import Wanted
+from relink.gpu import PLACEHOLDER, Coverage, CoverageLevel, FileCoverage, LibraryCoverage, TargetId, Wanted
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and
 

@@ -22,6 +22,7 @@ from relink.gpu import (
     LibraryCoverage,
     Requirement,
     TargetId,
+    Wanted,
     check,
     coverage_of,
     find_runtime,
@@ -33,7 +34,6 @@ from relink.gpu import (
     resolve_kpack,
     table,
 )
-from relink.gpu.wanted import Wanted
 from relink.loader.seen_files import resolve_inside
 from relink.planning.checks.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
 from relink.planning.model.model import FilePlan
@@ -41,8 +41,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider
 from relink.system.findings.model import Finding
-from relink.vendors.rocm.extended_isa import extended_by
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.registry import extended_by, release_of
 
 __all__ = [
     "GpuPlan",
@@ -231,7 +230,7 @@ def check_gpus(
     :param codes: of the wheel, by member.
     :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
     :param releases: (name and version, processors) of other releases of the wheel.
-    :param extended: whose patch makes the runtime take related processors' code (:mod:`relink.vendors.rocm.extended_isa`).
+    :param extended: whose patch makes the runtime take related processors' code.
     """
     files = tuple(coverage_of(code) for code in codes.values())
     covering = tuple(library.coverage for library in libraries)

@@ -17,11 +17,11 @@ from relink.gpu import (
     LibraryCoverage,
     Requirement,
     TargetId,
+    Wanted,
     intersect,
     remedies,
     table,
 )
-from relink.gpu.wanted import Wanted
 from relink.planning.checks.device_packages import lies_in_a_package, missing_package
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and

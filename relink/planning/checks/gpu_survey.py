@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relink.gpu.survey import Survey, survey
+from relink.gpu import Survey, survey
 from relink.providers.profiles import NO_PROFILE, profile_for
 
 __all__ = ["survey_of"]

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from relink.loader.dryrun import LoaderMap
 from relink.planning.model.model import Plan
 from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.findings.missing_libraries import missing_remedy
 from relink.planning.resolve.proof import system_path
 from relink.planning.resolve.served_parts import has_vendors, variant_findings
 from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.siblings import assumed_finding, sibling_of
 from relink.system.findings.model import Finding, finding
-from relink.vendors.rocm.advice import missing_remedy
 
 __all__ = ["idle_findings", "unfound_findings"]
 
@@ -63,7 +63,7 @@ def unfound_findings(maps: Mapping[str, LoaderMap], context: ResolveContext) -> 
         elif name in brought:
             yield finding("RLK102", name, text)
         else:
-            yield finding("RLK101", name, text, missing_remedy(name, context.distribution, context.providers))
+            yield finding("RLK101", name, text, missing_remedy(context, name))
     yield from variant_findings(context, filter(context.profile.is_variant, maps), complete)
 
 

@@ -1,6 +1,6 @@
 """`relink doctor`: whether this machine, with the ROCm on it, can run GPU code.
 
-Takes the facts that :mod:`relink.gpu.device` collects, and the libraries of each prefix. Gives :class:`Diagnosis`.
+Takes the facts that :mod:`relink.gpu.amd.device` collects, and the libraries of each prefix. Gives :class:`Diagnosis`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from relink.gpu import (
     LibraryCoverage,
     TargetId,
     doctor,
+    hip_runtime_of,
     intersect,
+    newest_first,
     remedies,
 )
-from relink.gpu.survey import hip_runtime_of, newest_first
 from relink.loader.target import find_target
 from relink.planning.checks.gpu import host_path, read_libraries, runtime_capability
 from relink.planning.checks.gpu_findings import display_name
@@ -28,8 +29,7 @@ from relink.planning.model.model import plain
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and
-from relink.vendors.rocm.installation import release_of
-from relink.vendors.rocm.places import find_places, prefix_of_libraries
+from relink.vendors.registry import VENDORS, find_places, prefix_of_libraries, products, release_of
 
 __all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
 
@@ -99,8 +99,9 @@ def diagnose(
     health = tuple(_health(open_prefix(path, target)) for path in named)
     findings = [*_machine(machine), *_environment(machine)]
     if not health:
-        message = "no ROCm was found: no --prefix, no $ROCM_PATH, none in /opt, ld.so.cache and /usr"
-        findings.append(finding("RLK424", "ROCm", message))
+        variables = ", ".join(f"no ${vendor.variable}" for vendor in VENDORS)
+        message = f"no {products()} was found: no --prefix, {variables}, none in /opt, ld.so.cache and /usr"
+        findings.append(finding("RLK424", products(), message))
     for prefix in health:
         findings += _prefix(prefix, machine)
     return Diagnosis(machine, health, tuple(findings))

@@ -1,8 +1,7 @@
 """Libraries that a package's Python code loads by a bare soname: no search path of a member reaches these.
 
 ``ctypes.CDLL("libamdhip64.so.7")`` is a dlopen by Python's own ``_ctypes``, so ld.so looks in that one's RUNPATH, not in those of
-the wheel (glibc elf/dl-load.c, _dl_map_object). What is mapped already under the soname is taken. TheRock's ``rocm_sdk`` maps
-libraries by short names (templates/rocm/src/rocm_sdk/_dist_info.py: the soname without ``lib`` and ``.so``).
+the wheel (glibc elf/dl-load.c, _dl_map_object). What is mapped already under the soname is taken.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from relink.providers.prefix import Provider, soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
+from relink.vendors.protocol import Vendor
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["python_call_findings"]
@@ -22,10 +22,9 @@ _CALL = re.compile(
 )
 _MODULE_BYTES = 1 << 20  # bytes of a module that are looked at
 _MODULES = 2_000  # of a wheel; that of PyTorch has as many
-_SHORT = {"MIOpen": "miopen"}  # where TheRock's short name is another
 
 
-def python_call_findings(archive: WheelArchive, provider: Provider) -> Iterator[Finding]:
+def python_call_findings(archive: WheelArchive, provider: Provider, vendor: Vendor) -> Iterator[Finding]:
     """Yield RLK538 for each module that loads libraries of a site-packages by their sonames alone.
 
     :param provider: the packages in site-packages that the wheel relies on.
@@ -40,16 +39,9 @@ def python_call_findings(archive: WheelArchive, provider: Provider) -> Iterator[
             if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
         ]
         if provided:
-            names = ", ".join(f'"{_short_name(soname)}"' for soname in provided)
-            lines = f"import rocm_sdk; rocm_sdk.initialize_process(preload_shortnames=[{names}])"
             yield finding(
                 "RLK538",
                 module,
                 f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to",
-                f"Its maintainer adds before: {lines}. Until then: run these two statements first.",
+                f"Its maintainer adds before: {vendor.preload_lines(provided)}. Until then: run these two statements first.",
             )
-
-
-def _short_name(soname: str) -> str:
-    name = soname_stem(soname).removeprefix("lib").removesuffix(".so")
-    return _SHORT.get(name, name)

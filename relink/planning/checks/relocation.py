@@ -1,6 +1,6 @@
 """Whether a result works wherever the packages that it relies on are installed beside it, and which they are.
 
-Takes file plans and providers. Gives :class:`Relocation`, and RLK530 to RLK533 and RLK535 about ROCm in site-packages.
+Takes file plans and providers. Gives :class:`Relocation`, and RLK530 and RLK535.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from relink.planning.model.files import FilePlan
 from relink.planning.model.reliance import Reliance
 from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
 from relink.providers.prefix import TREE, Provider
-from relink.providers.site_packages import SITE_PACKAGES, SitePackages, family_of
+from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
@@ -23,7 +23,6 @@ __all__ = [
     "platform_of",
     "relocation",
     "relocation_findings",
-    "site_findings",
 ]
 
 
@@ -111,37 +110,6 @@ def platform_of(claimed: str, versions: Iterable[str], files: Iterable[FilePlan]
         return f"linux_{machine_name(machine)}"
     oldest = manylinux_tag(versions, machine)
     return claimed if all(satisfies_tag(tag, oldest, machine) for tag in claimed.split(".")) else oldest
-
-
-def site_findings(
-    site: SitePackages, provider: Provider, files: Iterable[FilePlan], gpus: Sequence[str]
-) -> Iterator[Finding]:
-    """Yield what is to be said about the packages of ROCm in a site-packages: versions, families and devices."""
-    versions = ", ".join(f"{package.name} {package.version}" for package in site.packages)
-    if strangers := site.strangers:
-        core = next(package for package in site.packages if package not in strangers and package.directory)
-        same = [
-            package for package in strangers if "+rocm" not in package.version
-        ]  # the others have versions of their own
-        step = (
-            "pip install " + " ".join(f"{package.name}=={core.version}" for package in same) if same else None
-        )
-        yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)
-    taken = next((package for package in provider.packages if package in site.libraries), None)
-    if taken is not None and len(site.libraries) > 1:
-        names = join_truncated([package.name for package in site.libraries])
-        yield finding("RLK532", site.path, f"{names} are installed; {taken.name} is taken")
-    sonames = [soname for file in files if file.served for soname, _ in file.closure]
-    uses = taken is not None and any(
-        provider.libraries[soname][0].startswith(f"{site.path}/{taken.directory}/")
-        for soname in sonames
-        if soname in provider.libraries
-    )
-    # With a GPU named, the coverage of its code says more exactly what is missing.
-    if taken is not None and uses and not gpus and family_of(taken) is None and not site.devices:
-        text = f"{taken.name} {taken.version} has no code for a GPU by itself, and no rocm-sdk-device-… is installed"
-        remedy = f"Install the package for the GPU, such as rocm-sdk-device-gfx1100=={taken.version}."
-        yield finding("RLK533", site.path, text, remedy)
 
 
 def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import posixpath
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles.document import read_document
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
+
+if TYPE_CHECKING:  # names in annotations only; the commands that read a profile alone start without it
+    from relink.system.findings.model import Finding
 
 __all__ = [
     "NO_PROFILE",
@@ -33,6 +37,7 @@ __all__ = [
     "read_document",
     "read_profile",
     "shipped_profiles",
+    "with_hints",
 ]
 
 
@@ -283,3 +288,11 @@ def read_profile(path: Path) -> Profile:
         ),
         source=data.get("source", ""),
     )
+
+
+def with_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:
+    """Add to the remedies what the profile says about such findings."""
+    for found in findings:
+        texts = dict.fromkeys(hint.text for hint in profile.hints if hint.fits(found.code, found.subject))
+        addition = "".join(f" {text} (profile {profile.name})" for text in texts)
+        yield replace(found, remedy=found.remedy + addition) if addition else found

@@ -17,7 +17,7 @@ _SHOWN = 8  # rows of the table of changes; more are in a closed part
 
 _ORIGINS = {
     "wheel": "a file of the wheel",
-    "provider": "a library of the ROCm prefix, or what lies there",
+    "provider": "a library of the prefix, or what lies there",
     "platform": "a library of the system",
     "missing": "found nowhere",
     "assumed": "found nowhere, and taken to be there at run time",

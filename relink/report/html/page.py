@@ -17,7 +17,7 @@ from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
 from relink.report.html.prefixed import prefixed
 from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
-from relink.report.summary import verdict
+from relink.report.summary import product_of, verdict
 from relink.report.text import in_prefix
 from relink.system.text import pluralize
 
@@ -165,8 +165,11 @@ def _facts(report: Report) -> Html:
     ]
     if report.output is not None:
         rows += [("Output", path_of(report.output.path)), ("its sha256", name_of(report.output.sha256))]
+    product = product_of(report)
     for provider in report.providers:
-        release = f"ROCm {provider.rocm_version}" if provider.rocm_version else "ROCm, release unknown"
+        release = (
+            f"{product} {provider.rocm_version}" if provider.rocm_version else f"{product}, release unknown"
+        )
         evidence = joined([" by ", name_of(provider.evidence)]) if provider.evidence else EMPTY
         rows.append(
             (f"Provider ({provider.kind})", joined([path_of(provider.path), f": {release}", evidence]))

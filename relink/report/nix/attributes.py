@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from relink.providers.nix_store import name_in_store_path
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import Profile
-from relink.vendors.rocm.facts import component_of, rocm_facts
+from relink.vendors.registry import component_of, components
 
 __all__ = [
     "EXTRA",
@@ -56,7 +56,7 @@ def attribute_of_path(store_path: str, sonames: Iterable[str], major: int | None
     name = name_in_store_path(store_path)
     package = _ARCHITECTURES.sub("", name.package)
     output = f".{name.output}" if name.output not in (None, "lib") else ""
-    for known in rocm_facts().components:
+    for known in components():
         if known.attribute is not None and package in (known.attribute.rpartition(".")[2], *known.nix_names):
             return f"{known.attribute}{output}", True
     found = {

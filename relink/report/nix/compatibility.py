@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relink.gpu import table
-from relink.gpu.target_id import SPIRV
+from relink.gpu import SPIRV, table
 
 __all__ = ["compatibility_json"]
 
@@ -16,7 +15,7 @@ def compatibility_json() -> str:
     """
     known = table()
     data = {
-        "comment": "Generated from profiles/isa.toml by relink.report.nix.compatibility; tests/nix holds it to that.",
+        "comment": "Generated from profiles/rocm/isa.toml by relink.report.nix.compatibility; tests/nix holds it to that.",
         "spirv": SPIRV,
         "processors": {name: list(found.features) for name, found in sorted(known.processors.items())},
         "extended": {

@@ -10,13 +10,13 @@ from relink.planning.model.model import FilePlan, Plan
 from relink.planning.resolve.search_path import is_of_stubs
 from relink.planning.siblings import sibling_of
 from relink.providers.nix_store import NIX_STORE, deriver_of, store_path
-from relink.providers.site_packages import is_rocm_directory
 from relink.report.nix.attributes import attribute_of_path, attribute_of_soname
 from relink.report.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.report.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.system.errors import UsageError
 from relink.system.findings.model import finding
 from relink.system.text import join_truncated
+from relink.vendors.registry import is_package
 
 __all__ = ["package_from_plan"]
 
@@ -133,8 +133,8 @@ def _file(
                 directory = posixpath.relpath(posixpath.normpath(text), item)
                 entries[PathEntry(attribute=attributes.use(by_path[item], here), directory=directory)] = None
             elif text.startswith(("$ORIGIN", "${ORIGIN}")) and not any(
-                map(is_rocm_directory, text.split("/"))
-            ):  # a ROCm that pip installed is not beside a package of a store
+                map(is_package, text.split("/"))
+            ):  # what pip installed is not beside a package of a store
                 entries[PathEntry(text=text)] = None
         for soname in served:
             if soname in elsewhere and soname not in GLIBC_SONAMES and soname not in edit.add:

@@ -17,7 +17,7 @@ from relink.report.nix.model import File, Package, PathEntry, Replaced, RunPath
 from relink.report.nix.subject import Attributes, Subject, hip_major, package_of, place, sibling_entry
 from relink.system.findings.model import finding
 from relink.vendors.protocol import NO_VENDOR
-from relink.vendors.rocm.facts import component_of, same_abi
+from relink.vendors.registry import component_of, same_abi
 
 __all__ = ["package_from_table"]
 

@@ -23,7 +23,7 @@ from relink.report.nix import metadata
 from relink.report.nix.attributes import EXTRA, PYTHON, python_attribute
 from relink.report.nix.model import Base, CodeSet, Dlopens, File, Package, PackagedTarget, PathEntry, StubFile
 from relink.system.findings.model import Finding, finding
-from relink.vendors.rocm.facts import rocm_facts
+from relink.vendors.registry import components, dlopens
 from relink.wheel.archive import WheelArchive
 
 __all__ = [
@@ -103,7 +103,7 @@ def hip_major(images: Iterable[Image]) -> int | None:
     found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
     if not found:
         majors: dict[str, set[str]] = {}
-        for component in rocm_facts().components:
+        for component in components():
             for key, sonames in component.sonames.items():
                 for soname in sonames:
                     majors.setdefault(soname, set()).add(key)
@@ -192,9 +192,7 @@ def _stub_file(layout: Layout, stub: Stub) -> StubFile:
 
 def _dlopens(subject: Subject) -> tuple[Dlopens, ...]:
     """Rows of the table of ROCm and of the wheel's profile; a member is known by its path."""
-    rows = [
-        (entry.member, entry.sonames) for entry in (*rocm_facts().dlopen, *subject.context.profile.dlopen)
-    ]
+    rows = [(entry.member, entry.sonames) for entry in (*dlopens(), *subject.context.profile.dlopen)]
     return tuple(Dlopens(member, sonames) for member, sonames in rows)
 
 

@@ -31,12 +31,12 @@ _FUNCTIONS = (  # of the patch, in the names of local symbols; the third is so m
 )
 
 
-def extended_by(providers: Iterable[Provider], hip: str) -> str | None:
+def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
     """Return whose patch makes the HIP runtime take related processors' code, as a phrase, or None for a stock one.
 
-    :param hip: the soname of the HIP runtime, or its name without the version.
+    :param runtime: the soname of the HIP runtime, or its name without the version.
     """
-    names = (hip, *(f"{hip}.{major}" for major in (7, 6, 5)))
+    names = (runtime, *(f"{runtime}.{major}" for major in (7, 6, 5)))
     for provider in providers:
         path = next((place for name in names if (place := provider.find(name))), None)
         if path is None:

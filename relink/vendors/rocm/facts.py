@@ -1,5 +1,5 @@
-"""What is known of ROCm itself, as data (``profiles/rocm.toml``): equal sonames, who loads what by dlopen, and who has what in
-nixpkgs and in distributions.
+"""What is known of ROCm itself, as data (``profiles/rocm/rocm.toml``): equal sonames, who loads what by dlopen, and who has
+what in nixpkgs and in distributions.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, SystemCopy, read_document
 from relink.system.shipped_files import shipped_directory
+from relink.vendors.protocol import Component
 
 __all__ = [
     "ROCM",
     "VERSION_LABEL",
-    "Component",
-    "component_of",
+    "components",
     "copy_of",
+    "dlopens",
     "dlopens_of",
+    "has",
     "optional_library",
     "rocm_facts",
     "same_abi",
@@ -33,36 +35,6 @@ that begin with a digit."""
 
 ROCM = "rocm"
 """What the table is called where a finding rests on it, as on a profile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A part of ROCm, or a library that ROCm needs, and who has it.
-
-    :ivar name: what it calls itself.
-    :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
-    :ivar nix_names: what its store paths are called, where not by the last part of the attribute.
-    :ivar sonames: ROCm major → sonames; the key ``any`` holds for every major.
-    :ivar debian: soname → package; Debian names the package of a library by its soname.
-    :ivar packages: family of distributions → package, where one name serves for every release.
-    """
-
-    name: str
-    attribute: str | None
-    sonames: Mapping[str, tuple[str, ...]]
-    debian: Mapping[str, str] = field(default_factory=dict)
-    packages: Mapping[str, str] = field(default_factory=dict)
-    nix_names: tuple[str, ...] = ()
-
-    def of(self, major: int | None) -> tuple[str, ...]:
-        """Return its sonames in that ROCm; those of every major where none is given."""
-        if major is None:
-            return tuple(soname for items in self.sonames.values() for soname in items)
-        return (*self.sonames.get("any", ()), *self.sonames.get(str(major), ()))
-
-    def package(self, soname: str, family: str | None) -> str | None:
-        """Return the package of a family of distributions that has a soname, or None where none is known."""
-        return self.debian.get(soname) if family == "debian" else self.packages.get(family or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +52,7 @@ def rocm_facts() -> _Facts:
 
     :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
-    data = read_document(shipped_directory("profiles") / "rocm.toml", "rocm", "table")
+    data = read_document(shipped_directory("profiles") / "rocm/rocm.toml", "rocm/rocm", "table")
     return _Facts(
         tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
         tuple(
@@ -110,6 +82,16 @@ def rocm_facts() -> _Facts:
             for row in data.get("stub", ())
         },
     )
+
+
+def components() -> tuple[Component, ...]:
+    """Return the parts of ROCm, and what they need, that the table has."""
+    return rocm_facts().components
+
+
+def dlopens() -> tuple[DlopenEntry, ...]:
+    """Return what ROCm's libraries are known to dlopen; the member is a soname without its version."""
+    return rocm_facts().dlopen
 
 
 def same_abi(one: str, other: str) -> str | None:
@@ -147,25 +129,13 @@ def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
     return found
 
 
-def component_of(soname: str, major: int | None) -> tuple[Component, str] | None:
-    """Return the component in nixpkgs that has a library, and the soname it has there, or None where the table knows none.
-
-    The soname itself is looked for first, then another version of it.
-    """
-    others = []
-    for component in rocm_facts().components:
-        if component.attribute is None:
-            continue
-        for name in component.of(major):
-            if name == soname:
-                return component, name
-            if soname_stem(name) == soname_stem(soname):
-                others.append((component, name))
-    return others[0] if others else None
-
-
 def who_has(soname: str) -> Component | None:
     """Return the component that a library belongs to, whatever its version, or None where the table does not know it."""
     stem = soname_stem(soname)
     named = ((item, name) for item in rocm_facts().components for name in (*item.of(None), *item.debian))
     return next((item for item, name in named if soname_stem(name) == stem), None)
+
+
+def has(soname: str) -> bool:
+    """Whether a library, whatever its version, belongs to a component of ROCm or to one that ROCm needs."""
+    return who_has(soname) is not None

@@ -1,7 +1,7 @@
 """An installation of ROCm: which release a provider holds.
 
-Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`RocmRelease`, or None. No document of AMD's says where a
-release is recorded, and packages differ, so several files are read, the most exact first.
+Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`~relink.vendors.protocol.Release`, or None. No document of
+AMD's says where a release is recorded, and packages differ, so several files are read, the most exact first.
 """
 
 from __future__ import annotations
@@ -18,34 +18,18 @@ from relink.providers.nix_store import NIX_STORE, version_in_store_path
 from relink.providers.prefix import InstalledPackage, Provider
 from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
+from relink.vendors.protocol import Release
 
-__all__ = ["RocmRelease", "release_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class RocmRelease:
-    """A ROCm release and the evidence for it.
-
-    :ivar release: as exact as the evidence: ``7.2.4``, or only ``7.2``.
-    :ivar evidence: the file of the prefix that says so, relative to it; or the name of a library or of a store path.
-    """
-
-    release: str
-    evidence: str
-
-    @property
-    def major(self) -> int:
-        """The number by which the sonames of ROCm differ."""
-        return int(self.release.split(".", 1)[0])
+__all__ = ["release_of"]
 
 
-def release_of(provider: Provider, sysroot: str = "/") -> RocmRelease | None:
+def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     """Return the release of ROCm that a provider holds, or None where nothing says it.
 
     :param sysroot: the target's; the paths of `provider` are as seen from inside of it.
     """
     if provider.packages:
-        return RocmRelease(*_of_package(provider.packages[0]))
+        return Release(*_of_package(provider.packages[0]))
     root = _Root(provider.path, sysroot)
     return (
         _from_info(root)
@@ -91,20 +75,20 @@ class _Root:
             return []
 
 
-def _from_info(root: _Root) -> RocmRelease | None:
+def _from_info(root: _Root) -> Release | None:
     match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
-    return RocmRelease(match[1], ".info/version") if match else None
+    return Release(match[1], ".info/version") if match else None
 
 
-def _from_rocm_header(root: _Root) -> RocmRelease | None:
+def _from_rocm_header(root: _Root) -> Release | None:
     for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
         numbers = _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH"))
         if numbers:
-            return RocmRelease(numbers, name)
+            return Release(numbers, name)
     return None
 
 
-def _from_changelog(root: _Root) -> RocmRelease | None:
+def _from_changelog(root: _Root) -> Release | None:
     """Debian's packages say the upstream release in the first line of their changelog."""
     matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
     packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
@@ -112,13 +96,13 @@ def _from_changelog(root: _Root) -> RocmRelease | None:
         relative = f"share/doc/{package}/changelog.Debian.gz"
         match = re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative))
         if match:
-            return RocmRelease(match[1], relative)
+            return Release(match[1], relative)
     return None
 
 
-def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> RocmRelease | None:
+def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> Release | None:
     """``libamdhip64.so.6.2.60204`` is ROCm 6.2.4; ``libamdhip64.so.7.2.53211`` only tells 7.2 and a build number."""
-    best: tuple[tuple[int, ...], RocmRelease] | None = None
+    best: tuple[tuple[int, ...], Release] | None = None
     for soname, paths in libraries.items():
         if not soname.startswith("libamdhip64.so."):
             continue
@@ -131,14 +115,14 @@ def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) ->
         release = f"{major}.{minor}.{build % 100}" if encoded else f"{major}.{minor}"
         key = tuple(int(part) for part in release.split("."))
         if best is None or key > best[0]:
-            best = (key, RocmRelease(release, name))
+            best = (key, Release(release, name))
     return best[1] if best else None
 
 
-def _from_hip_header(root: _Root) -> RocmRelease | None:
+def _from_hip_header(root: _Root) -> Release | None:
     name = "include/hip/hip_version.h"  # its third number is a build, not ROCm's
     numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
-    return RocmRelease(numbers, name) if numbers else None
+    return Release(numbers, name) if numbers else None
 
 
 def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
@@ -149,9 +133,9 @@ def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
     return ".".join(match[1] for match in found if match) if all(found) else ""
 
 
-def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> RocmRelease | None:
+def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
     """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
     for soname, paths in libraries.items():
         if soname.startswith("libamdhip64.so.") and (found := version_in_store_path(paths[0])):
-            return RocmRelease(*found)
+            return Release(*found)
     return None

@@ -1,4 +1,4 @@
-"""Whose a symbol is: which names each component of ROCm exports, as data (``profiles/rocm-names.toml``).
+"""Whose a symbol is: which names each component of ROCm exports, as data (``profiles/rocm/rocm-names.toml``).
 
 ``scripts/record-names`` makes the table from the exports of real libraries. A name belongs to one component at most.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import read_document
 from relink.system.shipped_files import shipped_directory
+from relink.vendors.protocol import Relation
 
 __all__ = ["Owner", "is_own", "is_runtime", "owner_of", "owners", "source_name", "whose"]
 
@@ -72,7 +72,7 @@ def owners() -> tuple[Owner, ...]:
 
     :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
-    data = read_document(shipped_directory("profiles") / "rocm-names.toml", "rocm-names", "table")
+    data = read_document(shipped_directory("profiles") / "rocm/rocm-names.toml", "rocm/rocm-names", "table")
     return tuple(
         Owner(
             row["component"],
@@ -92,11 +92,8 @@ def owner_of(name: str) -> Owner | None:
     return next((owner for owner in owners() if owner.has(name)), None)
 
 
-def whose(soname: str, name: str) -> Literal["own", "shared", "foreign", "unknown"]:
-    """Say whether a library of that soname, whatever its version, is where a symbol comes from.
-
-    The words are those of :data:`relink.vendors.protocol.Relation`.
-    """
+def whose(soname: str, name: str) -> Relation:
+    """Say whether a library of that soname, whatever its version, is where a symbol comes from."""
     stem = soname_stem(soname)
     own = next((owner for owner in owners() if stem in owner.libraries), None)
     if own is None:

@@ -10,33 +10,22 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from relink.loader.cache import lookup
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.nix_store import open_place
 from relink.providers.prefix import main_directories
-from relink.providers.site_packages import SITE_PACKAGES, find_site_packages
+from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import RelinkError, UsageError
 from relink.system.system_errors import raise_if_machine_fault
+from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.sdk_packages import find_site
 
-__all__ = ["Place", "choose_place", "find_places", "prefix_of_libraries"]
+__all__ = ["choose_place", "find_places", "prefix_of_libraries"]
 
 _RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")  # what every ROCm has and nothing else does
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A prefix that holds a HIP or HSA runtime.
-
-    :ivar path: as the target sees it, links as they were found.
-    :ivar found_by: ``ROCM_PATH``, ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
-    """
-
-    path: str
-    found_by: str
 
 
 def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, ...]:
@@ -56,12 +45,12 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
     return tuple(found)
 
 
-def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -> Place:
-    """Return the ROCm that the target's Python has in site-packages, or else the one that there is.
+def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -> Place | None:
+    """Return the ROCm that the target's Python has in site-packages, or else the one that there is, or None.
 
     :param own: the target is a Python of this machine with its own loader. For another loader or another root directory nothing
         is guessed: the error says what was seen.
-    :raises UsageError: there is none, or there are several, or nothing is to be guessed; lists those that were found.
+    :raises UsageError: there are several, or nothing is to be guessed; lists those that were found.
     """
     if not environment.get("ROCM_PATH") and (site := _of_python(target)):
         return Place(site, SITE_PACKAGES)
@@ -69,9 +58,7 @@ def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -
     if len(places) == 1 and (own or places[0].found_by == "ROCM_PATH"):
         return places[0]
     if not places:
-        raise UsageError(
-            "no ROCm: name one by --prefix DIR, or set ROCM_PATH (none is in /opt, in ld.so.cache or in /usr)"
-        )
+        return None
     listed = [_described(place, target) for place in places]
     if own:
         raise UsageError("several ROCms are here; choose one by --prefix, or set ROCM_PATH", listed)
@@ -84,7 +71,7 @@ def _of_python(target: Target) -> str | None:
     """The site-packages of the target's Python that has ROCm: the first, as its import finds it."""
     facts = target.python_facts
     places = facts.site_packages if facts is not None else ()
-    return next((found for place in places if (found := find_site_packages(place, target))), None)
+    return next((found for place in places if (found := find_site(place, target))), None)
 
 
 def prefix_of_libraries(path: str, target: Target) -> str:

@@ -19,9 +19,9 @@ from relink.elf.patchelf import whole_edit
 from relink.system.processes import Steps
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
-from tests.unit.gpu.build import code_object, entries_of, library, raw
-from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
-from tests.unit.gpu.test_survey import fat, put
+from tests.unit.gpu.amd.build import code_object, entries_of, library, raw
+from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
+from tests.unit.gpu.amd.test_survey import fat, put
 
 SCHEMA = json.loads(
     (Path(relink.__file__).parent / "schemas" / "report.schema.json").read_text(encoding="utf-8")
@@ -193,7 +193,7 @@ def test_the_main_command_takes_a_gpu_that_is_covered(
 
 
 def test_a_runtime_that_is_too_old_is_an_error(run: Run, rocm: Path, tmp_path: Path) -> None:
-    from tests.unit.gpu.build import ccob  # noqa: PLC0415
+    from tests.unit.gpu.amd.build import ccob  # noqa: PLC0415
 
     (rocm / "lib" / "libamd_comgr.so.3").unlink()
     lib(rocm / "lib" / "libamd_comgr.so.3", READER_2, versions="amd_comgr_2.8")

@@ -23,7 +23,7 @@ from relink.providers.distribution import Distribution
 from relink.providers.profiles import Profile, read_profile, shipped_profiles
 from relink.runs.starting_profile import starting_profile
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.rocm.advice import where_to_get
+from relink.vendors.rocm.vendor import where_to_get
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -89,7 +89,7 @@ def test_show(run: Run) -> None:
     code, out, _ = run("profile", "show", "torch")
     assert (code, out) == (0, (shipped_directory("profiles") / "packages" / "torch.toml").read_text())
     code, out, _ = run("profile", "show", "rocm")
-    assert (code, out) == (0, (shipped_directory("profiles") / "rocm.toml").read_text())
+    assert (code, out) == (0, (shipped_directory("profiles") / "rocm/rocm.toml").read_text())
 
 
 @pytest.mark.parametrize(

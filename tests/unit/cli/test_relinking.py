@@ -97,7 +97,7 @@ def test_errors_are_told_and_nothing_is_written(run: Run, works: Works, tmp_path
     assert "RUNPATH" not in out  # no edit is told where none is made
     assert out.splitlines()[-2:] == [
         "Cannot work yet: 1 library is missing.",
-        "Next: a ROCm that has libnowhere.so.1 (--prefix DIR), then the same command",
+        "Next: a prefix that has libnowhere.so.1 (--prefix DIR), then the same command",
     ]
     assert not (tmp_path / "out").exists()
 

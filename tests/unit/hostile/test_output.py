@@ -28,7 +28,7 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Librar
 from tests.support.forking import run_all
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import TAG, Works
-from tests.unit.gpu.build import entries_of, library, raw
+from tests.unit.gpu.amd.build import entries_of, library, raw
 from tests.unit.wheel.build import Entry, RawZip, good_entries, write_raw
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)

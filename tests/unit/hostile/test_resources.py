@@ -20,7 +20,7 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
 from tests.support.limited import limited
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
-from tests.unit.gpu.build import kpack_archive
+from tests.unit.gpu.amd.build import kpack_archive
 from tests.unit.wheel.build import DIST_INFO
 from tests.unit.wheel.build import make_wheel as made_wheel
 

@@ -30,7 +30,7 @@ from relink.wheel.deflate import splice
 from tests.support.cc import shared
 from tests.support.edits import apply_edit
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
-from tests.unit.gpu.build import entries_of, raw
+from tests.unit.gpu.amd.build import entries_of, raw
 
 
 @pytest.fixture(autouse=True, params=[16 << 20, 1 << 20], ids=["anew", "taken over"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relink.gpu import Capability, TargetId
-from relink.gpu.device import Devices, Doctor, Gpu, NodeAccess
+from relink.gpu.amd.device import Devices, Doctor, Gpu, NodeAccess
 from relink.planning.checks.machine import Diagnosis, PrefixHealth
 from relink.report.doctor_text import doctor_text
 from relink.system.findings.model import finding

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from relink.gpu import BufferSource, LibraryCoverage, coverage_of, read_device_code, table
-from relink.gpu.survey import Group, Item, Kernels, Survey
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu.amd.survey import Group, Item, Kernels, Survey
+from relink.gpu.amd.wanted import wanted_gpus
 from relink.report.isa_text import survey_text
 from relink.report.lines import show
-from tests.unit.gpu.build import entries_of, library, raw
+from tests.unit.gpu.amd.build import entries_of, library, raw
 
 
 def file_of(path: str, *sets: tuple[str, ...]) -> Item:

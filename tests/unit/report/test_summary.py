@@ -90,12 +90,12 @@ def missing(soname: str, step: str | None = None) -> Finding:
                 missing("liba.so", "apt install a"), missing("libb.so", "apt install b"), missing("libc.so")
             ),
             "Cannot work yet: 3 libraries are missing.",
-            "apt install a b; for the other 1 a ROCm that has them (--prefix DIR), then the same command",
+            "apt install a b; for the other 1 a prefix that has them (--prefix DIR), then the same command",
         ),
         (
             report(missing("liba.so"), missing("libb.so")),
             "Cannot work yet: 2 libraries are missing.",
-            "a ROCm that has liba.so and libb.so (--prefix DIR), then the same command",
+            "a prefix that has liba.so and libb.so (--prefix DIR), then the same command",
         ),
         (
             report(

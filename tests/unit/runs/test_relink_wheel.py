@@ -28,7 +28,7 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu.amd.wanted import wanted_gpus
 from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.make.added_members import read_plan

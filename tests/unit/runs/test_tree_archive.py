@@ -11,7 +11,7 @@ from relink.runs.tree_archive import TreeArchive
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.limits import WheelLimits
 from tests.support.elf_builder import Library, build
-from tests.unit.gpu.build import code_object
+from tests.unit.gpu.amd.build import code_object
 
 ELF = build(Library("libx.so.1"))
 

@@ -18,7 +18,7 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["missing_findings"]
+__all__ = ["missing_findings", "missing_remedy"]
 
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
@@ -101,9 +101,14 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
         )
     if context.withheld_path(soname) is not None:
         return REMEDY_WITHHELD
+    product = context.vendor.product if context.vendor.has(soname) else "prefix"
+    return missing_remedy(context, soname, _substitution_remedy(soname, product, decision))
+
+
+def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
+    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
     where = context.vendor.where_to_get(soname, context.distribution, context.providers)
-    remedy = _substitution_remedy(soname, context.vendor.product, decision) or RULES["RLK101"].fix
-    return f"{remedy} {where}" if where else remedy
+    return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
 def _substitution_remedy(soname: str, product: str, decision: SubstitutionDecision | None) -> str | None:

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu.archives import resolve_kpack
-from relink.gpu.device_code import DeviceCode, read_device_code
-from relink.gpu.wanted import wanted_gpus
+from relink.gpu.amd.archives import resolve_kpack
+from relink.gpu.amd.device_code import DeviceCode, read_device_code
+from relink.gpu.amd.wanted import wanted_gpus
 from relink.planning.checks.gpu import GpuPlan, check_gpus, read_libraries
 from tests.support import kpack_elf
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
-from tests.unit.gpu import build
+from tests.unit.gpu.amd import build
 from tests.unit.planning.checks.test_gpu import RUNTIME, codes, only
 
 REFERENCE = {"kernel_name": "lib/libhipfft.so.0", "kpack_search_paths": ["../.kpack/fft_lib_@GFXARCH@.kpack"]}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_device_code
-from relink.gpu.wanted import Wanted, wanted_gpus
+from relink.gpu.amd.wanted import Wanted, wanted_gpus
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.planning.checks.gpu import (
@@ -29,9 +29,9 @@ from relink.providers.profiles import NO_PROFILE, PackageRelease, Profile, profi
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import join_with_and
-from tests.unit.gpu.build import ccob, entries_of, library, raw
-from tests.unit.gpu.test_device import node
-from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
+from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
+from tests.unit.gpu.amd.test_device import node
+from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
 
 RUNTIME = Capability(
     hip=(7, 2),

@@ -9,10 +9,10 @@ import pytest
 
 from relink.planning.checks.machine import Diagnosis, diagnose
 from relink.report.doctor_text import doctor_text
-from tests.unit.gpu.build import entries_of, raw
-from tests.unit.gpu.test_device import node
-from tests.unit.gpu.test_runtime import READER_2, READER_3, lib
-from tests.unit.gpu.test_survey import fat
+from tests.unit.gpu.amd.build import entries_of, raw
+from tests.unit.gpu.amd.test_device import node
+from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
+from tests.unit.gpu.amd.test_survey import fat
 
 
 @pytest.fixture

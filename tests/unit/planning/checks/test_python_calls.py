@@ -6,6 +6,7 @@ from pathlib import Path
 
 from relink.planning.checks.python_calls import python_call_findings
 from relink.providers.prefix import Provider
+from relink.vendors.rocm import vendor as rocm
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 
@@ -32,7 +33,7 @@ def test_the_two_lines_that_help(tmp_path: Path) -> None:
     files: dict[str, bytes | Path] = {"demo/__init__.py": MODULE.encode(), "demo/other.py": b"print(1)"}
     files["demo/bad.py"] = b"\xff CDLL('libm.so')"
     with WheelArchive(make_wheel(tmp_path, files)) as archive:
-        (found,) = python_call_findings(archive, PROVIDER)
+        (found,) = python_call_findings(archive, PROVIDER, rocm)
     assert (found.code, found.subject) == ("RLK538", "demo/__init__.py")
     assert found.message == (
         "loads libamdhip64.so, libMIOpen.so.1 by name, which no search path of the wheel leads to"

@@ -14,9 +14,9 @@ from relink.loader.target import find_target
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.layout import Layout
-from relink.planning.wheel_plan import ROCM_VENDOR
 from relink.providers.prefix import open_prefix
 from relink.providers.profiles import NO_PROFILE, Profile
+from relink.vendors.rocm import vendor as rocm
 from tests.support.cc import shared
 
 
@@ -105,7 +105,7 @@ class Scene:
             assume_symbols=self.assume_symbols,
             preload=self.preload,
             preload_known=self.preload_known,
-            vendor=ROCM_VENDOR,
+            vendor=rocm,
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
         )
 

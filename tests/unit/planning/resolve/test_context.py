@@ -10,8 +10,8 @@ import pytest
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.wheel_plan import ROCM_VENDOR
 from relink.providers.prefix import NIX_STORE, open_prefix
+from relink.vendors.rocm import vendor as rocm
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.two_prefixes import HELP, HSA, TwoPrefixes, build_two_prefixes
@@ -29,7 +29,7 @@ def test_what_comes_of_one_closure_counts_as_one_prefix(both: TwoPrefixes) -> No
     shared(both.second / "lib" / HSA, "int hsa(void){return 1;}")
     target = find_target()
     first, second = (open_prefix(str(path), target) for path in (both.first, both.second))
-    context = ResolveContext(target, Files(), (first, second), {}, vendor=ROCM_VENDOR)
+    context = ResolveContext(target, Files(), (first, second), {}, vendor=rocm)
     of_one = tuple(replace(provider, closure="/store/x") for provider in (first, second))
     packages = tuple(replace(provider, kind=NIX_STORE) for provider in (first, second))
     mixed = (first, replace(second, kind=NIX_STORE))

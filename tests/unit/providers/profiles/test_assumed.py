@@ -10,12 +10,13 @@ import pytest
 from relink.planning.model.model import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
+from relink.planning.resolve.findings.missing_libraries import missing_remedy
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
-from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile
+from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import Finding, finding
-from relink.vendors.rocm.advice import missing_remedy, where_to_get, with_hints
+from relink.vendors.rocm.vendor import where_to_get
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.planning.resolve.scenes import Scene, codes
@@ -65,7 +66,7 @@ def test_known_to_be_equal_and_a_symbol_short_is_an_error_all_the_same(scene: Sc
     found = one(decisions, "RLK101")
     assert (found.level, found.profile) == ("error", None)
     assert "liba.so.2 exports 1 of 2 imports, not stop" in found.message
-    assert found.remedy.startswith("Use a ROCm that has liba.so.1: liba.so.2 lacks")
+    assert found.remedy.startswith("Use a prefix that has liba.so.1: liba.so.2 lacks")
 
 
 def test_known_to_be_equal_and_another_version_of_the_symbol_is_an_error(scene: Scene) -> None:
@@ -286,9 +287,7 @@ def test_where_a_library_is_to_be_had(
 ) -> None:
     context = replace(scene.context(), distribution=distribution)
     assert where_to_get(soname, context.distribution, context.providers) == sentence
-    assert missing_remedy(soname, context.distribution, context.providers, "Do.") == (
-        f"Do. {sentence}" if sentence else "Do."
-    )
+    assert missing_remedy(context, soname, "Do.") == (f"Do. {sentence}" if sentence else "Do.")
 
 
 def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:

@@ -22,7 +22,7 @@ DOCUMENTS = [
     for path in sorted(shipped_directory("profiles").glob("packages/*.toml"))
 ] + [
     (name, tomllib.loads((shipped_directory("profiles") / f"{name}.toml").read_text()))
-    for name in ("rocm", "rocm-names")
+    for name in ("rocm/rocm", "rocm/rocm-names")
 ]
 FULL: dict[str, Any] = {
     "schema": "relink.profile/1",
@@ -69,7 +69,7 @@ def test_a_keyword_that_is_not_understood_is_refused() -> None:
         list(problems("x", {"type": "string", "maxLength": 3}))
 
 
-@pytest.mark.parametrize("name", ["profile", "rocm", "rocm-names"])
+@pytest.mark.parametrize("name", ["profile", "rocm/rocm", "rocm/rocm-names"])
 def test_every_key_has_its_words(name: str) -> None:
     """What is not a list or a table of known keys says by its title what it is, since messages are made of it."""
 
@@ -98,7 +98,7 @@ VALUES = st.one_of(
 )
 KEYS = [
     *load_schema("profile")["properties"],
-    *load_schema("rocm")["properties"],
+    *load_schema("rocm/rocm")["properties"],
     "drop",
     "why",
     "text",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.coverage import FileCoverage
-from relink.gpu.intersection import matrix
-from relink.gpu.target_id import CodeTarget, TargetId
+from relink.gpu.amd.file_coverage import FileCoverage
+from relink.gpu.amd.intersection import matrix
+from relink.gpu.amd.target_id import CodeTarget, TargetId
 from relink.library import relink
 from relink.planning.model.model import Load, plain
 from relink.planning.model.typed import typed

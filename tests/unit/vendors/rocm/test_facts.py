@@ -8,7 +8,8 @@ import pytest
 
 import relink.vendors.rocm.facts
 from relink.system.errors import UsageError
-from relink.vendors.rocm.facts import component_of, dlopens_of, rocm_facts, same_abi, who_has
+from relink.vendors.registry import component_of
+from relink.vendors.rocm.facts import dlopens_of, rocm_facts, same_abi, who_has
 
 
 def test_rocm_smi_is_one_abi_under_two_numbers() -> None:
@@ -109,7 +110,8 @@ def test_no_library_belongs_to_two_components() -> None:
     ],
 )
 def test_a_damaged_table(text: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rocm.toml").write_text(text)
+    (tmp_path / "rocm").mkdir()
+    (tmp_path / "rocm/rocm.toml").write_text(text)
     monkeypatch.setattr(relink.vendors.rocm.facts, "shipped_directory", lambda _: tmp_path)
     rocm_facts.cache_clear()
     with pytest.raises(UsageError, match=where):

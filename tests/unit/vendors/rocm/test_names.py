@@ -11,7 +11,7 @@ from relink.vendors.rocm.facts import rocm_facts, who_has
 from relink.vendors.rocm.names import owner_of, owners, source_name, whose
 from tests.support.symbol_names import pattern_of, words_of
 
-ROWS = tomllib.loads((shipped_directory("profiles") / "rocm-names.toml").read_text())["owner"]
+ROWS = tomllib.loads((shipped_directory("profiles") / "rocm/rocm-names.toml").read_text())["owner"]
 EXAMPLES = [(row["component"], name) for row in ROWS for name in row.get("examples", ())]
 
 

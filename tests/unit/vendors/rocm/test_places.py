@@ -14,7 +14,9 @@ from relink.loader.target import Target
 from relink.planning.options import Options
 from relink.planning.wheel_plan import open_providers
 from relink.system.errors import ProviderError, UsageError
-from relink.vendors.rocm.places import Place, choose_place, find_places, prefix_of_libraries
+from relink.vendors.protocol import Place
+from relink.vendors.registry import choose_place
+from relink.vendors.rocm.places import find_places, prefix_of_libraries
 from tests.support.command import Run
 from tests.support.works import Works
 from tests.unit.providers.test_prefix import HIP, library, opened, target

@@ -1,0 +1,336 @@
+"""Bundles of code objects: raw and compressed, one or a chain, with hostile input reported and never fatal.
+
+In ``.hip_fatbin`` a bundle starts at each multiple of 4096 after the end of the one before: the chain is walked, never
+searched, since compressed payloads contain stray magics. Raw layout: ClangOffloadBundler.rst.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from relink.elf.image import HEADER_SIZE
+from relink.elf.source import ByteSource
+from relink.gpu.amd import compressed
+from relink.gpu.amd.code_object import CodeObject, parse_code_object
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, TargetId, parse_bundle_id
+
+__all__ = ["ALIGN", "RAW_MAGIC", "Budget", "Bundle", "BundleEntry", "id_problems", "parse_bundle", "walk"]
+
+RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+ALIGN = 4096
+MAX_ENTRIES = 4096  # of one bundle: one for each target; the largest real ones have some forty
+MAX_ID = 4096  # bytes of an entry id
+_MAX_HEADER = 1 << 20  # bytes
+_FIRST_LOOK = 128 * 1024  # bytes decompressed at once: the header and the first code objects of most bundles
+
+_ENTRY = struct.Struct("<QQQ").unpack_from  # offset, size, length of the id
+
+Read = Callable[[int, int], bytes]
+
+
+@dataclass(slots=True)
+class Budget:
+    """What relink reads of one file at most, so that a damaged one costs no more. Real files stay a hundred times below.
+
+    :ivar inflated: bytes that may still be decompressed.
+    """
+
+    bundles: int = 100_000
+    entries: int = 250_000
+    inflated: int = 1 << 30
+    problems: list[str] = field(default_factory=list)
+
+    def problem(self, text: str) -> None:
+        """Note a problem; the hundredth is the last."""
+        if len(self.problems) < 100:
+            self.problems.append(text)
+
+
+class BundleEntry(NamedTuple):  # libraries of ROCm have ten thousands
+    """One entry of a bundle. `usable`: for a GPU, not empty, and inside of the bundle.
+
+    :ivar offset: from the start of the (uncompressed) bundle.
+    :ivar code: the ELF header, where reading it was cheap.
+    """
+
+    text: str
+    target: TargetId | None
+    offset: int
+    size: int
+    usable: bool
+    code: CodeObject | None = None
+
+    @property
+    def code_target(self) -> CodeTarget | None:
+        """What it can run on, None when it is not usable."""
+        if not self.usable or self.target is None:
+            return None
+        known = self.code is not None and self.target.processor in table().generics
+        return CodeTarget(self.target, self.code.generic_version if known and self.code else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One bundle in a file.
+
+    :ivar offset: where in the file; `address` is where in memory, None outside of loaded sections.
+    :ivar size: bytes in the file, headers included.
+    :ivar container: raw, ccob-v1, ccob-v2, ccob-v3, code-object, offload-binary, sections, kpack or unreadable.
+    :ivar method: zlib or zstd for ccob, else None.
+    :ivar targets: the usable code targets.
+    """
+
+    offset: int
+    address: int | None
+    size: int
+    container: str
+    entries: tuple[BundleEntry, ...]
+    method: str | None = None
+    uncompressed_size: int | None = None
+    targets: tuple[CodeTarget, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        targets = tuple([code for entry in self.entries if (code := entry.code_target)])
+        object.__setattr__(self, "targets", targets)
+
+
+def parse_bundle(
+    source: ByteSource,
+    offset: int,
+    end: int,
+    budget: Budget,
+    *,
+    address: int | None = None,
+    where: str = "file",
+) -> Bundle | None:
+    """Read the bundle at `offset`, which may reach up to `end`. None with a problem noted when there is none.
+
+    Version 1 of CCOB has no size: the bundle then takes everything up to `end`.
+    """
+    head = source.read_at(offset, min(32, end - offset))
+    place = f"{where}+0x{offset:x}"
+    if bytes(head[:4]) == compressed.MAGIC:
+        return _compressed(source, offset, end, budget, head=head, address=address, place=place)
+    if bytes(head[: len(RAW_MAGIC)]) != RAW_MAGIC:
+        budget.problem(f"{place}: no bundle starts here ({bytes(head[:8]).hex(' ') or 'end of file'})")
+        return None
+
+    def read(at: int, length: int) -> bytes:
+        return bytes(source.read_at(offset + at, min(length, end - offset - at)))
+
+    entries, size, problem = _entries(read, end - offset, budget)
+    if problem:
+        budget.problem(f"{place}: {problem}")
+        if not entries:
+            return None
+    if size > end - offset:
+        budget.problem(f"{place}: the bundle claims {size} bytes, {end - offset} are there")
+        size = end - offset
+    return Bundle(offset, address, size, "raw", _with_code(entries, read, budget, place))
+
+
+def _compressed(
+    source: ByteSource,
+    offset: int,
+    end: int,
+    budget: Budget,
+    *,
+    head: bytes | memoryview,
+    address: int | None,
+    place: str,
+) -> Bundle | None:
+    header = compressed.parse_header(head)
+    if isinstance(header, str):
+        budget.problem(f"{place}: {header}")
+        return None
+    size = end - offset if header.size is None else header.size
+    if size > end - offset:
+        budget.problem(f"{place}: CCOB claims {size} bytes, {end - offset} are there")
+        size = end - offset
+    entries: tuple[BundleEntry, ...] = ()
+    if budget.inflated <= 0:
+        budget.problem(f"{place}: not decompressed, this file has used up what relink spends on one")
+    else:
+        inflater = compressed.Inflater(source, header, offset, offset + size, _MAX_HEADER)
+        if not inflater.at_least(min(_FIRST_LOOK, header.uncompressed_size)) and not inflater.problem:
+            inflater.problem = (
+                f"the payload ends after {len(inflater.data)} of {header.uncompressed_size} bytes"
+            )
+
+        def read(at: int, length: int) -> bytes:
+            inflater.at_least(at + length)
+            return inflater.data[at : at + length]
+
+        def peek(at: int, length: int) -> bytes:
+            return inflater.data[at : at + length]
+
+        if inflater.data.startswith(RAW_MAGIC):
+            entries, inner, problem = _entries(read, header.uncompressed_size, budget)
+            entries = _with_code(entries, peek, budget, place)
+            if inner > header.uncompressed_size and not problem:
+                problem = f"the bundle inside claims {inner} bytes, {header.uncompressed_size} come out"
+        else:
+            problem = "" if inflater.problem else "what is compressed here is no bundle"
+        budget.inflated -= max(len(inflater.data), _FIRST_LOOK)
+        for text in filter(None, (inflater.problem, problem)):
+            budget.problem(f"{place}: {text}")
+    container = f"ccob-v{header.version}"
+    return Bundle(offset, address, size, container, entries, header.method, header.uncompressed_size)
+
+
+def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[BundleEntry, ...], int, str]:
+    """Return the entries of a raw bundle, how far it reaches, and what is wrong with its header."""
+    head = read(0, ALIGN)  # CLR looks at no more than that
+    if len(head) < 32:
+        return (), 0, f"the bundle's header is cut off after {len(head)} bytes"
+    (count,) = struct.unpack_from("<Q", head, 24)
+    if count > MAX_ENTRIES:
+        return (), 0, f"the bundle claims {count} entries (more than {MAX_ENTRIES} are not believed)"
+
+    def reaches(wanted: int) -> bool:
+        nonlocal head
+        if len(head) < wanted <= _MAX_HEADER:
+            head = read(0, min(max(2 * len(head), wanted), _MAX_HEADER))
+        return wanted <= len(head)
+
+    found: list[BundleEntry] = []
+    problem = ""
+    at, reach = 32, 32
+    for number in range(1, count + 1):
+        if len(found) >= budget.entries:
+            problem = "more entries than relink reads of one file"
+            break
+        if at + 24 > len(head) and not reaches(at + 24):
+            problem = f"the header ends in entry {number} of {count}"
+            break
+        offset, size, length = _ENTRY(head, at)
+        if length > MAX_ID:
+            problem = f"entry {number} of {count} claims an id of {length} bytes"
+            break
+        start, at = at + 24, at + 24 + length
+        if at > len(head) and not reaches(at):
+            problem = f"the header ends in entry {number} of {count}"
+            break
+        name = parse_bundle_id(head[start:at].decode("utf-8", "replace"))
+        stop = offset + size
+        found.append(
+            BundleEntry(name.text, name.target, offset, size, name.is_hip and size > 0 and stop <= limit)
+        )
+        reach = max(reach, at, stop)
+    budget.entries -= len(found)
+    return tuple(found), reach, problem
+
+
+def _with_code(
+    entries: tuple[BundleEntry, ...], read: Read, budget: Budget, place: str
+) -> tuple[BundleEntry, ...]:
+    """Return the entries with the code objects' ELF headers where `read` has them; note what does not agree."""
+    done = []
+    for entry in entries:
+        header = read(entry.offset, HEADER_SIZE) if entry.usable else b""
+        full = len(header) == HEADER_SIZE
+        done.append(entry._replace(code=parse_code_object(header)) if full else entry)
+        if header and header[:4] != b"\x7fELF":
+            kind = "SPIR-V" if header[:4] == b"\x03\x02\x23\x07" else header[:4].hex(" ")
+            if entry.target is not None and entry.target.processor != SPIRV:
+                budget.problem(f"{place}: {entry.text} is no ELF code object ({kind})")
+    for text in id_problems(done):
+        budget.problem(f"{place}: {text}")
+    return tuple(done)
+
+
+def id_problems(entries: Sequence[BundleEntry]) -> list[str]:
+    """Return what a bundle's ids break: no id twice, a feature left open by all of a processor or by none (AMDGPUUsage),
+    no empty or misplaced code object, and the ELF header agrees with the id.
+    """
+    problems = []
+    seen: set[tuple[TargetId, bool]] = set()
+    named: dict[str, tuple[str, ...]] = {}
+    for text, target, offset, size, usable, code in entries:
+        if text.startswith("host"):
+            continue
+        if target is None:
+            if text.split("-", 1)[0] in HIP_KINDS:
+                problems.append(f"the id {text[:120]!r} names no target")
+            continue
+        if not usable and text.split("-", 1)[0] in HIP_KINDS:
+            reason = "is empty" if size == 0 else f"ends at {offset + size}, past the end of the bundle"
+            problems.append(f"the code object of {text} {reason}: it counts as missing")
+            continue
+        key = (target, text.startswith("openmp"))
+        if key in seen:
+            problems.append(f"{text} is there twice")
+        seen.add(key)
+        processor, values = target
+        features = tuple([name for name, _ in values])
+        if named.setdefault(processor, features) != features:
+            problems.append(f"{processor} is there both with and without a feature named ({text})")
+        if code is not None and code.target != target:
+            versionless = code.abi_version < 2 and (
+                code.mach == 0 or (code.target is not None and code.target.processor == processor)
+            )
+            if code.target is None and code.mach:
+                problems.append(f"{text} holds code for {code.name}")
+            elif not versionless:
+                problems.append(f"{text} holds code for {code.name}: id and ELF header differ")
+    return problems
+
+
+def walk(
+    source: ByteSource,
+    start: int,
+    end: int,
+    budget: Budget,
+    *,
+    address: int | None = None,
+    where: str = "file",
+    known: Sequence[int] = (),
+) -> tuple[Bundle, ...]:
+    """Read the chain of bundles in [start, end) of the file; each begins at a multiple of 4096 from `start`.
+
+    `known` are the file offsets, sorted, that ``.hipFatBinSegment`` points to: they end a CCOB of version 1,
+    and are where the walk goes on after bytes that are no bundle.
+    """
+    bundles: list[Bundle] = []
+    position = start
+    while position < end:
+        if budget.bundles <= 0:
+            budget.problem(
+                f"{where}+0x{position:x}: more bundles than relink reads of one file; the rest is not seen"
+            )
+            break
+        index = bisect.bisect_right(known, position)
+        expected = index > 0 and known[index - 1] == position
+        following = known[index] if index < len(known) else None
+        head = bytes(source.read_at(position, len(RAW_MAGIC)))
+        at = None if address is None else address + position - start
+        bundle = None
+        if head.startswith(compressed.MAGIC) or head == RAW_MAGIC:
+            unsized = head[:6] == b"CCOB\x01\x00"
+            if unsized and following is None and not known:
+                budget.problem(
+                    f"{where}+0x{position:x}: CCOB version 1 does not say where it ends, nor does a wrapper"
+                )
+            limit = min(end, following) if unsized and following else end
+            bundle = parse_bundle(source, position, limit, budget, address=at, where=where)
+            if bundle is None:  # a GPU may need what is in it: it counts
+                bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
+        elif any(head) or expected:
+            budget.problem(f"{where}+0x{position:x}: no bundle starts here ({head[:8].hex(' ')})")
+            bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
+        budget.bundles -= 1
+        if bundle is not None:
+            bundles.append(bundle)
+            position = (
+                start + -(-(bundle.offset + bundle.size - start) // ALIGN) * ALIGN
+            )  # the end, rounded up
+        elif following is not None:
+            position = following
+        else:
+            break
+    return tuple(bundles)

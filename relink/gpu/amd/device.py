@@ -1,0 +1,235 @@
+"""The GPUs of this machine, from the kernel's KFD topology, without any ROCm tool; and what ``relink doctor`` asks.
+
+Rules: libhsakmt topology.c and hsakmttypes.h, LLVM AMDGPUArchByKFD.cpp, rocm_agent_enumerator.
+All functions take the root of the file system, so that a recorded tree can be read.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import TargetId
+from relink.system.safe_open import read_start
+
+__all__ = [
+    "Devices",
+    "Doctor",
+    "Gpu",
+    "NodeAccess",
+    "apply_override",
+    "decode_version",
+    "doctor",
+    "find_gpus",
+]
+
+_TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
+_SRAM_EDC = 1 << 26  # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h
+_HAZARDS = (
+    "HSA_OVERRIDE_GFX_VERSION",
+    "HIP_USE_RUNTIME_UNBUNDLER",
+    "LD_LIBRARY_PATH",
+    "ROCBLAS_TENSILE_LIBPATH",
+    "HIPBLASLT_TENSILE_LIBPATH",
+    "ROCM_KPACK_PATH",
+    "ROCM_KPACK_DISABLE",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HSA_XNACK",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU node.
+
+    :ivar node: its number in KFD's topology, CPU nodes counted.
+    :ivar target: processor and sramecc; xnack is not in sysfs and stays unnamed.
+    :ivar physical: what the hardware is, where HSA_OVERRIDE_GFX_VERSION makes it pass for another.
+    """
+
+    node: int
+    target: TargetId
+    physical: TargetId
+    products: tuple[str, ...] = ()
+    render_minor: int | None = None
+
+    @property
+    def overridden(self) -> bool:
+        """Whether an override is in force."""
+        return self.target.processor != self.physical.processor
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report's ``isa.gpus[]``."""
+        return {
+            "node": self.node,
+            "target": str(self.target),
+            "physical": str(self.physical),
+            "products": list(self.products),
+            "xnack": "unknown" if self.target.feature("xnack") is None else self.target.feature("xnack"),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """`present` is False without a KFD topology: no amdgpu driver, or a container that does not show it."""
+
+    gpus: tuple[Gpu, ...]
+    present: bool
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAccess:
+    """A device node: there, accessible for reading and writing, and the group that would give access."""
+
+    path: str
+    exists: bool
+    accessible: bool
+    group: str = ""
+    member: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """Facts about the machine and the environment; nothing is judged here.
+
+    :ivar missing_groups: groups that this user lacks and that would open a node he cannot open now.
+    :ivar environment: the variables that change what ROCm loads, with their values.
+    """
+
+    devices: Devices
+    nodes: tuple[NodeAccess, ...]
+    missing_groups: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all facts."""
+        return {
+            "gpus": [gpu.to_json() for gpu in self.devices.gpus],
+            "kfd": self.devices.present,
+            "nodes": [
+                {"path": n.path, "exists": n.exists, "accessible": n.accessible, "group": n.group}
+                for n in self.nodes
+            ],
+            "missing_groups": list(self.missing_groups),
+            "environment": dict(self.environment),
+            "problems": list(self.devices.problems),
+        }
+
+
+def decode_version(number: int) -> str | None:
+    """Return the processor of KFD's gfx_target_version (100300 → gfx1030, 90010 → gfx90a), None for 0, a CPU."""
+    major, minor, step = number // 10000 % 100, number // 100 % 100, number % 100
+    return f"gfx{major}{minor:x}{step:x}" if number > 0 and major else None
+
+
+def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str] | None = None) -> Devices:
+    """Return the GPUs in the order of their nodes; HSA_OVERRIDE_GFX_VERSION of `environment` is applied afterwards."""
+    nodes = next((p for p in (Path(root, name) for name in _TOPOLOGY) if p.is_dir()), None)
+    if nodes is None:
+        return Devices(
+            (), False, ("no KFD topology: no amdgpu driver here, or a container that hides it; name a GPU",)
+        )
+    problems: list[str] = []
+    gpus: list[Gpu] = []
+    try:
+        names = [name for name in os.listdir(nodes) if name.isascii() and name.isdigit()]
+    except OSError as error:
+        return Devices((), True, (f"{nodes} cannot be read: {error.strerror}",))
+    for number in sorted(int(name) for name in names[:4096]):
+        try:
+            text = read_start(nodes / str(number) / "properties", 65536).decode("ascii", "replace")
+        except OSError as error:  # nodes that a container may not see
+            problems.append(f"KFD node {number} cannot be read: {error.strerror}")
+            continue
+        values = {key: int(value) for key, value in re.findall(r"^(\w+) (\d{1,20})\s*$", text, re.MULTILINE)}
+        name = decode_version(values.get("gfx_target_version", 0))
+        if name is None:
+            if values.get("simd_count"):
+                problems.append(
+                    f"KFD node {number} is a GPU without gfx_target_version: this kernel is too old"
+                )
+            continue
+        target = TargetId(name)
+        known = table().processors.get(name)
+        if known is not None and "sramecc" in known.features and "capability" in values:
+            target = target.with_features(sramecc=bool(values["capability"] & _SRAM_EDC))
+        minor = values.get("drm_render_minor")
+        gpus.append(Gpu(number, target, target, known.products if known else (), minor or None))
+    return apply_override(Devices(tuple(gpus), True, tuple(problems)), environment or {})
+
+
+def apply_override(devices: Devices, environment: Mapping[str, str]) -> Devices:
+    """Apply HSA_OVERRIDE_GFX_VERSION_<node> and HSA_OVERRIDE_GFX_VERSION, as libhsakmt does; all parts are decimal."""
+    gpus, problems = [], list(devices.problems)
+    for gpu in devices.gpus:
+        name = f"HSA_OVERRIDE_GFX_VERSION_{gpu.node}"
+        name = name if name in environment else "HSA_OVERRIDE_GFX_VERSION"
+        value = environment.get(name)
+        if value is None:
+            gpus.append(gpu)
+            continue
+        parts = (
+            [int(part) for part in value.split(".")]
+            if re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", value)
+            else []
+        )
+        if not parts or parts[0] > 63 or parts[1] > 255 or parts[2] > 255:
+            problems.append(f"{name}={value!r} is not major.minor.stepping: the HSA runtime fails on it")
+            gpus.append(gpu)
+            continue
+        processor = f"gfx{parts[0]}{parts[1]:x}{parts[2]:x}"
+        features = table().features(processor) or ()
+        sramecc = gpu.physical.feature("sramecc") if "sramecc" in features else None
+        gpus.append(replace(gpu, target=TargetId(processor).with_features(sramecc=sramecc)))
+    return replace(devices, gpus=tuple(gpus), problems=tuple(problems))
+
+
+def doctor(
+    root: str | os.PathLike[str] = "/",
+    environment: Mapping[str, str] | None = None,
+    *,
+    groups: frozenset[int] | None = None,
+) -> Doctor:
+    """Collect the facts. `environment` and `groups` (numbers) are those of this process unless given."""
+    environment = os.environ if environment is None else environment
+    mine = frozenset({os.getegid(), *os.getgroups()}) if groups is None else groups
+    devices = find_gpus(root, environment)
+    render = Path(root, "dev", "dri")
+    try:
+        names = sorted(n for n in os.listdir(render) if re.fullmatch(r"renderD\d+", n))
+    except OSError:
+        names = []
+    paths = [Path(root, "dev", "kfd"), *(render / name for name in names)]
+    nodes = [_access(path, mine) for path in paths]
+    if not names:
+        nodes.append(NodeAccess(os.fspath(render / "renderD*"), exists=False, accessible=False))
+    missing = {n.group for n in nodes if n.exists and not n.accessible and n.group and not n.member}
+    hazards = [
+        (k, v)
+        for k, v in sorted(environment.items())
+        if k in _HAZARDS or k.startswith("HSA_OVERRIDE_GFX_VERSION")
+    ]
+    return Doctor(devices, tuple(nodes), tuple(sorted(missing)), tuple(hazards))
+
+
+def _access(path: Path, groups: frozenset[int]) -> NodeAccess:
+    try:
+        info = path.stat()
+    except OSError:
+        return NodeAccess(os.fspath(path), exists=False, accessible=False)
+    try:
+        group = grp.getgrgid(info.st_gid).gr_name
+    except KeyError:
+        group = str(info.st_gid)
+    opens = bool(info.st_mode & stat.S_IRGRP and info.st_mode & stat.S_IWGRP)
+    accessible = os.access(path, os.R_OK | os.W_OK)
+    return NodeAccess(os.fspath(path), True, accessible, group if opens else "", info.st_gid in groups)

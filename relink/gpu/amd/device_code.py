@@ -1,0 +1,339 @@
+"""All device code of one file, whatever form the file has: :func:`read_device_code`."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from relink.elf.constants import ET_REL
+from relink.elf.image import HEADER_SIZE
+from relink.elf.sections import Section
+from relink.elf.source import ByteSource, FileSource
+from relink.gpu.amd import compressed, kpack
+from relink.gpu.amd.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, walk
+from relink.gpu.amd.code_object import CodeObject, parse_code_object
+from relink.gpu.amd.kpack import Doubt, KpackReference
+from relink.gpu.amd.offload import OFFLOAD_MAGIC, parse_offload_section
+from relink.gpu.amd.searched_code import code_object_entry, scan
+from relink.gpu.amd.target_id import HIP_KINDS, parse_bundle_id
+from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
+from relink.gpu.msgpack import Effort
+from relink.system.system_errors import raise_if_machine_fault
+
+__all__ = ["DeviceCode", "read_device_code", "read_file", "same_device_code"]
+
+_WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: number of the wrapper)
+_HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
+_MAX_WRAPPERS = 100_000
+_SECTION_ENTRY = "__CLANG_OFFLOAD_BUNDLE__"
+_SHT_LLVM_OFFLOADING = 0x6FFF4C0B  # LLVM's ELF.h
+_SCAN_WRITABLE = (
+    64 << 20
+)  # bytes of writable segments that are searched for wrappers, in a file without section headers
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """The device code of one file.
+
+    :ivar form: elf, code-object, bundle, offload-binary, kpack-archive, other.
+    :ivar bundles: in the order of the file; each is loaded by itself, so a GPU needs all of them.
+    :ivar embedded: bundles and bare code objects in other sections, when they were asked for.
+    :ivar wrappers: number of ``.hipFatBinSegment`` wrappers, None where there is no such section.
+    :ivar kpack: the reference to kpack archives, if there is one; `doubts` of those that are there and could not be read.
+    :ivar problems: what is wrong with the file, one sentence each.
+    """
+
+    path: str
+    form: str
+    bundles: tuple[Bundle, ...] = ()
+    embedded: tuple[Bundle, ...] = ()
+    wrappers: int | None = None
+    kpack: KpackReference | None = None
+    problems: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def container(self) -> str:
+        """The containers in the order of first use: ``raw``, ``ccob-v3``, ``raw + ccob-v3``, …; ``none`` without any."""
+        names = dict.fromkeys(bundle.container for bundle in self.bundles or self.embedded)
+        if self.kpack is not None:
+            names["kpack"] = None
+        return " + ".join(names) or "none"
+
+    @property
+    def code_objects(self) -> tuple[CodeObject, ...]:
+        """The ELF headers that were read on the way."""
+        return tuple(
+            e.code for b in (*self.bundles, *self.embedded) for e in b.entries if e.usable and e.code
+        )
+
+
+def read_file(path: str | os.PathLike[str], *, scan_limit: int = 0) -> DeviceCode:
+    """Read the device code of a file on disk. Never raises for its content; one that cannot be opened is a problem."""
+    try:
+        with FileSource(path) as source:
+            return read_device_code(source, os.fspath(path), scan_limit=scan_limit)
+    except OSError as error:
+        raise_if_machine_fault(error, os.fspath(path))
+        return DeviceCode(os.fspath(path), "other", problems=(f"cannot be read: {error.strerror or error}",))
+
+
+def read_device_code(
+    source: ByteSource, path: str, *, scan_limit: int = 0, effort: Effort | None = None
+) -> DeviceCode:
+    """Read the device code of `source`, named `path` in the result.
+
+    `scan_limit` > 0 also searches that many bytes of the other data sections for bundles and code objects that are
+    loaded by hand (XLA keeps them in .rodata). Everything else costs little more than the headers. `effort` is what may be
+    spent on the tables of several kpack archives together.
+    """
+    head = bytes(source.read_at(0, HEADER_SIZE))
+    budget = Budget()
+    if head.startswith(b"\x7fELF"):
+        code = parse_code_object(head)
+        if code is not None:
+            entry = code_object_entry(code, source.size)
+            if code.target is None:
+                budget.problem(f"{path}: {code.name}")
+            bundle = Bundle(0, None, source.size, "code-object", (entry,))
+            return DeviceCode(path, "code-object", (bundle,), problems=tuple(budget.problems))
+        elf = parse_host_elf(source)
+        if elf is None:
+            return DeviceCode(path, "elf")
+        return _from_elf(source, path, elf, budget, scan_limit)
+    if head.startswith((RAW_MAGIC, compressed.MAGIC)):
+        bundles = walk(source, 0, source.size, budget)
+        return DeviceCode(path, "bundle", bundles, problems=tuple(budget.problems))
+    if head.startswith(OFFLOAD_MAGIC):
+        entries = parse_offload_section(source, 0, source.size, budget)
+        bundle = Bundle(0, None, source.size, "offload-binary", entries)
+        return DeviceCode(path, "offload-binary", (bundle,), problems=tuple(budget.problems))
+    if head.startswith(kpack.ARCHIVE_MAGIC):
+        archive = kpack.parse_archive(source, path, effort)
+        found = tuple(
+            Bundle(
+                0, None, 0, "kpack", tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in targets)
+            )
+            for targets in archive.contents.values()
+        )
+        return DeviceCode(path, "kpack-archive", found, problems=archive.problems)
+    return DeviceCode(path, "other")
+
+
+def _from_elf(source: ByteSource, path: str, elf: HostElf, budget: Budget, scan_limit: int) -> DeviceCode:
+    for text in elf.problems:
+        budget.problem(text)
+    bundles: list[Bundle] = []
+    wrappers: int | None = None
+    reference: KpackReference | None = None
+    segment = elf.section(".hipFatBinSegment")
+    if elf.sections:
+        known: list[int] = []
+        numbers: list[int] = []
+        if segment is not None:
+            wrappers = segment.file_size // _WRAPPER.size
+            if elf.kind != ET_REL:
+                known, numbers = _wrappers(
+                    source, elf, segment.address, segment.offset, count=wrappers, budget=budget
+                )
+        fatbins = [s for s in elf.sections if s.name == ".hip_fatbin" and s.file_size]
+        for section in fatbins:
+            inside = [
+                place for place in known if section.offset <= place < section.offset + section.file_size
+            ]
+            address = section.address if section.flags & 2 and elf.kind != ET_REL else None
+            bundles += walk(
+                source, section.offset, section.offset + section.file_size, budget,
+                address=address, where=section.name, known=inside,
+            )  # fmt: skip
+        if segment is not None and elf.kind != ET_REL:
+            bundles += _compare(known, fatbins, bundles, budget)
+        reference = _reference(source, elf, numbers, budget)
+        bundles += _from_objects(source, elf, budget)
+    else:
+        if elf.segments:
+            budget.problem(
+                "no section headers: device code is looked for through its wrappers in writable segments"
+            )
+        bundles, wrappers = _without_sections(source, elf, budget)
+    embedded: tuple[Bundle, ...] = ()
+    if scan_limit > 0:
+        embedded = scan(source, elf, budget, scan_limit)
+    return DeviceCode(path, "elf", tuple(bundles), embedded, wrappers, reference, tuple(budget.problems))
+
+
+def _wrappers(
+    source: ByteSource, elf: HostElf, address: int, offset: int, *, count: int, budget: Budget
+) -> tuple[list[int], list[int]]:
+    """Return the file offsets that HIPF wrappers point to, sorted, and the numbers of the HIPK wrappers.
+
+    The pointer is the addend of the slot's relocation (LLD leaves the slot empty), or the slot where RELR or nothing
+    relocates it.
+    """
+    if count > _MAX_WRAPPERS:
+        budget.problem(f".hipFatBinSegment claims {count} wrappers, only {_MAX_WRAPPERS} are read")
+        count = _MAX_WRAPPERS
+    size = _WRAPPER.size
+    raw = bytes(source.read_at(offset, count * size))
+    addends, in_place, named = pointers(source, elf, address, address + count * size)
+    known: set[int] = set()
+    numbers: list[int] = []
+    for index, (magic, version, value, reserved) in enumerate(
+        _WRAPPER.iter_unpack(raw[: len(raw) // size * size])
+    ):
+        slot = address + index * size + 8
+        if magic == _HIPK:
+            numbers.append(reserved & 0xFFFFFFFF)
+            continue
+        if magic != _HIPF or version != 1:
+            budget.problem(f"wrapper {index} of .hipFatBinSegment has magic 0x{magic:08x}, version {version}")
+            continue
+        pointer = addends.get(slot, value)
+        if (
+            slot not in addends
+            and slot not in in_place
+            and elf.kind == 3
+            and (addends or in_place or not value)
+        ):
+            budget.problem(f"wrapper {index} of .hipFatBinSegment: nothing relocates its pointer")
+        place = elf.offset_of(pointer)
+        if place is None:
+            budget.problem(
+                f"wrapper {index} of .hipFatBinSegment points to 0x{pointer:x}, outside of the file"
+            )
+        elif place in known and not named:
+            budget.problem(
+                f"wrapper {index} of .hipFatBinSegment points to 0x{pointer:x}, as another one does"
+            )
+        else:
+            known.add(place)
+    return sorted(known), numbers
+
+
+def _compare(known: list[int], fatbins: list[Section], bundles: list[Bundle], budget: Budget) -> list[Bundle]:
+    """Note each wrapper without a bundle in .hip_fatbin, and the bundles without a wrapper; return the former."""
+    found = {bundle.offset for bundle in bundles}
+    for place in known:
+        if place not in found and not any(s.offset <= place < s.offset + s.file_size for s in fatbins):
+            budget.problem(f"a wrapper points to file offset 0x{place:x}, outside of .hip_fatbin")
+        elif place not in found:
+            budget.problem(f"a wrapper points to file offset 0x{place:x}, where the walk finds no bundle")
+    extra = sorted(found - set(known))
+    if extra and known:
+        budget.problem(f"{len(extra)} bundles in .hip_fatbin have no wrapper, the first at 0x{extra[0]:x}")
+    return [Bundle(place, None, 0, "unreadable", ()) for place in known if place not in found]
+
+
+def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Budget) -> KpackReference | None:
+    section = elf.section(".rocm_kpack_ref")
+    if section is None:
+        if numbers:
+            budget.problem(
+                f"{len(numbers)} HIPK wrappers, but no .rocm_kpack_ref says where the archives are"
+            )
+        return None
+    found = kpack.parse_reference(bytes(source.read_at(section.offset, min(section.file_size, 65536))))
+    if isinstance(found, str):
+        budget.problem(found)
+        return None
+    return KpackReference(found.kernel_name, found.search_paths, tuple(sorted(set(numbers))))
+
+
+def _from_objects(source: ByteSource, elf: HostElf, budget: Budget) -> list[Bundle]:
+    """Device code in object files: one section an entry (old driver), or ``.llvm.offloading`` (new driver)."""
+    bundles = []
+    entries: list[BundleEntry] = []
+    for section in elf.sections:
+        if section.name.startswith(_SECTION_ENTRY) and len(entries) < 4096:
+            name = parse_bundle_id(section.name[len(_SECTION_ENTRY) :])
+            if name.kind in HIP_KINDS:
+                code = parse_code_object(source.read_at(section.offset, HEADER_SIZE))
+                usable = name.is_hip and section.file_size > 0
+                entries.append(
+                    BundleEntry(name.text, name.target, section.offset, section.file_size, usable, code)
+                )
+        if section.type == _SHT_LLVM_OFFLOADING or section.name == ".llvm.offloading":
+            images = parse_offload_section(source, section.offset, section.offset + section.file_size, budget)
+            if images:
+                bundles.append(Bundle(section.offset, None, section.file_size, "offload-binary", images))
+    if entries:
+        bundles.append(
+            Bundle(entries[0].offset, None, sum(e.size for e in entries), "sections", tuple(entries))
+        )
+    return bundles
+
+
+def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple[list[Bundle], int]:
+    """Find bundles through wrappers: 24 aligned bytes with the magic and version 1 in writable LOAD segments."""
+    places: set[int] = set()
+    count = 0
+    mark = struct.pack("<II", _HIPF, 1)
+    left = _SCAN_WRITABLE
+    for segment in elf.segments:
+        if segment.type != 1 or not segment.flags & 2:
+            continue
+        data = bytes(source.read_at(segment.offset, min(segment.file_size, left)))
+        left -= len(data)
+        at = data.find(mark)
+        while at >= 0 and count < _MAX_WRAPPERS:
+            if (segment.address + at) % 8 == 0:
+                run = 1
+                while data[at + 24 * run : at + 24 * run + 8] == mark and count + run < _MAX_WRAPPERS:
+                    run += 1
+                found, _ = _wrappers(
+                    source, elf, segment.address + at, segment.offset + at, count=run, budget=budget
+                )
+                places.update(found)
+                count += run
+                at += 24 * run - 1
+            at = data.find(mark, at + 1)
+    bundles: list[Bundle] = []
+    ordered = sorted(places)
+    for index, place in enumerate(ordered):
+        if bundles and place < bundles[-1].offset + bundles[-1].size:
+            continue
+        holding = next(
+            (s for s in elf.segments if s.type == 1 and s.offset <= place < s.offset + s.file_size), None
+        )
+        if holding is not None:
+            following = ordered[index + 1] if index + 1 < len(ordered) else source.size
+            end = min(holding.offset + holding.file_size, following)
+            address = holding.address + place - holding.offset
+            bundles += walk(source, place, end, budget, address=address, where="segment")[:1]
+    return bundles, count
+
+
+def same_device_code(before: DeviceCode, after: DeviceCode) -> tuple[str, ...]:
+    """Return what an edit changed: the same bundles must be at the same virtual addresses, and no problem new."""
+    changes = []
+    if len(before.bundles) != len(after.bundles):
+        changes.append(f"{len(before.bundles)} bundles before, {len(after.bundles)} after")
+    for number, (old, new) in enumerate(zip(before.bundles, after.bundles, strict=False)):
+        if old.address != new.address:
+            changes.append(f"bundle {number} moved from {_hex(old.address)} to {_hex(new.address)}")
+        same = (
+            old.container,
+            old.size,
+            old.uncompressed_size,
+            [(e.text, e.offset, e.size) for e in old.entries],
+        )
+        if same != (
+            new.container,
+            new.size,
+            new.uncompressed_size,
+            [(e.text, e.offset, e.size) for e in new.entries],
+        ):
+            changes.append(f"bundle {number} has other content")
+    if before.wrappers != after.wrappers:
+        changes.append(f"{before.wrappers} wrappers before, {after.wrappers} after")
+    if before.kpack != after.kpack:
+        changes.append("the reference to kpack archives changed")
+    if len(after.problems) > len(before.problems):
+        changes += [text for text in after.problems if text not in before.problems] or ["new problems"]
+    return tuple(changes)
+
+
+def _hex(address: int | None) -> str:
+    return "nowhere" if address is None else f"0x{address:x}"

@@ -1,0 +1,172 @@
+"""The table of architectures (``isa.toml``) as frozen dataclasses, read once.
+
+Installed, the table lies in ``relink/_profiles/rocm/``; in a source tree in ``profiles/rocm/`` beside the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass, field
+from typing import Any
+
+from relink.system.errors import RelinkError
+from relink.system.shipped_files import shipped_directory
+
+__all__ = ["Generic", "IsaTable", "LibraryRole", "Processor", "Runtime", "Workaround", "load", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """One GPU processor: its ELF machine number, the features its target id may name, and product names."""
+
+    name: str
+    mach: int
+    features: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generic:
+    """One generic target and its members: processor → generic version in which it joined."""
+
+    name: str
+    mach: int
+    features: tuple[str, ...]
+    members: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Workaround:
+    """A value of HSA_OVERRIDE_GFX_VERSION that makes the runtime treat `processors` as `stands_in`.
+
+    :ivar patched: the HIP runtime of some distributions takes such code by itself.
+    """
+
+    override: str
+    stands_in: str
+    processors: tuple[str, ...]
+    source: str
+    patched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRole:
+    """What a ROCm library does on an architecture that it has no kernels for.
+
+    :ivar stem: its file name up to ``.so``.
+    :ivar missing: abort, error, or jit (it compiles them on first use).
+    :ivar side: the kind of kernel files beside it (:mod:`relink.gpu.amd.side_files`), None where it uses none.
+    :ivar optional: its callers can do without it.
+    :ivar rebuild: the name of the project that would be rebuilt.
+    """
+
+    name: str
+    stem: str
+    missing: str
+    side: str | None = None
+    optional: bool = False
+    rebuild: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """From this HIP version (major, minor) on, the newest code object version that loads."""
+
+    hip: tuple[int, int]
+    code_object: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsaTable:
+    """Everything of ``isa.toml``, with the look-ups that the rest of the package needs."""
+
+    processors: dict[str, Processor]
+    generics: dict[str, Generic]
+    workarounds: tuple[Workaround, ...]
+    libraries: tuple[LibraryRole, ...]
+    runtimes: tuple[Runtime, ...]
+    machines: dict[int, str] = field(default_factory=dict)
+
+    def features(self, processor: str) -> tuple[str, ...] | None:
+        """Return the features that `processor` (or a generic) has, None when it is unknown."""
+        known = self.processors.get(processor) or self.generics.get(processor)
+        return None if known is None else known.features
+
+    def stand_in(self, processor: str) -> str | None:
+        """Return the processor whose code a patched HIP runtime also takes for `processor`, or None."""
+        rows = (row for row in self.workarounds if row.patched and processor in row.processors)
+        return next((row.stands_in for row in rows), None)
+
+    def library(self, soname: str) -> LibraryRole | None:
+        """Return the role of the library with this file name or soname (``librocblas.so.5``)."""
+        stem = soname.partition(".so")[0]
+        return next((role for role in self.libraries if role.stem == stem), None)
+
+
+def load(data: dict[str, Any]) -> IsaTable:
+    """Make a :class:`IsaTable` from the parsed TOML.
+
+    :raises RelinkError: a key is missing or a machine number is named twice.
+    """
+    try:
+        processors = {
+            row["name"]: Processor(
+                row["name"],
+                row["mach"],
+                tuple(sorted(row.get("features", ()))),
+                tuple(row.get("products", ())),
+            )
+            for row in data["processors"]["table"]
+        }
+        joined = data["generics"]["joined"]
+        generics = {
+            row["name"]: Generic(
+                row["name"],
+                row["mach"],
+                tuple(sorted(row.get("features", ()))),
+                {member: row.get("joined", {}).get(member, joined) for member in row["members"]},
+            )
+            for row in data["generics"]["table"]
+        }
+        workarounds = tuple(
+            Workaround(
+                row["override"],
+                row["stands_in"],
+                tuple(row["processors"]),
+                data["sources"][row["source"]],
+                row.get("patched", False),
+            )
+            for row in data["workarounds"]
+        )
+        libraries = tuple(
+            LibraryRole(
+                row["name"],
+                row["stem"],
+                row["missing"],
+                row.get("side"),
+                row.get("optional", False),
+                row.get("rebuild", row["name"]),
+            )
+            for row in data["libraries"]
+        )
+        runtimes = tuple(
+            Runtime((int(major), int(minor)), row["code_object"])
+            for row in data["runtimes"]
+            for major, minor in [row["hip"].split(".")]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RelinkError(f"isa.toml: {error!r} is missing or malformed; reinstall relink") from error
+    machines = {p.mach: p.name for p in processors.values()} | {g.mach: g.name for g in generics.values()}
+    if len(machines) != len(processors) + len(generics):
+        raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
+    return IsaTable(processors, generics, workarounds, libraries, runtimes, machines)
+
+
+@functools.cache
+def table() -> IsaTable:
+    """Return the table shipped with relink.
+
+    :raises RelinkError: the file is absent or damaged.
+    """
+    return load(tomllib.loads((shipped_directory("profiles") / "rocm/isa.toml").read_text(encoding="utf-8")))

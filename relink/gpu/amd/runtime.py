@@ -1,0 +1,318 @@
+"""What the HIP runtime of a prefix can load, read from its libraries without running them.
+
+libamdhip64 hands bundles to libamd_comgr, which it dlopens (it is not in DT_NEEDED), and code objects to
+libhsa-runtime64. What they can do shows in version definitions, names and strings. What does not show is "unknown".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from relink.elf.source import ByteSource, FileSource
+from relink.gpu.amd.device_code import read_file
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import sort_key
+from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_definitions
+from relink.system.safe_open import read_start
+from relink.system.system_errors import raise_if_machine_fault
+
+__all__ = ["Capability", "capability_of", "find_runtime"]
+
+_READ_SIZE = 4 << 20
+_OVERLAP = 256  # bytes; more than the longest text, so that none is lost between two pieces
+_MAX_SEARCHED = 512 << 20
+_PROGBITS, _STRTAB = 1, 3  # SHT_PROGBITS, SHT_STRTAB
+_WRITE, _ALLOC, _EXEC = 1, 2, 4  # SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR
+_READER_2 = b"Compressed bundle header size too small"  # clang 19 on
+_READER_3 = (b"COMPRESSED_BUNDLE_FORMAT_VERSION", b"exceeds version 2")  # clang 20 on
+_READER_3_LLVM = b"exceeds version 2 unsigned 32-bit"  # LLVM 23 on has the reader in libLLVM
+_DEVICE_LIBRARY = re.compile(rb"oclc_isa_version_([0-9]+(?:_[0-9]+)?[0-9a-f]*|[0-9_]+_generic)\.bc")
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a runtime can do; None (or an empty tuple, for lists) is "unknown".
+
+    :ivar hip: (major, minor); `hip_build` the whole version from the file's real name.
+    :ivar comgr_api: newest version definition of comgr, (2, 8) say.
+    :ivar ccob: newest version of compressed bundles that can be read, 0 for none.
+    :ivar code_object: newest code object version.
+    :ivar agents: processors that the HSA runtime has trap handlers for.
+    :ivar jit: targets that comgr has device libraries for.
+    """
+
+    hip: tuple[int, int] | None = None
+    hip_build: str = ""
+    rocm: str = ""
+    comgr_api: tuple[int, int] | None = None
+    ccob: int | None = None
+    code_object: int | None = None
+    generic: bool | None = None
+    spirv: bool | None = None
+    kpack: bool | None = None
+    agents: tuple[str, ...] = ()
+    jit: tuple[str, ...] = ()
+    paths: tuple[tuple[str, str], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report's ``isa.runtime``; what is unknown says "unknown"."""
+        return {
+            "hip": self.hip_build or (_dotted(self.hip) if self.hip else "unknown"),
+            "rocm": self.rocm or "unknown",
+            "comgr": _dotted(self.comgr_api) if self.comgr_api else "unknown",
+            "ccob": "unknown" if self.ccob is None else self.ccob,
+            "code_object": "unknown" if self.code_object is None else self.code_object,
+            "generic": "unknown" if self.generic is None else self.generic,
+            "spirv": "unknown" if self.spirv is None else self.spirv,
+            "kpack": "unknown" if self.kpack is None else self.kpack,
+            "agents": list(self.agents) or "unknown",
+            "jit": list(self.jit) or "unknown",
+            "libraries": dict(self.paths),
+            "problems": list(self.problems),
+        }
+
+
+def find_runtime(
+    directories: Iterable[str | os.PathLike[str]], *, hip: str = "libamdhip64.so", prefix: str | None = None
+) -> Capability:
+    """Find the three libraries in `directories`, in that order, and read them.
+
+    `hip` is the soname that the wheel needs (``libamdhip64.so.7``), since several may lie side by side; without a
+    version the newest is used.
+    """
+    folders = [os.fspath(directory) for directory in directories]
+    hip_path = _newest(folders, hip)
+    comgr_name = "libamd_comgr.so"
+    if hip_path:
+        with FileSource(hip_path) as source:
+            places = _constants(source, parse_host_elf(source))
+            found = _matches(source, places, re.compile(rb"libamd_comgr\.so(?:\.\d+)?"), 1)
+            comgr_name = next(iter(found)).decode() if found else comgr_name
+    return capability_of(
+        hip=hip_path,
+        comgr=_newest(folders, comgr_name),
+        hsa=_newest(folders, "libhsa-runtime64.so"),
+        directories=folders,
+        prefix=prefix,
+    )
+
+
+def capability_of(
+    *,
+    hip: str | None,
+    comgr: str | None,
+    hsa: str | None,
+    directories: Iterable[str] = (),
+    prefix: str | None = None,
+) -> Capability:
+    """Read what these libraries can do. `directories` are where comgr's own NEEDED are looked for (libLLVM, libclang-cpp).
+
+    Never raises: a library that is absent or cannot be read leaves its answers unknown, with a problem.
+    """
+    facts: dict[str, Any] = {"rocm": _rocm_version(prefix)}
+    problems: list[str] = []
+    paths = {"libamdhip64": hip, "libamd_comgr": comgr, "libhsa-runtime64": hsa}
+    for name, path in paths.items():
+        if path is None:
+            problems.append(f"{name} was not found: what depends on it is unknown")
+    readers = (("hip", hip, _read_hip), ("comgr", comgr, _read_comgr), ("hsa", hsa, _read_hsa))
+    folders = tuple(directories)
+    for _, path, read in readers:
+        if path is None:
+            continue
+        try:
+            with FileSource(path) as source:
+                elf = parse_host_elf(source)
+                if elf is None:
+                    problems.append(f"{path} is no 64-bit ELF")
+                    continue
+                facts |= read(source, elf, path, folders)
+        except OSError as error:
+            raise_if_machine_fault(error, path)
+            problems.append(f"{path} cannot be read: {error.strerror}")
+    hip_generic, hsa_generic = facts.pop("hip_generic", None), facts.pop("hsa_generic", None)
+    hip_spirv, comgr_spirv = facts.pop("hip_spirv", None), facts.pop("comgr_spirv", None)
+    facts["generic"] = _both(hip_generic, hsa_generic)
+    facts["spirv"] = _both(hip_spirv, comgr_spirv)
+    version = facts.get("hip")
+    rows = [row.code_object for row in table().runtimes if version and version >= row.hip]
+    facts["code_object"] = 6 if facts["generic"] else max(rows, default=None)
+    api = facts.get("comgr_api")
+    if (version and version < (6, 2)) or (api and api < (2, 8)):
+        facts["ccob"] = 0  # CLR knows CCOB from 6.2 on, and refuses it without comgr 2.8
+    elif version is None or api is None:
+        facts["ccob"] = None
+    return Capability(**facts, paths=tuple((k, v) for k, v in paths.items() if v), problems=tuple(problems))
+
+
+def _both(first: bool | None, second: bool | None) -> bool | None:
+    if first is False or second is False:
+        return False
+    return None if first is None or second is None else True
+
+
+def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    real = re.search(r"\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})", os.path.basename(os.path.realpath(path)))
+    versions = _versions(version_definitions(source, elf), r"hip_(\d{1,9})\.(\d{1,9})")
+    if real:
+        facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
+    elif versions:
+        facts["hip"] = versions[-1]
+    found = _literals(source, _constants(source, elf), (b"gfx11-generic", b"amdgcnspirv", b"HIPK", b"kpack"))
+    if not found & {b"HIPK", b"kpack"}:  # the former may be an operand of an instruction
+        found |= _literals(source, _constants(source, elf, code=True), (b"HIPK",))
+    facts["hip_generic"] = b"gfx11-generic" in found
+    facts["hip_spirv"] = b"amdgcnspirv" in found
+    facts["kpack"] = bool(found & {b"HIPK", b"kpack"})
+    return facts
+
+
+def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[str, ...]) -> dict[str, Any]:
+    versions = _versions(version_definitions(source, elf), r"amd_comgr_?(\d{1,9})\.(\d{1,9})")
+    facts: dict[str, Any] = {"comgr_api": versions[-1] if versions else None}
+    constants = _constants(source, elf)
+    found = _literals(source, constants, (_READER_2, *_READER_3, b"amdgcnspirv"))
+    names = _matches(source, constants, _DEVICE_LIBRARY, 200)
+    texts = {name[len(b"oclc_isa_version_") : -3].decode().replace("_", "-") for name in names}
+    facts["jit"] = tuple(sorted((f"gfx{text}" for text in texts), key=sort_key))
+    needed = strings_at(source, elf, 1)
+    places = (os.path.dirname(path), *directories)
+    for name in sorted(
+        (n for n in needed if n.startswith(("libclang-cpp.so", "libLLVM"))), reverse=True
+    ):  # clang first
+        other = next((p for place in places if os.path.isfile(p := os.path.join(place, name))), None)
+        if other is None:
+            continue
+        try:
+            with FileSource(other) as library:
+                constants = _constants(library, parse_host_elf(library))
+                if name.startswith("libclang-cpp.so"):
+                    found |= _literals(library, constants, (_READER_2, *_READER_3))
+                elif not found & {_READER_2, *_READER_3}:  # the reader is in clang itself up to LLVM 22
+                    found |= _literals(library, constants, (_READER_3_LLVM,))
+        except OSError as error:
+            raise_if_machine_fault(error, other)
+            continue  # what it holds stays unknown
+    facts["comgr_spirv"] = b"amdgcnspirv" in found
+    if found & {*_READER_3, _READER_3_LLVM}:
+        facts["ccob"] = 3
+    elif _READER_2 in found:
+        facts["ccob"] = 2  # a reader of version 1 leaves no mark: without any, it stays unknown
+    return facts
+
+
+def _read_hsa(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
+    generic = bool(_literals(source, _constants(source, elf), (b"gfx11-generic",)))
+    code = read_file(path, scan_limit=64 << 20)
+    names = {
+        e.target.processor
+        for b in code.embedded
+        for e in b.entries
+        if e.target and b.container == "code-object"
+    }
+    return {"hsa_generic": generic, "agents": tuple(sorted(names, key=sort_key))}
+
+
+def _constants(source: ByteSource, elf: HostElf | None, *, code: bool = False) -> list[range]:
+    """Return where a library's constants, and the names that it imports, lie; all of it where there are no sections.
+
+    :param code: where the constants in its code lie.
+    """
+    if elf is None or not elf.sections:
+        return [range(source.size)]
+    wanted = _ALLOC | _EXEC if code else _ALLOC
+    return [
+        range(section.offset, section.offset + section.file_size)
+        for section in elf.sections
+        if section.flags & (_ALLOC | _EXEC | _WRITE) == wanted and section.type in (_PROGBITS, _STRTAB)
+    ]
+
+
+def _pieces(source: ByteSource, places: Iterable[range]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes at `places`, 512 MiB of them at most, in pieces that overlap."""
+    left = _MAX_SEARCHED
+    for place in places:
+        for start in range(place.start, min(place.stop, place.start + left), _READ_SIZE):
+            yield source.read_at(start, min(_READ_SIZE + _OVERLAP, place.stop - start))
+        left -= min(len(place), left)
+
+
+def _literals(source: ByteSource, places: Iterable[range], texts: Iterable[bytes]) -> set[bytes]:
+    """Return those of `texts` that are there."""
+    left, found = set(texts), set[bytes]()
+    for piece in _pieces(source, places):
+        data = bytes(piece)
+        found |= {text for text in left if text in data}
+        left -= found
+        if not left:
+            break
+    return found
+
+
+def _matches(
+    source: ByteSource, places: Iterable[range], pattern: re.Pattern[bytes], enough: int
+) -> set[bytes]:
+    """Return the distinct matches, at most `enough` of them."""
+    found: set[bytes] = set()
+    for piece in _pieces(source, places):
+        for hit in pattern.finditer(piece):
+            found.add(bytes(hit[0]))
+            if len(found) >= enough:
+                return found
+    return found
+
+
+def _versions(names: Iterable[str], pattern: str) -> list[tuple[int, int]]:
+    found = (re.fullmatch(pattern, name) for name in names)
+    return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+
+def _newest(directories: list[str], name: str) -> str | None:
+    """Return the first directory's newest file whose name is `name` or `name` and a version."""
+    for directory in directories:
+        try:
+            names = [n for n in os.listdir(directory) if n == name or n.startswith(name + ".")]
+        except OSError as error:
+            raise_if_machine_fault(error, directory)
+            continue
+        named = [
+            n
+            for n in names
+            if re.fullmatch(r".*\.so(\.\d+)*", n) and os.path.isfile(os.path.join(directory, n))
+        ]
+        if name in named and re.search(r"\.so\.\d", name):
+            return os.path.join(directory, name)
+        if named:
+            best = max(named, key=lambda n: [int(part) for part in n.partition(".so")[2].split(".") if part])
+            return os.path.join(directory, best)
+    return None
+
+
+def _rocm_version(prefix: str | None) -> str:
+    """Return ``<prefix>/.info/version``, which AMD's and Nix's packages have, else what hip_version.h says, else ""."""
+    if prefix is None:
+        return ""
+    try:
+        text = read_start(os.path.join(prefix, ".info", "version"), 64).decode("utf-8", "replace").strip()
+        if re.match(r"\d+\.\d+", text):
+            return text
+    except OSError as error:
+        raise_if_machine_fault(error)
+    try:
+        header = os.path.join(prefix, "include", "hip", "hip_version.h")
+        text = read_start(header, 65536).decode("utf-8", "replace")
+    except OSError as error:
+        raise_if_machine_fault(error)
+        return ""
+    parts = [re.search(rf"#define\s+HIP_VERSION_{name}\s+(\d+)", text) for name in ("MAJOR", "MINOR")]
+    return ".".join(part[1] for part in parts if part) if all(parts) else ""
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

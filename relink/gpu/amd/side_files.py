@@ -1,0 +1,316 @@
+"""Kernel files beside ROCm libraries, and what they mean for an architecture. Names are read, contents hardly ever.
+
+rocBLAS and hipBLASLt: Tensile libraries. MIOpen: tuning data, its kernels are compiled on first use. rocFFT: a cache of
+compiled kernels. aotriton: one directory an architecture. rocSOLVER and rocSPARSE have none: their .hip_fatbin is all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from relink.gpu.amd.device_code import read_file
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import CodeTarget, TargetId, match, parse_target_id, sort_key
+from relink.system.errors import UsageError
+from relink.system.system_errors import raise_if_machine_fault
+
+__all__ = ["SideFiles", "SideTarget", "find_side_files", "miopen_processor", "side_files_of"]
+
+_MAX_FILES = 200_000
+_TENSILE = re.compile(
+    r"[_-](gfx[0-9a-f]+(?:-[0-9]+)*(?:-generic)?)((?:-(?:sramecc|xnack)[+-])*)\.(co|hsaco|dat|dat\.gz|yaml)\Z"
+)
+_AOTRITON = re.compile(r"amd-(gfx[0-9a-fx]+(?:-generic)?)(?:_mod\d+)?\Z", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SideTarget:
+    """What is there for one target id.
+
+    :ivar tuned: files with tuned kernels; `fallback`: files with untuned ones; `data`: tuning data without kernels.
+    :ivar index: rocBLAS aborts, and hipBLASLt fails, without it.
+    """
+
+    target: TargetId
+    tuned: int = 0
+    fallback: int = 0
+    data: int = 0
+    index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SideFiles:
+    """The side files of one library in one directory.
+
+    :ivar kind: rocblas, hipblaslt, miopen, rocfft or aotriton.
+    :ivar version: of the directory where several lie side by side (``5``, ``4.4.1``), else "".
+    :ivar common: rocBLAS's index for all architectures (``TensileLibrary.dat``) is there.
+    """
+
+    kind: str
+    directory: str
+    version: str
+    targets: tuple[SideTarget, ...]
+    files: int
+    common: bool = False
+    problems: tuple[str, ...] = ()
+
+    def state(self, agent: TargetId) -> str:
+        """Return tuned, fallback, absent, jit or partly (only with xnack on, say) for a GPU.
+
+        absent: rocBLAS aborts, hipBLASLt and aotriton have no kernels. jit: compiled on first use.
+        """
+        if self.kind == "miopen":
+            return "jit"
+
+        def has(wanted: Callable[[SideTarget], bool]) -> int:
+            found = match((CodeTarget(t.target) for t in self.targets if wanted(t)), agent)
+            return 2 if len(found.served) == found.total else 1 if found.served else 0
+
+        if self.kind == "rocfft":
+            return "tuned" if has(lambda t: t.tuned > 0) else "jit"
+        indexed = self.kind == "aotriton" or self.common or has(lambda t: t.index) > 0
+        tuned, any_kernel = has(lambda t: t.tuned > 0), has(lambda t: t.tuned + t.fallback > 0)
+        if not indexed or any_kernel == 0:
+            return "absent"
+        if any_kernel == 1:
+            return "partly"
+        return "tuned" if tuned == 2 else "fallback"
+
+    def processors(self) -> tuple[str, ...]:
+        """The processors that are named, those of generic targets spelt out."""
+        generics = table().generics
+        names = {
+            name
+            for t in self.targets
+            for name in (
+                generics[t.target.processor].members
+                if t.target.processor in generics
+                else [t.target.processor]
+            )
+        }
+        return tuple(sorted(names, key=sort_key))
+
+
+def find_side_files(prefix: str | os.PathLike[str]) -> tuple[SideFiles, ...]:
+    """Return all side files of a prefix (``/opt/rocm``, ``/usr``): in lib, lib64, lib/<multiarch> and share."""
+    root = os.fspath(prefix)
+    found: list[SideFiles] = []
+    for directory in library_directories(root):
+        for kind in ("rocblas", "hipblaslt", "rocfft", "aotriton.images"):
+            found += _below(os.path.join(directory, kind), kind.partition(".")[0])
+    if os.path.isdir(database := os.path.join(root, "share", "miopen", "db")):
+        found.append(_miopen(database))
+    return tuple(found)
+
+
+def side_files_of(library: str | os.PathLike[str], soname: str | None = None) -> tuple[SideFiles, ...]:
+    """Return the side files that this library would use: relative to its own directory, of its own version.
+
+    Of ``rocblas/5`` and ``rocblas/4.4.1`` librocblas.so.5 uses the first.
+    """
+    path = Path(library)
+    name = soname or path.name
+    role = table().library(name)
+    if role is None or role.side is None:
+        return ()
+    folder = os.path.dirname(os.path.abspath(path))
+    if role.side == "miopen":
+        above = (os.path.dirname(folder), os.path.dirname(os.path.dirname(folder)))
+        places = [os.path.join(top, "share", "miopen", "db") for top in above]
+        return tuple(_miopen(place) for place in places if os.path.isdir(place))[:1]
+    inner = "aotriton.images" if role.side == "aotriton" else role.side
+    found = _below(os.path.join(folder, inner), role.side)
+    version = name.partition(".so.")[2]
+    own = [s for s in found if s.version == version or s.version.startswith(version + ".")]
+    return tuple(own or [s for s in found if not s.version])
+
+
+def library_directories(prefix: str) -> tuple[str, ...]:
+    """Return the directories of a prefix that hold libraries, each once: lib, lib64, lib/<multiarch>."""
+    found: dict[tuple[int, int], str] = {}
+    for name in ("lib", "lib64"):
+        top = os.path.join(prefix, name)
+        for path in (
+            top,
+            *(os.path.join(top, e.name) for e in _entries(top) if e.name.endswith("-linux-gnu")),
+        ):
+            try:
+                stat = os.stat(path)
+            except OSError as error:
+                raise_if_machine_fault(error, path)
+                continue
+            if os.path.isdir(path):
+                found.setdefault((stat.st_dev, stat.st_ino), path)
+    return tuple(found.values())
+
+
+def _below(directory: str, kind: str) -> list[SideFiles]:
+    """Read ``<directory>/library`` and ``<directory>/<version>/library``, or their equals for the other kinds."""
+    if kind == "aotriton":
+        return [_aotriton(directory)] if os.path.isdir(directory) else []
+    if kind == "rocfft":
+        found = (
+            [_rocfft(directory, "")]
+            if os.path.isfile(os.path.join(directory, "rocfft_kernel_cache.db"))
+            else []
+        )
+        below = [
+            e for e in _entries(directory) if os.path.isfile(os.path.join(e.path, "rocfft_kernel_cache.db"))
+        ]
+        return found + [_rocfft(entry.path, entry.name) for entry in below]
+    found = []
+    for version, path in (
+        ("", os.path.join(directory, "library")),
+        *((e.name, os.path.join(e.path, "library")) for e in _entries(directory) if e.name[:1].isdigit()),
+    ):
+        if os.path.isdir(path):
+            found.append(_tensile(path, kind, version))
+    return found
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise_if_machine_fault(error, directory)
+        return []
+
+
+def _names(directory: str, problems: list[str]) -> list[str]:
+    """Return the names in a directory; one that cannot be read, or is huge, is a problem."""
+    names: list[str] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if len(names) >= _MAX_FILES:
+                    problems.append(f"{directory}: more than {_MAX_FILES} files, the rest is not counted")
+                    break
+                names.append(entry.name)
+    except OSError as error:
+        raise_if_machine_fault(error, directory)
+        problems.append(f"{directory} cannot be read: {error.strerror}")
+    return names
+
+
+def _tensile(directory: str, kind: str, version: str) -> SideFiles:
+    problems: list[str] = []
+    names = _names(directory, problems)
+    counts: dict[TargetId, dict[str, int]] = {}
+    files = Counter(
+        (found[1], found[2], _tensile_file(name, found, kind))
+        for name in names
+        if (found := _TENSILE.search(name))
+    )
+    for (processor, features, what), number in files.items():
+        try:
+            target = parse_target_id(
+                processor + features.replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
+            )
+        except UsageError:
+            continue
+        count = counts.setdefault(target, {})
+        count[what] = count.get(what, 0) + number
+    if kind == "hipblaslt" and "hipblasltTransform.hsaco" in names:
+        # Named for no architecture, so it is opened; its kernels only convert layouts, so it is data here.
+        code = read_file(os.path.join(directory, "hipblasltTransform.hsaco"))
+        problems += [f"hipblasltTransform.hsaco: {text}" for text in code.problems]
+        for target in {t.target for bundle in code.bundles for t in bundle.targets}:
+            count = counts.setdefault(target, {})
+            count["data"] = count.get("data", 0) + 1
+    featured = {target.processor for target in counts if target.features}
+    indexes = {target.processor for target, count in counts.items() if count.get("index")}
+    targets = tuple(
+        SideTarget(
+            target,
+            tuned=count.get("tuned", 0),
+            fallback=count.get("fallback", 0),
+            data=count.get("data", 0),
+            index=target.processor in indexes,
+        )
+        for target, count in sorted(counts.items(), key=lambda item: sort_key(item[0]))
+        if set(count) != {"index"}
+        or target.processor not in featured  # the index then serves those with features
+    )
+    common = any(name in names for name in ("TensileLibrary.dat", "TensileLibrary.yaml"))
+    return SideFiles(kind, directory, version, targets, len(names), common, tuple(problems))
+
+
+def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:
+    if found[3] in ("dat", "dat.gz", "yaml"):
+        return "index" if name.startswith(("TensileLibrary_lazy_gfx", "TensileLibrary_gfx")) else "data"
+    if name.startswith("extop_") or (kind == "hipblaslt" and name.startswith("Kernels.so")):
+        return "data"  # helpers without a matrix product in them
+    if found[3] == "hsaco" or "_fallback_" in name or name.startswith("Kernels.so"):
+        return "fallback"
+    return "tuned"
+
+
+def miopen_processor(name: str) -> str | None:
+    """Return the processor of a file of MIOpen's database: its name, then the number of compute units.
+
+    Up to 64 units it is ``_`` and decimal, above it is hexadecimal without a separator: ``gfx90a68`` is gfx90a with 104.
+    """
+    base = name.partition(".")[0]
+    best: str | None = None
+    for processor in table().processors:
+        rest = base[len(processor) :]
+        if not base.startswith(processor) or (best is not None and len(processor) <= len(best)):
+            continue
+        if rest == "" or rest.startswith("_") or (re.fullmatch("[0-9a-f]{2,3}", rest) and int(rest, 16) > 64):
+            best = processor
+    return best
+
+
+def _miopen(directory: str) -> SideFiles:
+    problems: list[str] = []
+    names = _names(directory, problems)
+    counts: dict[str, int] = {}
+    for name in names:
+        if processor := miopen_processor(name):
+            counts[processor] = counts.get(processor, 0) + 1
+    targets = tuple(SideTarget(TargetId(name), data=counts[name]) for name in sorted(counts, key=sort_key))
+    return SideFiles("miopen", directory, "", targets, len(names), problems=tuple(problems))
+
+
+def _rocfft(directory: str, version: str) -> SideFiles:
+    import sqlite3  # noqa: PLC0415 - only here, and slow to load
+
+    from relink.gpu.amd.kernel_cache import count_architectures  # noqa: PLC0415 - loads it, too
+
+    problems: list[str] = []
+    counts: Mapping[str, int] = {}
+    path = os.path.join(directory, "rocfft_kernel_cache.db")
+    try:
+        counts = count_architectures(path)
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror}")
+    except sqlite3.Error as error:
+        problems.append(f"{path} cannot be read: {error}")
+    targets = []
+    for arch, count in counts.items():
+        try:
+            targets.append(SideTarget(parse_target_id(arch), tuned=count))
+        except UsageError:
+            problems.append(f"{path}: {arch[:80]!r} is no architecture")
+    ordered = tuple(sorted(targets, key=lambda t: sort_key(t.target)))
+    return SideFiles("rocfft", directory, version, ordered, 1, problems=tuple(problems))
+
+
+def _aotriton(directory: str) -> SideFiles:
+    problems: list[str] = []
+    names = _names(directory, problems)
+    found: dict[str, None] = {}
+    for name in names:
+        if mark := _AOTRITON.match(name):
+            pattern = mark[1].lower().replace("x", "[0-9a-f]").replace("gf[0-9a-f]", "gfx", 1)
+            known = [p for p in table().processors if re.fullmatch(pattern, p)]
+            found.update(dict.fromkeys(known or [mark[1].lower()]))
+    targets = tuple(SideTarget(TargetId(name), tuned=1) for name in sorted(found, key=sort_key))
+    return SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))

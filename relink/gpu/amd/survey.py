@@ -1,0 +1,347 @@
+"""What `relink isa` looks at: a wheel, a file, or a directory with everything below it that is or holds device code."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from relink.elf.constants import DT_NEEDED, DT_SONAME
+from relink.elf.source import BufferSource, ByteSource, FileSource
+from relink.gpu.amd.archives import resolve_kpack, with_archives
+from relink.gpu.amd.bundle import RAW_MAGIC
+from relink.gpu.amd.compressed import MAGIC as CCOB_MAGIC
+from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
+from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
+from relink.gpu.amd.intersection import Intersection, intersect
+from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
+from relink.gpu.amd.offload import OFFLOAD_MAGIC
+from relink.gpu.amd.side_files import SideFiles, find_side_files
+from relink.gpu.amd.target_id import SPIRV, CodeTarget, TargetId, foremost, match, sort_key
+from relink.gpu.coverage import CoverageLevel
+from relink.gpu.host_elf import parse_host_elf, strings_at
+from relink.gpu.msgpack import Effort
+from relink.gpu.walk import walk
+from relink.system.errors import UsageError
+from relink.system.system_errors import raise_if_machine_fault
+
+__all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
+
+_STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
+_MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
+_MAX_TARGETS = 4000  # of kernel files in one directory; each is asked for every processor
+_HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernel files (.co, .hsaco, .kpack) in one directory: each is for one architecture, so together they are a choice.
+
+    :ivar codes: what they were compiled for, each with the number of files that hold it.
+    """
+
+    path: str
+    files: int
+    codes: tuple[tuple[CodeTarget, int], ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def restricts(self) -> bool:
+        """No: it is unknown which program needs these files, so none is missing."""
+        return False
+
+    def level(self, agent: TargetId) -> CoverageLevel:
+        """Return whether at least one file is for `agent`."""
+        found = match((code for code, _ in self.codes), agent)
+        via = tuple(dict.fromkeys(found.via))
+        if len(found.served) == found.total:
+            return CoverageLevel("full", via=via)
+        names = tuple(str(served) for served in found.served)
+        return CoverageLevel("conditional", configurations=names, via=via) if names else CoverageLevel("none")
+
+    def processors(self) -> tuple[str, ...]:
+        """The processors that files are there for."""
+        return foremost({code.target.processor for code, _ in self.codes} - {SPIRV})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields; `targets` with the number of files."""
+        targets = {str(code.target): count for code, count in self.codes}
+        return {
+            "path": self.path,
+            "container": "files",
+            "files": self.files,
+            "targets": targets,
+            "problems": list(self.problems),
+        }
+
+
+Item: TypeAlias = FileCoverage | LibraryCoverage | Kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are used together: those of one HIP runtime, or one variant with what all variants share."""
+
+    name: str
+    items: tuple[Item, ...]
+
+    @property
+    def together(self) -> Intersection:
+        """What all of them cover."""
+        return intersect(self.items)
+
+    def lacking(self, agent: TargetId) -> tuple[tuple[Item, CoverageLevel], ...]:
+        """Return what takes `agent` away, and how far it has it."""
+        levels = [(item, item.level(agent)) for item in self.items if item.restricts]
+        return tuple((item, level) for item, level in levels if not level.usable)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found in one place.
+
+    :ivar kind: wheel, directory or file.
+    :ivar items: the files that hold device code, or are known to take theirs from elsewhere.
+    :ivar groups: each is enough for a GPU: the place covers what one of them covers.
+    :ivar side: kernel files of libraries that are not there.
+    :ivar plain: names of ELF files without device code.
+    :ivar read: number of device code files that were read, kernel files included.
+    """
+
+    path: str
+    kind: str
+    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
+    side: tuple[SideFiles, ...] = ()
+    plain: tuple[str, ...] = ()
+    read: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether anything here takes architectures away."""
+        return any(item.restricts for item in self.items)
+
+    def covers(self, agent: TargetId) -> bool:
+        """Whether `agent` is covered by at least one group; where nothing restricts, whether files are there for it."""
+        if self.known:
+            return any(not group.lacking(agent) for group in self.groups)
+        kernels = [item for item in self.items if isinstance(item, Kernels)]
+        return not kernels or any(item.level(agent).usable for item in kernels)
+
+    def processors(self) -> tuple[str, ...]:
+        """Every processor that an item names."""
+        return foremost(name for item in self.items for name in item.processors())
+
+    def to_json(self, agents: Sequence[TargetId] = ()) -> dict[str, Any]:
+        """Return the survey as JSON data (``relink.gpu/1``)."""
+        return {
+            "schema": "relink.gpu/1",
+            "path": self.path,
+            "kind": self.kind,
+            "read": self.read,
+            "items": [item.to_json() for item in self.items],
+            "groups": [{"name": g.name, **g.together.to_json()} for g in self.groups],
+            "side_files": [
+                {"kind": s.kind, "directory": s.directory, "processors": list(s.processors())}
+                for s in self.side
+            ],
+            "without_code": list(self.plain),
+            "gpus": [
+                {
+                    "target": str(agent),
+                    "covered": self.covers(agent),
+                    "levels": {item.path: str(item.level(agent)) for item in self.items},
+                }
+                for agent in agents
+            ],
+            "problems": list(self.problems),
+        }
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a walk has collected; `hips` is the HIP runtime that an item needs, by path."""
+
+    root: str
+    items: list[Item] = field(default_factory=list)
+    hips: dict[str, str] = field(default_factory=dict)
+    loose: dict[str, list[DeviceCode]] = field(default_factory=dict)
+    plain: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    read: int = 0
+
+    def standalone(self, code: DeviceCode) -> None:
+        self.loose.setdefault(os.path.dirname(code.path), []).append(code)
+        self.read += 1
+
+    def gather(self, known: Mapping[str, SideFiles]) -> None:
+        """Put kernel files of one directory together, where they are many; compare those of libraries with their names."""
+        for directory, codes in self.loose.items():
+            side = known.get(os.path.realpath(directory)) if known else None
+            choice = any(code.form == "kpack-archive" for code in codes)  # each is for another GPU
+            if len(codes) <= _MAX_SINGLE_FILES and side is None and not choice:
+                self.items += [coverage_of(code) for code in codes]
+                continue
+            kernels = _kernels(directory, codes)
+            if side is not None:
+                self.problems += [f"{directory}: {text}" for text in kernels.problems]
+                self.problems += _misnamed(side, kernels)
+            else:
+                self.items.append(kernels)
+
+
+def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> Survey:
+    """Read `path`.
+
+    :param variants: globs of a wheel's members of which one is loaded.
+    :param scan_limit: > 0 also searches that many bytes of other data sections of each file.
+    :raises UsageError: there is nothing of that name.
+    :raises WheelError: it is called .whl and is no wheel.
+    """
+    if os.path.isdir(path):  # Path.is_dir raises for a link to a name that is too long
+        return _directory(path, scan_limit)
+    if not os.path.exists(path):
+        raise UsageError(f"{path}: no such file or directory; name a wheel, a library or a directory")
+    if path.suffix == ".whl":
+        return _wheel(path, variants, scan_limit)
+    code = resolve_kpack(read_file(path, scan_limit=scan_limit))
+    soname, hip = _names(path)
+    item: Item = coverage_of(code)
+    library = library_coverage_of(code, soname)
+    if library.role is not None:
+        item = library
+    problems = () if code.form != "other" else (f"{path}: neither ELF nor a container of GPU code",)
+    return Survey(str(path), "file", (item,), (Group(hip, (item,)),), read=1, problems=problems)
+
+
+def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
+    from relink.wheel.archive import WheelArchive  # noqa: PLC0415 - slow to load, and here only
+
+    found = _Found(str(path))
+    held: dict[str, DeviceCode] = {}
+    effort = Effort(STEPS)
+    with WheelArchive(path) as archive:
+        for name, member in archive.members.items():
+            if member.is_directory:
+                continue
+            head = archive.prefix(name, 32)
+            if not head.startswith((b"\x7fELF", *_STANDALONE)):
+                continue
+            content = archive.read_into(name)
+            try:
+                code = read_device_code(BufferSource(content), name, scan_limit=scan_limit, effort=effort)
+            finally:
+                content.release()
+            if code.form != "elf":
+                found.standalone(code)
+            elif code.bundles or code.embedded or code.kpack:
+                found.read += 1
+                held[name] = code
+            else:
+                found.plain.append(name)
+        found.items += [coverage_of(code) for code in with_archives(held, archive).values()]
+    found.gather({})
+    choice = [item for item in found.items if any(fnmatch.fnmatchcase(item.path, glob) for glob in variants)]
+    shared = tuple(item for item in found.items if item not in choice)
+    groups = [Group(item.path, (item, *shared)) for item in choice] or [Group("", shared)]
+    return Survey(str(path), "wheel", tuple(found.items), tuple(groups), (), tuple(found.plain), found.read)
+
+
+def _directory(path: Path, scan_limit: int) -> Survey:
+    found = _Found(str(path))
+    for file in walk(path, found.problems):
+        try:
+            with FileSource(file) as source:
+                head = bytes(source.read_at(0, 64))
+                if head.startswith(b"\x7fELF") and head[18:20] != b"\xe0\x00":
+                    _library(found, source, file, scan_limit)
+                elif head.startswith((b"\x7fELF", *_STANDALONE)):
+                    found.standalone(read_device_code(source, file))
+        except OSError as error:
+            raise_if_machine_fault(error, file)
+            found.problems.append(f"{file}: cannot be read ({error.strerror})")
+    libraries = [item for item in found.items if isinstance(item, LibraryCoverage)]
+    known = {os.path.realpath(s.directory): s for item in libraries for s in item.side}
+    owned = set(known)
+    every = find_side_files(path)
+    known |= {os.path.realpath(s.directory): s for s in every}
+    found.gather(known)
+    by_hip: dict[str, list[Item]] = {}
+    for item in found.items:
+        by_hip.setdefault(found.hips.get(item.path, ""), []).append(item)
+    free = tuple(by_hip.pop("", ()))
+    groups = [Group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [Group("", free)]
+    side = tuple(s for s in every if os.path.realpath(s.directory) not in owned)
+    plain = tuple(found.plain)
+    problems = (*found.problems, *(text for s in known.values() for text in s.problems))
+    return Survey(
+        str(path), "directory", tuple(found.items), tuple(groups), side, plain, found.read, problems
+    )
+
+
+def _library(found: _Found, source: ByteSource, path: str, scan_limit: int) -> None:
+    code = resolve_kpack(read_device_code(source, path, scan_limit=scan_limit))
+    soname, hip = _names_of(source)
+    library = library_coverage_of(code, soname)
+    if library.file.bundles or library.role is not None or code.kpack or code.embedded:
+        found.items.append(library)
+        found.hips[path] = hip
+        found.read += 1
+    elif ".so" in os.path.basename(path):
+        found.plain.append(path)
+
+
+def hip_runtime_of(path: str | os.PathLike[str]) -> str:
+    """Return the soname of the HIP runtime that a library needs, "" where it needs none itself."""
+    return _names(path)[1]
+
+
+def newest_first(sonames: Iterable[str]) -> list[str]:
+    """Order sonames by their number, ``libamdhip64.so.10`` before ``libamdhip64.so.7``."""
+    return sorted(sonames, key=lambda name: int(name.rpartition(".")[2]), reverse=True)
+
+
+def _names(path: str | os.PathLike[str]) -> tuple[str | None, str]:
+    try:
+        with FileSource(path) as source:
+            return _names_of(source)
+    except OSError as error:
+        raise_if_machine_fault(error)
+        return None, ""
+
+
+def _names_of(source: ByteSource) -> tuple[str | None, str]:
+    """Return the soname of an ELF file (None without one), and the soname of the HIP runtime that it needs ("" without)."""
+    elf = parse_host_elf(source)
+    if elf is None:
+        return None, ""
+    soname = next(iter(strings_at(source, elf, DT_SONAME)), None)
+    hip = next((name for name in strings_at(source, elf, DT_NEEDED) if _HIP.fullmatch(name)), "")
+    return soname, hip
+
+
+def _kernels(directory: str, codes: Sequence[DeviceCode]) -> Kernels:
+    counts: dict[CodeTarget, int] = {}
+    problems: list[str] = []
+    for code in codes:
+        problems += [f"{os.path.basename(code.path)}: {text}" for text in code.problems[:1]]
+        for target in {target for bundle in code.bundles for target in bundle.targets}:
+            plain = CodeTarget(target.target)
+            counts[plain] = counts.get(plain, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: sort_key(item[0].target))
+    if len(ordered) > _MAX_TARGETS:
+        problems.insert(0, f"{len(ordered)} targets: only the first {_MAX_TARGETS} are compared")
+    return Kernels(directory, len(codes), tuple(ordered[:_MAX_TARGETS]), tuple(problems[:20]))
+
+
+def _misnamed(side: SideFiles, kernels: Kernels) -> Iterator[str]:
+    """Compare what the names in a library's directory promise with what the files hold."""
+    found = {code.target for code, _ in kernels.codes}
+    for target in side.targets:
+        if target.tuned + target.fallback and target.target not in found:
+            yield f"{side.directory}: files are named for {target.target}, none holds code for it"

@@ -1,0 +1,206 @@
+"""Target ids (``gfx90a:sramecc+:xnack-``), bundle entry ids, and which code runs on which GPU.
+
+Rules: AMDGPUUsage "Target ID", ClangOffloadBundler "Bundle Entry ID", OffloadBundler.cpp
+(isCodeObjectCompatible), ROCr isa.cpp (Isa::IsCompatible), CLR hip_fatbin.cpp (order of selection).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from relink.gpu.amd.isa_table import table
+from relink.gpu.coverage import TargetId
+from relink.system.errors import UsageError
+
+__all__ = [
+    "HIP_KINDS",
+    "SPIRV",
+    "BundleId",
+    "CodeTarget",
+    "Match",
+    "TargetId",
+    "configurations",
+    "foremost",
+    "match",
+    "parse_bundle_id",
+    "parse_target_id",
+    "processor_for",
+    "sort_key",
+]
+
+SPIRV = "amdgcnspirv"
+HIP_KINDS = frozenset({"hip", "hipv4", "hcc"})
+_PROCESSOR = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")
+_FEATURE = re.compile(r"([a-z][a-z0-9]*)([+-])\Z")
+_MAX_PROCESSORS = 256
+_NUMBERED = re.compile(r"gfx(\d{1,9})([0-9a-f])([0-9a-f])\Z")
+_GENERIC = re.compile(r"gfx(\d{1,9})(?:-(\d{1,9}))?-generic\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleId:
+    """The parts of a bundle entry id; `target` is None for host entries and for ids that make no sense.
+
+    :ivar is_hip: whether the HIP runtime would take this entry for a GPU.
+    """
+
+    text: str
+    kind: str
+    triple: str
+    target: TargetId | None
+    is_hip: bool
+
+
+class CodeTarget(NamedTuple):
+    """What a code object was compiled for; `generic_version` is None where its ELF header was not read."""
+
+    target: TargetId
+    generic_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which configurations of an agent a set of code objects serves, and how.
+
+    :ivar served: the configurations (all features set) that have code.
+    :ivar total: how many configurations the agent may have.
+    :ivar via: how each served configuration gets its code: native, generic or spirv.
+    """
+
+    served: tuple[TargetId, ...]
+    total: int
+    via: tuple[str, ...]
+
+
+def sort_key(target: TargetId | str) -> tuple[int, int, int, int, str]:
+    """Order by version (gfx90a before gfx1030), generics after the processors of their family, the unknown last."""
+    text = str(target)
+    processor = text.partition(":")[0]
+    if found := _NUMBERED.match(processor):
+        return (int(found[1]), 0, int(found[2], 16), int(found[3], 16), text)
+    if found := _GENERIC.match(processor):
+        return (int(found[1]), 1, int(found[2] or 0), 0, text)
+    return (1 << 30, 0, 0, 0, text)
+
+
+def foremost(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of processors in order; at most 256, those that relink knows first: no real file names a tenth of that."""
+    known = table().processors
+    some = sorted(set(names), key=lambda name: (name not in known, name))[:_MAX_PROCESSORS]
+    return tuple(sorted(some, key=sort_key))
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_target_id(text: str) -> TargetId:
+    """Parse ``processor(:feature±)*`` into canonical form; unknown processors and features are kept.
+
+    :raises UsageError: it is not of that form, or a feature is named twice.
+    """
+    processor, *parts = text.split(":")
+    features: dict[str, bool] = {}
+    for part in parts:
+        found = _FEATURE.match(part)
+        if found is None or found[1] in features:
+            raise UsageError(
+                f"{text[:200]!r} is no target id: {part[:80]!r} must be a feature once, with + or -"
+            )
+        features[found[1]] = found[2] == "+"
+    if not _PROCESSOR.match(processor):
+        raise UsageError(f"{text[:200]!r} is no target id: it must begin with a processor, such as gfx1030")
+    return TargetId(processor, tuple(sorted(features.items())))
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_bundle_id(text: str) -> BundleId:
+    """Parse ``<kind>-<arch>-<vendor>-<os>-<env>-<target id>``. Never raises: see :class:`BundleId`.
+
+    The split stops after five dashes, since generic names contain dashes; ids of old compilers have no environment.
+    """
+    parts = text.split("-", 5)
+    kind, arch = parts[0], parts[1] if len(parts) > 1 else ""
+    place = 4 if len(parts) > 4 and parts[4].startswith("gfx") else 5
+    triple, name = "-".join(parts[1:place]), "-".join(parts[place:])
+    target = None
+    if kind != "host" and name and (arch == "amdgcn" or arch.startswith("spirv")):
+        try:
+            target = parse_target_id(name)
+        except UsageError:
+            target = None
+    return BundleId(text, kind, triple, target, target is not None and kind in HIP_KINDS)
+
+
+def configurations(agent: TargetId) -> tuple[TargetId, ...]:
+    """Return every definite form the agent may have: unknown features both on and off.
+
+    A processor that is not in the table is assumed to have both sramecc and xnack.
+    """
+    has = table().features(agent.processor)
+    if has is None:
+        has = ("sramecc", "xnack")
+    named = dict(agent.features)
+    choices = [[named[name]] if name in named else [False, True] for name in has]
+    return tuple(
+        TargetId(agent.processor, tuple(zip(has, values, strict=True)))
+        for values in itertools.product(*choices)
+    )
+
+
+def match(codes: Iterable[CodeTarget], agent: TargetId) -> Match:
+    """Return which configurations of `agent` at least one of `codes` runs on.
+
+    Native code is preferred to generic code, generic code to SPIR-V, as CLR does.
+    """
+    return _match(frozenset(codes), agent)
+
+
+@functools.lru_cache(maxsize=1024)  # few files differ, and each is asked for every processor several times
+def _match(codes: frozenset[CodeTarget], agent: TargetId) -> Match:
+    wanted = configurations(agent)
+    served, via = [], []
+    generics = {name for name, generic in table().generics.items() if agent.processor in generic.members}
+    names = {agent.processor, SPIRV, *generics}
+    near = [code for code in codes if code.target.processor in names]
+    for definite in wanted:
+        kinds = {kind for code in near if (kind := _runs(code, definite))}
+        if kinds:
+            served.append(definite)
+            via.append(next(kind for kind in ("native", "generic", "spirv") if kind in kinds))
+    return Match(tuple(served), len(wanted), tuple(via))
+
+
+def _runs(code: CodeTarget, agent: TargetId) -> str | None:
+    """Return how `code` runs on a definite agent: native, generic, spirv, or None."""
+    if code.target.processor == SPIRV:
+        return "spirv"
+    values = dict(agent.features)
+    if any(values.get(name) != on for name, on in code.target.features):
+        return None
+    if code.target.processor == agent.processor:
+        return "native"
+    generic = table().generics.get(code.target.processor)
+    joined = generic.members.get(agent.processor) if generic else None
+    if joined is None or (code.generic_version is not None and code.generic_version < joined):
+        return None
+    return "generic"
+
+
+def processor_for(text: str) -> TargetId:
+    """Return the target id that a user means: a target id, or a product name such as ``RX 6750 XT``.
+
+    :raises UsageError: neither a target id nor a product in the table.
+    """
+    wanted = re.sub(r"\b(amd|radeon|instinct)\b|[\s_()-]+", "", text.lower())
+    for processor in table().processors.values():
+        if any(re.sub(r"\b(radeon)\b|[\s_()-]+", "", name.lower()) == wanted for name in processor.products):
+            return TargetId(processor.name)
+    target = parse_target_id(text.strip().lower())
+    if sort_key(target)[0] == 1 << 30:
+        raise UsageError(
+            f"{text[:200]!r} is neither a gfx processor nor a product relink knows; give --gpu gfxNNNN"
+        )
+    return target

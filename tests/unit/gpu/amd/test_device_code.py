@@ -1,0 +1,184 @@
+"""Files of every form: libraries with wrappers and relocations, object files, code objects, archives."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from relink.elf.source import FileSource
+from relink.gpu.amd.device_code import read_file, same_device_code
+from relink.gpu.amd.file_coverage import coverage_of
+from tests.unit.gpu.amd.build import (
+    BASE,
+    PAGE,
+    TEXT,
+    Piece,
+    code_object,
+    hip,
+    kpack_archive,
+    library,
+)
+from tests.unit.gpu.amd.reading import THREE, read, targets
+
+
+@pytest.mark.parametrize("relocation", ["rela", "rela-in-place", "relr"])
+def test_wrappers_and_bundles_agree(relocation: str) -> None:
+    code = read(library([*THREE, *THREE], relocation=relocation))
+    assert code.problems == ()
+    assert code.wrappers == 6
+    assert targets(code) == [["gfx1030", "gfx1100"][::-1], ["gfx1100"], ["gfx1100"]] * 2
+    assert all(bundle.address == bundle.offset + TEXT for bundle in code.bundles)
+    assert code.container == "raw + ccob-v3 + ccob-v1"
+
+
+def test_the_addend_is_read_and_not_the_empty_slot() -> None:
+    data = library(THREE)
+    assert struct.pack("<IIQQ", 0x48495046, 1, 0, 0) * 3 in data
+    assert read(data).problems == ()
+
+
+def test_wrappers_that_nothing_relocates_are_named() -> None:
+    data = bytearray(library(THREE, relocation="rela-in-place"))
+    slot = (
+        data.index(struct.pack("<IIQQ", 0x48495046, 1, read(bytes(data)).bundles[1].offset + TEXT, 0))
+        + 8
+        + BASE
+    )
+    at = data.index(struct.pack("<QQ", slot, 8)) + 8
+    struct.pack_into("<Q", data, at, 1)  # no longer RELATIVE
+    assert any("nothing relocates" in p for p in read(bytes(data)).problems)
+
+
+def test_without_wrappers_the_walk_is_enough() -> None:
+    code = read(library(THREE[:2], wrappers=False))
+    assert (len(code.bundles), code.problems) == (2, ())
+
+
+def test_a_wrapper_that_misses_its_bundle_counts_as_an_unreadable_bundle() -> None:
+    code = read(library(THREE[:2], pointers=[0, 8192 + 64]))
+    assert any("finds no bundle" in p for p in code.problems)
+    assert any("have no wrapper" in p for p in code.problems)
+    assert coverage_of(code).unreadable == 1
+    outside = read(library(THREE[:2], pointers=[0, 1 << 40]))
+    assert any("outside of the file" in p for p in outside.problems)
+    twice = read(library(THREE[:2], pointers=[0, 0]))
+    assert any("as another one does" in p for p in twice.problems)
+    elsewhere = read(library(THREE[:1], pointers=[0, -PAGE + 512]))
+    assert any("outside of .hip_fatbin" in p for p in elsewhere.problems)
+
+
+def test_a_wrapper_to_an_emptied_page_counts_as_an_unreadable_bundle() -> None:
+    code = read(library([THREE[0], bytes(PAGE), THREE[1]]))
+    assert [b.container for b in code.bundles] == ["raw", "unreadable", "ccob-v3"]
+    assert code.bundles[1].address == code.bundles[1].offset + TEXT
+    assert any("no bundle starts here" in p for p in code.problems)
+
+
+def test_a_wrapper_with_another_magic_is_named() -> None:
+    data = library(THREE).replace(struct.pack("<II", 0x48495046, 1), struct.pack("<II", 0x48495046, 7), 1)
+    assert any("version 7" in p for p in read(data).problems)
+
+
+@pytest.mark.parametrize("relocation", ["rela", "relr"])
+def test_without_section_headers_the_wrappers_lead_to_the_bundles(relocation: str) -> None:
+    full = read(library(THREE, relocation=relocation))
+    code = read(library(THREE, relocation=relocation, sections=False))
+    assert targets(code) == targets(full)
+    assert [b.address for b in code.bundles] == [b.address for b in full.bundles]
+    assert code.wrappers == 3
+    assert any("no section headers" in p for p in code.problems)
+
+
+def test_section_headers_past_the_end_fall_back_too() -> None:
+    data = bytearray(library(THREE))
+    struct.pack_into("<Q", data, 40, 1 << 50)
+    code = read(bytes(data))
+    assert len(code.bundles) == 3
+    assert any("lie past the end" in p for p in code.problems)
+
+
+def test_a_huge_number_of_sections_is_clipped() -> None:
+    data = bytearray(library(THREE))
+    shoff = struct.unpack_from("<Q", data, 40)[0]
+    struct.pack_into("<H", data, 60, 0)
+    struct.pack_into("<Q", data, shoff + 32, 1 << 60)
+    assert any("section headers" in p for p in read(bytes(data)).problems)
+
+
+def test_host_libraries_without_device_code_have_none() -> None:
+    code = read(library(wrappers=False))
+    assert (code.form, code.container, code.bundles, code.problems) == ("elf", "none", (), ())
+    assert read(b"\x7fELF\x01\x01\x01" + bytes(60)).form == "elf"
+    assert read(b"").form == "other"
+    assert read(b"text").container == "none"
+
+
+def test_bare_code_objects() -> None:
+    code = read(code_object("gfx90a:xnack+"))
+    assert (code.form, targets(code)) == ("code-object", [["gfx90a:xnack+"]])
+    unknown = read(code_object(flags=0xFE))
+    assert targets(unknown) == [[]]
+    assert "unknown machine 0xfe" in unknown.problems[0]
+
+
+def test_object_files_are_not_yet_relocated() -> None:
+    code = read(library(THREE[:2], relocation="none", pointers=[1, 2], kind=1))
+    assert code.problems == ()
+    assert [b.address for b in code.bundles] == [None, None]
+
+
+def test_object_files_of_the_old_driver_have_a_section_an_entry() -> None:
+    pieces = [
+        Piece("__CLANG_OFFLOAD_BUNDLE__" + hip(name), code_object(name), flags=0)
+        for name in ("gfx1100", "gfx1030")
+    ]
+    other = [
+        Piece("__CLANG_OFFLOAD_BUNDLE__host-x86_64-unknown-linux-gnu-", b"x", flags=0),
+        Piece("__CLANG_OFFLOAD_BUNDLE__sycl-spir64-unknown-unknown", b"x", flags=0),
+    ]
+    code = read(library(extra=[*pieces, *other], kind=1))
+    assert (code.container, targets(code)) == ("sections", [["gfx1100", "gfx1030"]])
+    assert read(library(extra=other)).bundles == ()
+
+
+def test_a_kpack_archive_by_itself() -> None:
+    code = read(kpack_archive({"lib/liba.so#0": ["gfx1100"], "lib/liba.so#1": ["gfx1100", "gfx1101"]}))
+    assert (code.form, targets(code)) == ("kpack-archive", [["gfx1100"], ["gfx1100", "gfx1101"]])
+
+
+def test_files_on_disk_and_what_cannot_be_opened(tmp_path: Path) -> None:
+    path = tmp_path / "libx.so"
+    path.write_bytes(library(THREE))
+    assert read_file(path).bundles == read(library(THREE)).bundles
+    assert "cannot be read" in read_file(tmp_path / "absent").problems[0]
+    assert read_file(tmp_path).form == "other"
+    os.mkfifo(tmp_path / "pipe")
+    assert read_file(tmp_path / "pipe").form == "other"  # and does not wait for a writer
+    with FileSource(path) as source:
+        assert source.read_at(0, 4) == b"\x7fELF"
+        assert source.read_at(1 << 40, 4) == b""
+        assert source.read_at(-1, 4) == b""
+    assert source.read_at(0, 4) == b""
+    source.close()
+
+
+def test_after_an_edit_the_same_bundles_must_be_at_the_same_addresses() -> None:
+    before = read(library(THREE))
+    assert same_device_code(before, read(library(THREE, relocation="rela-in-place"))) == ()
+    moved = read(library(THREE, extra=[Piece(".a", b"x")]))
+    assert same_device_code(before, moved) == ()
+    fewer = same_device_code(before, read(library(THREE[:2])))
+    assert any("3 bundles before, 2 after" in text for text in fewer)
+    other = same_device_code(before, read(library([THREE[1], THREE[1], THREE[2]])))
+    assert any("bundle 0 has other content" in text for text in other)
+    damaged = read(library(THREE, pointers=[0, 12345, 8192]))
+    assert any("wrapper" in text for text in same_device_code(before, damaged))
+    from dataclasses import replace  # noqa: PLC0415
+
+    shifted = replace(
+        before, bundles=tuple(replace(b, address=(b.address or 0) + BASE) for b in before.bundles)
+    )
+    assert any("moved from" in text for text in same_device_code(before, shifted))

@@ -1,0 +1,36 @@
+"""The shipped table of processors, and a damaged one."""
+
+from __future__ import annotations
+
+import pytest
+
+from relink.gpu.amd import isa_table
+from relink.system.errors import RelinkError
+
+
+def test_the_table_holds_together() -> None:
+    table = isa_table.table()
+    for generic in table.generics.values():
+        assert set(generic.members) <= set(table.processors)
+        assert all(
+            set(table.features(m) or ()) >= set(generic.features) & {"sramecc"} for m in generic.members
+        )
+    for row in table.workarounds:
+        major, minor, step = map(int, row.override.split("."))
+        assert row.stands_in == f"gfx{major}{minor:x}{step:x}"
+        assert set(row.processors) <= set(table.processors)
+    assert table.machines[0x40] == "gfx940"
+    assert table.library("librocblas.so.5").name == "rocBLAS"  # type: ignore[union-attr]
+    assert table.library("libc.so.6") is None
+
+
+def test_a_damaged_table_is_said_so() -> None:
+    with pytest.raises(RelinkError, match=r"isa\.toml"):
+        isa_table.load({"processors": {}})
+    double = {
+        "sources": {}, "workarounds": [], "libraries": [], "runtimes": [],
+        "processors": {"table": [{"name": "gfx1", "mach": 1}, {"name": "gfx2", "mach": 1}]},
+        "generics": {"joined": 1, "table": []},
+    }  # fmt: skip
+    with pytest.raises(RelinkError, match="twice"):
+        isa_table.load(double)
