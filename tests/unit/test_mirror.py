@@ -18,7 +18,6 @@ ELSEWHERE = {
     "cli/bar": "unit/cli/test_relinking",
     "cli/completion": "unit/cli/test_helping",
     "cli/configuring": "unit/cli/test_settings_file",
-    "cli/options": "unit/cli/test_relinking",
     "cli/packaging": "nix/test_emit",
     "cli/reporting": "unit/cli/test_pages",
     "cli/settings": "unit/cli/test_settings_file",
@@ -34,7 +33,6 @@ ELSEWHERE = {
     "indexes/install/repairing": "unit/indexes/install/test_installing",
     "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
-    "planning/options": "unit/runs/test_relink_wheel",
     "vendors/protocol": "unit/planning/resolve/test_decide",
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
