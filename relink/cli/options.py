@@ -66,10 +66,12 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
         for parameter in inspect.signature(function).parameters.values():
             hint: Any = hints[parameter.name]
             if isinstance(hint, type) and is_dataclass(hint):
-                table = {name: said for name, said in option_table(hint).items() if command in said.commands}
+                table = {
+                    name: option for name, option in option_table(hint).items() if command in option.commands
+                }
                 tables[parameter.name] = (hint, table)
                 parameters += [
-                    _parameter(hint, name, said.instead.get(command)) for name, said in table.items()
+                    _parameter(hint, name, option.instead.get(command)) for name, option in table.items()
                 ]
             else:
                 parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
@@ -77,7 +79,7 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
         def command_function(**given: Any) -> None:
             for parameter, (made, table) in tables.items():
                 given[parameter] = made(
-                    **{name: _value(made, name, said, given.pop(name)) for name, said in table.items()}
+                    **{name: _value(made, name, option, given.pop(name)) for name, option in table.items()}
                 )
             function(**given)
 
@@ -93,10 +95,10 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
 
 def _long_names(parameters: list[inspect.Parameter]) -> Iterator[str]:
     for parameter in parameters:
-        (said,) = parameter.annotation.__metadata__
-        if isinstance(said, typer.models.OptionInfo):
+        (option,) = parameter.annotation.__metadata__
+        if isinstance(option, typer.models.OptionInfo):
             # typer.Option takes the first name for a default until typer sees the annotation.
-            given = (said.default, *(said.param_decls or ()))
+            given = (option.default, *(option.param_decls or ()))
             names = [name for name in given if isinstance(name, str) and name.startswith("--")]
             yield from names or (f"--{parameter.name.replace('_', '-')}",)
 
@@ -104,24 +106,24 @@ def _long_names(parameters: list[inspect.Parameter]) -> Iterator[str]:
 @cache
 def _parameter(table: type, name: str, help_text: str | None) -> inspect.Parameter:
     """The parameter of one field; commands in which it means the same share it."""
-    said, default = option_table(table)[name], _defaults(table)[name]
-    kind: Any = said.kind
-    if _is_list(said, default):
+    option, default = option_table(table)[name], _defaults(table)[name]
+    kind: Any = option.kind
+    if _is_list(option, default):
         kind, default = list[kind], []
     elif isinstance(default, bool):
         kind, default = bool, False
-    elif said.choices:
-        kind = _enumeration(said.choices)
+    elif option.choices:
+        kind = _enumeration(option.choices)
         default = kind(default)
     elif default is None:
         kind |= None
     info = typer.Option(
-        *said.names,
-        metavar=said.metavar,
-        help=help_text or said.help,
-        rich_help_panel=said.group,
-        min=said.least,
-        autocompletion=said.completion and getattr(completion, said.completion),
+        *option.names,
+        metavar=option.metavar,
+        help=help_text or option.help,
+        rich_help_panel=option.group,
+        min=option.least,
+        autocompletion=option.completion and getattr(completion, option.completion),
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
@@ -138,17 +140,17 @@ def _defaults(table: type) -> dict[str, Any]:
     return {entry.name: entry.default for entry in fields(table)}
 
 
-def _is_list(said: Option, default: Any) -> bool:
-    return said.repeatable or default == ()
+def _is_list(option: Option, default: Any) -> bool:
+    return option.repeatable or default == ()
 
 
-def _value(table: type, name: str, said: Option, given: Any) -> Any:
+def _value(table: type, name: str, option: Option, given: Any) -> Any:
     """The value of a field, of what typer made of the words of the command line."""
     default = _defaults(table)[name]
-    if said.parse is not None:
-        return said.parse(given)
-    if _is_list(said, default):
+    if option.parse is not None:
+        return option.parse(given)
+    if _is_list(option, default):
         return tuple(given)
-    if said.choices:
+    if option.choices:
         return given.value
     return not given if default is True else given

@@ -29,7 +29,7 @@ _QUIET = frozenset({"-q", "--quiet"})
 
 def parameter_of(key: str) -> str:
     """Return the name of the parameter that a key of settings is the default of."""
-    return next(name for name, said in option_table(Options).items() if said.setting == key)
+    return next(name for name, option in option_table(Options).items() if option.setting == key)
 
 
 def apply_settings(context: typer.Context) -> None:

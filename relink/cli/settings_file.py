@@ -178,7 +178,7 @@ def _settings(path: Path, text: str) -> Settings | None:
 def _problems(data: Any) -> Iterator[Problem]:
     from relink.providers.profiles.schema import Problem, problems
 
-    settable = {said.names[0] for said in option_table(Options).values() if said.setting}
+    settable = {option.names[0] for option in option_table(Options).values() if option.setting}
     refused = option_names("run") - settable  # a file must not decide of these
     for item in problems(data, load_schema("settings")):
         key = item.path[0] if len(item.path) == 1 else None

@@ -75,9 +75,9 @@ class Option:
 def option_table(table: type) -> dict[str, Option]:
     """Return the options of a dataclass by the names of their fields, each with its names on the command line."""
     return {
-        entry.name: replace(said, names=said.names or (f"--{entry.name.replace('_', '-')}",))
+        entry.name: replace(option, names=option.names or (f"--{entry.name.replace('_', '-')}",))
         for entry in fields(table)
-        if (said := entry.metadata.get("option")) is not None
+        if (option := entry.metadata.get("option")) is not None
     }
 
 

@@ -301,7 +301,7 @@ class Options:
 _DEFAULTS = {entry.name: entry.default for entry in fields(Options)}
 # Lists, then flags, then single values: the order of "options" in every relink.json.
 _DECIDING = sorted(
-    (name for name, facts in option_table(Options).items() if facts.decides),
+    (name for name, option in option_table(Options).items() if option.decides),
     key=lambda name: 1 if isinstance(_DEFAULTS[name], bool) else 2 * (_DEFAULTS[name] is None),
 )
 

@@ -64,8 +64,8 @@ def _worst(levels: Mapping[str, str]) -> str:
 
 def _command(name: WheelName, target: IndexTarget) -> str:
     """The command that does the same for one wheel, for a person to see all of what it says."""
-    said = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
-    return shlex.join(["relink", f"{name.distribution}=={name.version}", *said])
+    words = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
+    return shlex.join(["relink", f"{name.distribution}=={name.version}", *words])
 
 
 def record_of_error(error: RelinkError) -> dict[str, Any]:
