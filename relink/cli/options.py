@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -79,7 +79,7 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
         def command_function(**given: Any) -> None:
             for parameter, (made, table) in tables.items():
                 given[parameter] = made(
-                    **{name: _value(made, name, option, given.pop(name)) for name, option in table.items()}
+                    **{name: _value(option, given.pop(name)) for name, option in table.items()}
                 )
             function(**given)
 
@@ -106,9 +106,10 @@ def _long_names(parameters: list[inspect.Parameter]) -> Iterator[str]:
 @cache
 def _parameter(table: type, name: str, help_text: str | None) -> inspect.Parameter:
     """The parameter of one field; commands in which it means the same share it."""
-    option, default = option_table(table)[name], _defaults(table)[name]
+    option = option_table(table)[name]
     kind: Any = option.kind
-    if _is_list(option, default):
+    default = option.default
+    if option.is_list:
         kind, default = list[kind], []
     elif isinstance(default, bool):
         kind, default = bool, False
@@ -135,22 +136,12 @@ def _enumeration(words: tuple[str, ...]) -> Any:
     return made("Choice", [(word, word) for word in words])
 
 
-@cache
-def _defaults(table: type) -> dict[str, Any]:
-    return {entry.name: entry.default for entry in fields(table)}
-
-
-def _is_list(option: Option, default: Any) -> bool:
-    return option.repeatable or default == ()
-
-
-def _value(table: type, name: str, option: Option, given: Any) -> Any:
+def _value(option: Option, given: Any) -> Any:
     """The value of a field, of what typer made of the words of the command line."""
-    default = _defaults(table)[name]
     if option.parse is not None:
         return option.parse(given)
-    if _is_list(option, default):
+    if option.is_list:
         return tuple(given)
     if option.choices:
         return given.value
-    return not given if default is True else given
+    return not given if option.default is True else given

@@ -49,6 +49,7 @@ class Option:
     :ivar instead: the help of a command for which the option means something else.
     :ivar setting: the key of a project's settings that is its default; None where a file must not decide.
     :ivar decides: it changes how files are edited or what the result is called.
+    :ivar default: of the field; :meth:`field` sets it.
     """
 
     commands: Sequence[str]
@@ -65,10 +66,16 @@ class Option:
     instead: Mapping[str, str] = field(default_factory=dict)
     setting: str | None = None
     decides: bool = False
+    default: Any = None
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it can be repeated."""
+        return self.repeatable or self.default == ()
 
     def field(self, default: Any) -> Any:
         """Return a field of a dataclass that has this option."""
-        return field(default=default, metadata={"option": self})
+        return field(default=default, metadata={"option": replace(self, default=default)})
 
 
 @cache

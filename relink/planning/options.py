@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -298,12 +298,15 @@ class Options:
     command: Sequence[str] = ()
 
 
-_DEFAULTS = {entry.name: entry.default for entry in fields(Options)}
 # Lists, then flags, then single values: the order of "options" in every relink.json.
-_DECIDING = sorted(
-    (name for name, option in option_table(Options).items() if option.decides),
-    key=lambda name: 1 if isinstance(_DEFAULTS[name], bool) else 2 * (_DEFAULTS[name] is None),
-)
+_DECIDING = [
+    name
+    for name, option in sorted(
+        option_table(Options).items(),
+        key=lambda entry: (not entry[1].is_list, not isinstance(entry[1].default, bool)),
+    )
+    if option.decides
+]
 
 
 def words_of(values: object, names: Iterable[str]) -> list[str]:
@@ -314,12 +317,12 @@ def words_of(values: object, names: Iterable[str]) -> list[str]:
     words: list[str] = []
     for name in names:
         value: Any = getattr(values, name)
-        written = option_table(Options)[name].names[0]
+        option = option_table(Options)[name]
         if isinstance(value, bool):
-            words += [written] * (value is not _DEFAULTS[name])
+            words += [option.names[0]] * (value is not option.default)
         else:
             several: Sequence[str] = ([value] if value else []) if isinstance(value, str | None) else value
-            words += [word for each in several for word in (written, each)]
+            words += [word for each in several for word in (option.names[0], each)]
     return words
 
 
