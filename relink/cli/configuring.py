@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from relink.cli.application import app
-from relink.cli.options import Json
+from relink.cli.formats import Shown
+from relink.cli.options import takes_options
 
 
 @app.command()
-def config(as_json: Json = False) -> None:
+@takes_options("config")
+def config(shown: Shown) -> None:
     """Print the settings that hold in this directory, and the file and line, variable or default that each comes from.
 
     Settings are in relink.toml, or in [tool.relink] of pyproject.toml, here or in a directory above; options win over them.
@@ -34,7 +36,7 @@ def config(as_json: Json = False) -> None:
             rows[key] = {"value": [places[0].path], "source": places[0].found_by}
         else:
             rows[key] = {"value": None, "source": "not set"}
-    if as_json:
+    if shown.as_json:
         path = str(found.path) if found.path else None
         print_json({"schema": "relink.settings/1", "file": path, "settings": rows})
         return

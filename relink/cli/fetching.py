@@ -10,28 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
+from relink.cli.formats import Shown
 from relink.cli.guessing import is_requirement
-from relink.cli.options import OUTPUT, Interpreter, Json, Offline, Python
+from relink.cli.options import Offline, takes_options
+from relink.planning.options import Options
 
 if TYPE_CHECKING:
     from relink.indexes.install.cache import CachedWheel
     from relink.indexes.install.fetching import Platform
-    from relink.planning.options import Options
 
 
 @app.command()
+@takes_options("fetch")
 def fetch(
     requirements: Annotated[
         list[str], typer.Argument(metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION'.")
     ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Where the wheels go.", rich_help_panel=OUTPUT),
-    ] = Path(),
-    python: Python = None,
-    interpreter: Interpreter = None,
+    options: Options,
+    *,
     offline: Offline = False,
-    as_json: Json = False,
+    shown: Shown,
 ) -> None:
     """Fetch wheels for the target's Python, by pip and with its configuration, and change nothing in them.
 
@@ -40,13 +38,12 @@ def fetch(
     """
     from relink.cli.terminal import print_json, show
     from relink.indexes.install.requirements import parse_requirement
-    from relink.planning.options import Options
     from relink.system.copying import copy_file
     from relink.system.errors import UsageError
 
     wanted = [parse_requirement(text) for text in requirements]
-    platform = platform_for(Options(python=python, interpreter=interpreter))
-    documents = []
+    platform = platform_for(options)
+    documents, output = [], options.output_directory
     for item in wanted:
         found = fetched(item.text, platform, offline=offline, exact=False)
         place = output / found.path.name
@@ -57,9 +54,9 @@ def fetch(
             raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
         facts = {"sha256": found.sha256, "size": found.size, "from_cache": offline}
         documents.append({"requirement": item.text, "path": str(place), **facts})
-        if not as_json:
+        if not shown.as_json:
             show(f"{place}  {_described(found, platform, offline=offline)}")
-    if as_json:
+    if shown.as_json:
         print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
 
 

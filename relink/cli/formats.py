@@ -1,20 +1,19 @@
-"""The option ``--output-format``, and printing in the format that it names."""
+"""What is shown of a result: the options that say it, and printing in the format that they name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from relink.cli.options import SHOWN
+from relink.planning.option_fields import SHOWN, Option
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
 
-__all__ = ["OutputFormat", "OutputFormatOption", "chosen_format", "print_results"]
+__all__ = ["OutputFormat", "Shown", "print_results"]
 
 
 class OutputFormat(StrEnum):
@@ -26,26 +25,55 @@ class OutputFormat(StrEnum):
     github = "github"
 
 
-OutputFormatOption = Annotated[
-    OutputFormat | None,
-    typer.Option(
-        "--output-format",
-        metavar="text|json|sarif|github",
-        help="How findings are printed: for people, as JSON, as SARIF 2.1.0, or as workflow commands of GitHub Actions. "
-        "Default: text.",
-        rich_help_panel=SHOWN,
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of the results is printed, and how: the options of commands that no run depends on.
 
-
-def chosen_format(output_format: OutputFormat | None, as_json: bool) -> OutputFormat:
-    """Return the format to print: ``--json`` is short for ``--output-format json``.
-
-    :raises UsageError: the two options name two formats.
+    :ivar as_json: short for `output_format` json.
     """
-    if as_json and output_format not in (None, OutputFormat.json):
-        raise UsageError(f"--json and --output-format {output_format} are two formats; pass one of them")
-    return OutputFormat.json if as_json else output_format or OutputFormat.text
+
+    output_format: OutputFormat | None = Option(  # noqa: RUF009 (a field)
+        ("run", "diff", "verify", "inspect"),
+        SHOWN,
+        "How findings are printed: for people, as JSON, as SARIF 2.1.0, or as workflow commands of GitHub Actions. "
+        "Default: text.",
+        metavar="text|json|sarif|github",
+        kind=OutputFormat,
+    ).field(None)
+    as_json: bool = Option(
+        (
+            *("run", "install", "repair", "diff", "verify", "inspect", "fetch", "isa", "doctor", "config"),
+            *("index build", "index check", "index diff"),
+        ),
+        SHOWN,
+        "Nothing but JSON on standard output.",
+        ("--json",),
+    ).field(False)
+    verbose: bool = Option(
+        ("run", "install", "repair", "diff", "nix"),
+        SHOWN,
+        "Every NEEDED with its evidence, and all findings.",
+        ("--verbose", "-v"),
+        instead={"diff": "Every difference, however many."},
+    ).field(False)
+    quiet: bool = Option(
+        ("run", "install", "repair", "index build"),
+        SHOWN,
+        "Errors only, and no progress.",
+        ("--quiet", "-q"),
+        instead={"index build": "Only failures and the last line."},
+    ).field(False)
+
+    def chosen_format(self) -> OutputFormat:
+        """Return the format to print.
+
+        :raises UsageError: the two options name two formats.
+        """
+        if self.as_json and self.output_format not in (None, OutputFormat.json):
+            raise UsageError(
+                f"--json and --output-format {self.output_format} are two formats; pass one of them"
+            )
+        return OutputFormat.json if self.as_json else self.output_format or OutputFormat.text
 
 
 def print_results(

@@ -8,12 +8,15 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.completion import rule_codes
-from relink.cli.options import Json, Prefixes
+from relink.cli.formats import Shown
+from relink.cli.options import takes_options
+from relink.planning.options import Options
 from relink.system.errors import UsageError
 
 
 @app.command()
-def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
+@takes_options("doctor")
+def doctor(options: Options, shown: Shown) -> None:
     """Check this machine and its ROCm: GPUs, access to them, environment, what the runtime can load, coherence.
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
@@ -23,8 +26,8 @@ def doctor(prefix: Prefixes = [], as_json: Json = False) -> None:
     from relink.report.doctor_text import doctor_text
     from relink.system.findings.model import has_errors
 
-    found = diagnose(prefix)
-    if as_json:
+    found = diagnose(options.prefixes)
+    if shown.as_json:
         print_json(to_json(found))
     else:
         show(*doctor_text(found))

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.options import Json
+from relink.cli.formats import Shown
+from relink.cli.options import takes_options
+from relink.indexes.build.build_options import BuildOptions
 from relink.system.errors import UsageError
 
 index = typer.Typer(
@@ -47,48 +49,19 @@ def init(
 
 
 @index.command()
+@takes_options("index build")
 def build(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="An index.toml.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="SITE", help="Where the site appears.")],
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes. Default: one a processor."),
-    ] = None,
-    memory: Annotated[
-        int | None,
-        typer.Option(metavar="MIB", min=1, help="Memory for all of them. Default: most of what is free."),
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster]."
-        ),
-    ] = None,
-    limit: Annotated[
-        list[str],
-        typer.Option(metavar="NAME=N", help="Do not begin a run that needs more: disk=50G, download=20G."),
-    ] = [],
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VERSION",
-            help="Keep what this release of relink, or a later one, has made. Default: this one alone.",
-        ),
-    ] = None,
-    retry: Annotated[
-        bool,
-        typer.Option(
-            "--retry", help="Try again what ended each worker in an earlier run, of memory for example."
-        ),
-    ] = False,
+    options: BuildOptions,
+    *,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append what happens to it, a line of JSON each.")
     ] = None,
     metrics: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write figures of the run for Prometheus.")
     ] = None,
-    as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only failures and the last line.")] = False,
+    shown: Shown,
 ) -> None:
     """Bring a site up to date: fetch what is new, relink what is new or rests on what has changed, publish.
 
@@ -97,23 +70,18 @@ def build(
     """
     from relink.cli.terminal import print_json, show
     from relink.cli.watching import watched
-    from relink.indexes.build.budget import parse_budget
-    from relink.indexes.build.building import BuildOptions
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.metrics import summary_json, write_metrics
     from relink.indexes.build.recipe import read_recipe
     from relink.report.lines import Line
 
     read = read_recipe(recipe)
-    options = BuildOptions(
-        since, parse_budget(limit), jobs, memory << 20 if memory else None, scheduler, retry
-    )
-    with watched(log, quiet=quiet or as_json) as say:
+    with watched(log, quiet=shown.quiet or shown.as_json) as say:
         summary = build_site(read, output, options, say)
     ok = summary.ok(read)
     if metrics is not None:
         write_metrics(summary, metrics, ok=ok)
-    if as_json:
+    if shown.as_json:
         print_json(summary_json(summary, ok=ok))
     else:
         show(Line(summary.sentence(), style="" if ok else "yellow"))
@@ -143,8 +111,10 @@ def serve(
 
 
 @index.command()
+@takes_options("index check")
 def check(
     site: Site,
+    *,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -154,7 +124,7 @@ def check(
     sample: Annotated[
         int, typer.Option(metavar="N", min=0, help="About how many wheels they are asked.")
     ] = 3,
-    as_json: Json = False,
+    shown: Shown,
 ) -> None:
     """Check a site: every page, link and hash, RECORD and plan of each wheel. Exit code 1: something is wrong.
 
@@ -169,7 +139,7 @@ def check(
 
     targets = {target.name: target for target in read_recipe(recipe).targets} if recipe else {}
     found = check_site(site, sample, targets)
-    if as_json:
+    if shown.as_json:
         print_json({"ok": not found.problems, **asdict(found)})
     else:
         show(*(Line(problem, style="red") for problem in found.problems))
@@ -181,10 +151,11 @@ def check(
 
 
 @index.command("diff")
+@takes_options("index diff")
 def compare(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="A site.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="A site.")],
-    as_json: Json = False,
+    shown: Shown,
 ) -> None:
     """Say what works in one site and not in the other. Exit code 1: something works less than before.
 
@@ -197,7 +168,7 @@ def compare(
     from relink.report.lines import Line
 
     changes = site_diff(old, new)
-    if as_json:
+    if shown.as_json:
         print_json({"changes": [asdict(change) for change in changes]})
     else:
         for change in changes:

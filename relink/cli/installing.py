@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,48 +13,17 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.fetching import fetched, platform_for, tell_fetched
-from relink.cli.options import (
-    OUTPUT,
-    AllowMissing,
-    AssumeSymbols,
-    Closures,
-    Gpus,
-    Ignore,
-    Json,
-    MaxMemory,
-    NoImportTest,
-    NoPreload,
-    Offline,
-    Prefixes,
-    Preload,
-    ProfileName,
-    Quiet,
-    SandboxMode,
-    SandboxOption,
-    Select,
-    Stubs,
-    Substitute,
-    TargetPython,
-    Verbose,
-)
+from relink.cli.formats import Shown
+from relink.cli.options import NoImportTest, Offline, takes_options
+from relink.planning.options import Options
 
 if TYPE_CHECKING:
+    from relink.indexes.install.environment import TargetEnvironment
     from relink.indexes.install.installing import InstallResult
-    from relink.planning.options import Options
-
-Kept = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="DIR",
-        help="Keep the relinked wheels there. Without it they are removed after they were installed.",
-        rich_help_panel=OUTPUT,
-    ),
-]
 
 
 @app.command()
+@takes_options("install")
 def install(
     requirements: Annotated[
         list[str],
@@ -61,27 +31,11 @@ def install(
             metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION', or a vendor's wheel."
         ),
     ],
-    prefix: Prefixes = [],
-    nix_closure: Closures = [],
-    output: Kept = Path(),
-    python: TargetPython = None,
-    allow_missing: AllowMissing = [],
-    substitute: Substitute = [],
-    assume_symbols: AssumeSymbols = [],
-    preload: Preload = [],
-    stub: Stubs = [],
-    no_preload: NoPreload = False,
-    profile: ProfileName = None,
-    gpu: Gpus = [],
+    options: Options,
+    *,
     offline: Offline = False,
     no_import_test: NoImportTest = False,
-    max_memory: MaxMemory = None,
-    sandbox: SandboxOption = SandboxMode.auto,
-    select: Select = [],
-    ignore: Ignore = [],
-    as_json: Json = False,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
+    shown: Shown,
 ) -> None:
     """Fetch wheels, relink them, install them with what they depend on, and import them.
 
@@ -93,25 +47,8 @@ def install(
     from relink.indexes.install.installing import install_wheel
     from relink.indexes.install.requirements import parse_requirement
 
-    environment = find_environment(python, os.environ)
-    options = install_options(
-        environment.python,
-        output,
-        preload_known=not no_preload,
-        profile=profile,
-        max_memory=max_memory,
-        sandbox=sandbox,
-        prefixes=prefix,
-        nix_closures=nix_closure,
-        allow_missing=allow_missing,
-        substitute=substitute,
-        assume_symbols=assume_symbols,
-        preload=preload,
-        stub=stub,
-        gpus=gpu,
-        select=select,
-        ignore=ignore,
-    )
+    environment = find_environment(options.python, os.environ)
+    options = installing_into(environment, options)
     given = [text for text in requirements if os.path.lexists(text)]
     wanted = {text: parse_requirement(text) for text in requirements if text not in given}
     platform = platform_for(options)
@@ -121,7 +58,7 @@ def install(
         if text in wanted:
             found = fetched(wanted[text].text, platform, offline=offline, exact=False)
             wheel, extras = found.path, wanted[text].extras
-            if not quiet and not as_json:
+            if not shown.quiet and not shown.as_json:
                 tell_fetched(found, platform, offline=offline)
         else:
             wheel = Path(text)
@@ -129,41 +66,17 @@ def install(
             wheel, environment, options, extras=extras, offline=offline, import_test=not no_import_test
         )
         outcomes.append(done)
-        if not as_json:
-            show_outcome(done, str(environment.prefix), verbose=verbose, quiet=quiet)
-    if as_json:
+        if not shown.as_json:
+            show_outcome(done, str(environment.prefix), shown)
+    if shown.as_json:
         print_outcomes(outcomes, str(environment.prefix))
     if not all(done.ok for done in outcomes):
         raise typer.Exit(1)
 
 
-def install_options(
-    python: str | None,
-    output: Path,
-    *,
-    preload_known: bool,
-    profile: str | None,
-    max_memory: int | None,
-    sandbox: SandboxMode,
-    **lists: list[str],
-) -> Options:
-    """The options of a run that installs.
-
-    :param max_memory: MiB.
-    :param lists: by the names that :class:`~relink.planning.options.Options` gives them.
-    """
-    from relink.planning.options import Options
-
-    return Options(
-        output_directory=output,
-        python=python,
-        preload_known=preload_known,
-        profile=profile,
-        max_memory=max_memory << 20 if max_memory else None,
-        sandbox=sandbox.value,
-        command=("relink", *sys.argv[1:]),
-        **{name: tuple(items) for name, items in lists.items()},  # type: ignore[arg-type]
-    )
+def installing_into(environment: TargetEnvironment, options: Options) -> Options:
+    """Return the options of a run whose result is installed."""
+    return replace(options, python=environment.python, command=("relink", *sys.argv[1:]))
 
 
 def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
@@ -175,12 +88,14 @@ def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})
 
 
-def show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool) -> None:
+def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
     """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
     from relink.cli.terminal import print_report, show
 
-    if done.report is not None and (not quiet or not done.report.ok):
-        print_report(done.report, verbose=verbose, quiet=quiet, installed=done.installed is not None)
+    if done.report is not None and (not shown.quiet or not done.report.ok):
+        print_report(
+            done.report, verbose=shown.verbose, quiet=shown.quiet, installed=done.installed is not None
+        )
     if done.installed is None:
         show(f"{prefix} was not changed.")
         return
@@ -203,6 +118,6 @@ def show_outcome(done: InstallResult, prefix: str, *, verbose: bool, quiet: bool
     output = done.report.output
     if output and os.path.exists(output.path):  # without --output it is removed
         show(f"The relinked wheel is {output.path}.")
-    if done.constraint is not None and not quiet:
+    if done.constraint is not None and not shown.quiet:
         show("So that no upgrade replaces it, put this line into a constraints file (pip install -c FILE):")
         show(f"    {done.constraint}")

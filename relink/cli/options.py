@@ -1,264 +1,21 @@
-"""The options that more than one command takes."""
+"""The signatures of commands, from the dataclasses whose fields are options, and the options that belong to no dataclass."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from relink.cli.completion import gpu_names, profile_names, rule_codes
+from relink.cli import completion
+from relink.planning.option_fields import LINK, WORK, Option, option_table
 
-__all__ = [
-    "GPUS",
-    "KNOWN",
-    "LINK",
-    "OUTPUT",
-    "RUN",
-    "SHOWN",
-    "WORK",
-    "AllowIsaGap",
-    "AllowMissing",
-    "AssumeSymbols",
-    "Closures",
-    "Fix",
-    "Force",
-    "GcRoot",
-    "Gpus",
-    "Ignore",
-    "InEnvironment",
-    "Interpreter",
-    "Json",
-    "LimitOptions",
-    "NoImportTest",
-    "NoVerify",
-    "Offline",
-    "Prefixes",
-    "Preload",
-    "ProfileName",
-    "Python",
-    "Quiet",
-    "Requires",
-    "SandboxMode",
-    "SandboxOption",
-    "Select",
-    "Stubs",
-    "Substitute",
-    "Sysroot",
-    "TargetPython",
-    "Trust",
-    "Verbose",
-]
-
-# The groups of `relink COMMAND --help`.
-LINK = "What to link to"
-RUN = "Where the result will run"
-KNOWN = "What only you can know"
-GPUS = "GPUs"
-OUTPUT = "What is written"
-WORK = "How it is done"
-SHOWN = "What is shown"
-
-Prefixes = Annotated[
-    list[str],
-    typer.Option(
-        "--prefix",
-        metavar="DIR",
-        help="A ROCm to link to, or an environment with pip's; repeatable. Default: $ROCM_PATH, that of the Python, or the one "
-        "in /opt, ld.so.cache or /usr.",
-        rich_help_panel=LINK,
-    ),
-]
-Closures = Annotated[
-    list[str],
-    typer.Option(
-        "--nix-closure",
-        metavar="PATH",
-        help="A Nix store path: all libraries of its closure; repeatable.",
-        rich_help_panel=LINK,
-    ),
-]
-Python = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="The Python that will load the result. Default: the active environment's, or this one.",
-        rich_help_panel=RUN,
-    ),
-]
-Interpreter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="The loader (ld-linux) that will run the result, if it is another.",
-        rich_help_panel=RUN,
-    ),
-]
-Sysroot = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR", help="A directory that will be / when the result is run.", rich_help_panel=RUN
-    ),
-]
-AllowMissing = Annotated[
-    list[str],
-    typer.Option(
-        "--allow-missing",
-        metavar="GLOB",
-        help="A library that will be there at run time; repeatable.",
-        rich_help_panel=KNOWN,
-    ),
-]
-Gpus = Annotated[
-    list[str],
-    typer.Option(
-        "--gpu",
-        metavar="GPU",
-        help="A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
-        rich_help_panel=GPUS,
-        autocompletion=gpu_names,
-    ),
-]
-InEnvironment = Annotated[
-    str | None,
-    typer.Option(
-        "--in",
-        metavar="VENV",
-        help="As installed in this environment: what it has beside the wheel is found.",
-        rich_help_panel=RUN,
-    ),
-]
-Requires = Annotated[
-    bool,
-    typer.Option(
-        "--requires",
-        help="Require the packages in site-packages that the result relies on; else they are its extra [rocm].",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Substitute = Annotated[
-    list[str],
-    typer.Option(
-        "--substitute",
-        metavar="OLD=NEW",
-        help="Two sonames are one ABI: let NEW take OLD's place; repeatable.",
-        rich_help_panel=KNOWN,
-    ),
-]
-AssumeSymbols = Annotated[
-    list[str],
-    typer.Option(
-        "--assume-symbols",
-        metavar="GLOB",
-        help="Symbols that something else will supply; repeatable.",
-        rich_help_panel=KNOWN,
-    ),
-]
-Preload = Annotated[
-    list[str],
-    typer.Option(
-        "--preload",
-        metavar="SONAME",
-        help="A library that others dlopen, or that a file needs and does not name: add it to NEEDED; repeatable.",
-        rich_help_panel=KNOWN,
-    ),
-]
-Stubs = Annotated[
-    list[str],
-    typer.Option(
-        "--stub",
-        metavar="SONAME",
-        help="Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
-        rich_help_panel=KNOWN,
-    ),
-]
-Fix = Annotated[
-    bool,
-    typer.Option(
-        "--fix",
-        help="Add the options that findings name and that are sound by proof alone: NEEDED entries that change no binding.",
-        rich_help_panel=WORK,
-    ),
-]
-GcRoot = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="Put garbage collector roots of the Nix store paths used here.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-NoPreload = Annotated[
-    bool,
-    typer.Option(
-        "--no-preload",
-        help="Preload nothing but what --preload names: also not what is known to be dlopened and not to be found.",
-        rich_help_panel=KNOWN,
-    ),
-]
-Trust = Annotated[
-    list[str],
-    typer.Option(
-        "--trust",
-        metavar="GLOB",
-        help="Give the loader and patchelf a file that the static scan refuses; only with --sandbox require; repeatable.",
-        rich_help_panel=KNOWN,
-    ),
-]
-ProfileName = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME|FILE",
-        help="What is assumed of the package: a shipped profile, a file, or none. Default: by the wheel's name.",
-        rich_help_panel=KNOWN,
-        autocompletion=profile_names,
-    ),
-]
-Select = Annotated[
-    list[str],
-    typer.Option(
-        "--select",
-        metavar="GLOB",
-        help="Of warnings and infos only this code or subject; repeatable.",
-        rich_help_panel=SHOWN,
-        autocompletion=rule_codes,
-    ),
-]
-Ignore = Annotated[
-    list[str],
-    typer.Option(
-        "--ignore",
-        metavar="GLOB",
-        help="No findings of this code or subject, errors included; repeatable.",
-        rich_help_panel=SHOWN,
-        autocompletion=rule_codes,
-    ),
-]
-LimitOptions = Annotated[
-    list[str],
-    typer.Option(
-        "--limit",
-        metavar="NAME=N",
-        help="What a wheel may ask for: members, member-size, total-size (32G, say), ratio or loads; repeatable.",
-        rich_help_panel=WORK,
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Nothing but JSON on standard output.", rich_help_panel=SHOWN)
-]
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose", "-v", help="Every NEEDED with its evidence, and all findings.", rich_help_panel=SHOWN
-    ),
-]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="Errors only, and no progress.", rich_help_panel=SHOWN),
-]
-
+__all__ = ["GivenWheel", "NoImportTest", "Offline", "option_names", "takes_options"]
 
 GivenWheel = Annotated[
     Path | None,
@@ -268,18 +25,6 @@ GivenWheel = Annotated[
         help="The vendor's wheel, where what is named was installed or relinked from it; its SHA-256 must be that one's.",
         rich_help_panel=LINK,
     ),
-]
-AllowIsaGap = Annotated[
-    bool,
-    typer.Option(
-        "--allow-isa-gap", help="Go on although a GPU of --gpu is not covered.", rich_help_panel=GPUS
-    ),
-]
-NoVerify = Annotated[
-    bool, typer.Option("--no-verify", help="Do not ask the real loader.", rich_help_panel=WORK)
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Write although there are errors.", rich_help_panel=OUTPUT)
 ]
 Offline = Annotated[
     bool,
@@ -297,40 +42,106 @@ NoImportTest = Annotated[
         rich_help_panel=WORK,
     ),
 ]
-TargetPython = Annotated[
-    str | None,
-    typer.Option(
-        "--python",
-        metavar="PATH",
-        help="The Python of the environment to change. Default: that of the active virtual environment.",
-        rich_help_panel=RUN,
-    ),
-]
+
+_NAMES: dict[str, frozenset[str]] = {}
 
 
-class SandboxMode(StrEnum):
-    """Words for :data:`relink.system.sandbox.MODES`."""
-
-    auto = "auto"
-    require = "require"
-    off = "off"
+def option_names(command: str) -> frozenset[str]:
+    """Return the long options of a command that :func:`takes_options` was applied to: ``--prefix`` …."""
+    return _NAMES[command]
 
 
-MaxMemory = Annotated[
-    int | None,
-    typer.Option(
-        "--max-memory",
-        min=256,
-        metavar="MIB",
-        help="Memory for all of it, in MiB, at least 256; large files then lie beside the output.",
-        rich_help_panel=WORK,
-    ),
-]
-SandboxOption = Annotated[
-    SandboxMode,
-    typer.Option(
-        "--sandbox",
-        help="Confine the loader and patchelf: as well as can be had here, or else refuse, or not at all.",
-        rich_help_panel=WORK,
-    ),
-]
+def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a function the signature that typer reads: for each parameter whose type is a dataclass, the options of its fields.
+
+    The function gets one object of that dataclass, made of what was passed. Its other parameters stay.
+
+    :param command: as :attr:`relink.planning.option_fields.Option.commands` has it.
+    """
+
+    def derived(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        tables: dict[str, tuple[type, dict[str, Option]]] = {}
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(function).parameters.values():
+            hint: Any = hints[parameter.name]
+            if isinstance(hint, type) and is_dataclass(hint):
+                table = {
+                    name: option for name, option in option_table(hint).items() if command in option.commands
+                }
+                tables[parameter.name] = (hint, table)
+                parameters += [
+                    _parameter(hint, name, option.instead.get(command)) for name, option in table.items()
+                ]
+            else:
+                parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+
+        def command_function(**given: Any) -> None:
+            for parameter, (made, table) in tables.items():
+                given[parameter] = made(
+                    **{name: _value(option, given.pop(name)) for name, option in table.items()}
+                )
+            function(**given)
+
+        signature: Any = command_function
+        signature.__signature__ = inspect.Signature(parameters)
+        signature.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        command_function.__name__, command_function.__doc__ = function.__name__, function.__doc__
+        _NAMES[command] = frozenset(_long_names(parameters))
+        return command_function
+
+    return derived
+
+
+def _long_names(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    for parameter in parameters:
+        (option,) = parameter.annotation.__metadata__
+        if isinstance(option, typer.models.OptionInfo):
+            # typer.Option takes the first name for a default until typer sees the annotation.
+            given = (option.default, *(option.param_decls or ()))
+            names = [name for name in given if isinstance(name, str) and name.startswith("--")]
+            yield from names or (f"--{parameter.name.replace('_', '-')}",)
+
+
+@cache
+def _parameter(table: type, name: str, help_text: str | None) -> inspect.Parameter:
+    """The parameter of one field; commands in which it means the same share it."""
+    option = option_table(table)[name]
+    kind: Any = option.kind
+    default = option.default
+    if option.is_list:
+        kind, default = list[kind], []
+    elif isinstance(default, bool):
+        kind, default = bool, False
+    elif option.choices:
+        kind = _enumeration(option.choices)
+        default = kind(default)
+    elif default is None:
+        kind |= None
+    info = typer.Option(
+        *option.names,
+        metavar=option.metavar,
+        help=help_text or option.help,
+        rich_help_panel=option.group,
+        min=option.least,
+        autocompletion=option.completion and getattr(completion, option.completion),
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
+
+
+def _enumeration(words: tuple[str, ...]) -> Any:
+    made: Any = StrEnum  # typer takes choices as an enumeration
+    return made("Choice", [(word, word) for word in words])
+
+
+def _value(option: Option, given: Any) -> Any:
+    """The value of a field, of what typer made of the words of the command line."""
+    if option.parse is not None:
+        return option.parse(given)
+    if option.is_list:
+        return tuple(given)
+    if option.choices:
+        return given.value
+    return not given if option.default is True else given

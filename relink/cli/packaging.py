@@ -9,36 +9,19 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.options import (
-    AllowMissing,
-    AssumeSymbols,
-    Closures,
-    Gpus,
-    Ignore,
-    Interpreter,
-    NoPreload,
-    Prefixes,
-    Preload,
-    ProfileName,
-    Python,
-    Select,
-    Stubs,
-    Substitute,
-    Verbose,
-)
+from relink.cli.formats import Shown
+from relink.cli.options import takes_options
+from relink.planning.options import Options
 
 
 @app.command()
+@takes_options("nix")
 def nix(
     wheels: Annotated[
         list[Path],
         typer.Argument(metavar="WHEEL...", help="The vendor's wheel; of one release, one for each Python."),
     ] = [],
-    prefix: Prefixes = [],
-    nix_closure: Closures = [],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where package.nix and its plan go.")
-    ] = Path(),
+    *,
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the wheel comes from; without it, PyPI.")
     ] = None,
@@ -52,26 +35,14 @@ def nix(
     rocm_major: Annotated[
         int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
     ] = None,
-    python: Python = None,
-    interpreter: Interpreter = None,
-    allow_missing: AllowMissing = [],
-    substitute: Substitute = [],
-    assume_symbols: AssumeSymbols = [],
-    profile: ProfileName = None,
-    preload: Preload = [],
-    stub: Stubs = [],
-    no_preload: NoPreload = False,
-    gpu: Gpus = [],
     no_vendor: Annotated[
         bool,
         typer.Option(
             "--no-vendor", help="Without relink's Nix functions: the overlay of its flake has them."
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write although there are errors.")] = False,
-    select: Select = [],
-    ignore: Ignore = [],
-    verbose: Verbose = False,
+    options: Options,
+    shown: Shown,
 ) -> None:
     """Write a package for Nix: package.nix, and the plan as JSON with attributes of nixpkgs instead of directories.
 
@@ -81,7 +52,6 @@ def nix(
     from relink.cli.terminal import show
     from relink.indexes.install.locked import fetch_locked
     from relink.loader.target import find_target
-    from relink.planning.options import Options
     from relink.report.nix.emit import write_package, write_plans
     from relink.report.nix.uv_lock import locked_urls
     from relink.report.text import findings_text
@@ -89,22 +59,6 @@ def nix(
     from relink.system.errors import UsageError
     from relink.system.findings.model import has_errors
 
-    options = Options(
-        prefixes=tuple(prefix),
-        nix_closures=tuple(nix_closure),
-        python=python,
-        interpreter=interpreter,
-        allow_missing=tuple(allow_missing),
-        substitute=tuple(substitute),
-        assume_symbols=tuple(assume_symbols),
-        profile=profile,
-        preload=tuple(preload),
-        stub=tuple(stub),
-        preload_known=not no_preload,
-        gpus=tuple(gpu),
-        select=tuple(select),
-        ignore=tuple(ignore),
-    )
     if not wheels and uv_lock is None:
         raise UsageError("no wheel was named; pass WHEEL, or --uv-lock with the uv.lock that has it")
     if url is not None and len(wheels) != 1:
@@ -115,7 +69,7 @@ def nix(
     if uv_lock is not None and wheels:
         urls = locked_urls(uv_lock, wheels)
     elif uv_lock is not None:
-        facts = find_target(python=python).python_facts if python else None
+        facts = find_target(python=options.python).python_facts if options.python else None
         fetched = fetch_locked(
             uv_lock, facts.version if facts else None, lambda name: show(f"{name} is fetched")
         )
@@ -130,15 +84,15 @@ def nix(
                 show(f"{package.source.name}: it needs no library of ROCm, so it has no plan")
         packages = [package for package in packages if package.libraries]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
-    show(*findings_text(findings, verbose=verbose))
+    show(*findings_text(findings, verbose=shown.verbose))
     for attribute, sonames in dict(item for package in packages for item in package.libraries).items():
         show(f"{attribute}  {', '.join(sonames)}")
-    if has_errors(findings) and not force:
+    if has_errors(findings) and not options.force:
         raise typer.Exit(1)
     written = (
-        write_package(packages, output, vendor=not no_vendor)
+        write_package(packages, options.output_directory, vendor=not no_vendor)
         if uv_lock is None
-        else write_plans(packages, output)
+        else write_plans(packages, options.output_directory)
     )
     for path in written:
         show(str(path))

@@ -9,7 +9,8 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.completion import profile_names
-from relink.cli.options import LimitOptions
+from relink.cli.options import takes_options
+from relink.planning.options import Options
 from relink.system.errors import UsageError
 
 profile = typer.Typer(
@@ -68,22 +69,22 @@ def show_profile(
 
 
 @profile.command()
+@takes_options("profile new")
 def new(
     wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel of the package.")],
+    options: Options,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where it goes. Default: standard output."),
     ] = None,
-    limit: LimitOptions = [],
 ) -> None:
     """Write a profile to begin with: what can be seen in a wheel, with what it leaves open as comments.
 
     Example: relink profile new bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl -o bitsandbytes.toml
     """
     from relink.runs import questions as queries
-    from relink.wheel.limits import parse_limits
 
-    content = queries.new_profile(wheel, parse_limits(limit))
+    content = queries.new_profile(wheel, options.limits)
     if output is None:
         typer.echo(content, nl=False)
         return

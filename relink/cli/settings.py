@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from relink.planning.option_fields import option_table
+from relink.planning.options import Options
+
 if TYPE_CHECKING:
     from relink.cli.settings_file import Settings
 
@@ -26,7 +29,7 @@ _QUIET = frozenset({"-q", "--quiet"})
 
 def parameter_of(key: str) -> str:
     """Return the name of the parameter that a key of settings is the default of."""
-    return {"gpus": "gpu"}.get(key, key.replace("-", "_"))
+    return next(name for name, option in option_table(Options).items() if option.setting == key)
 
 
 def apply_settings(context: typer.Context) -> None:

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from relink.cli.options import option_names
+from relink.planning.option_fields import option_table
+from relink.planning.options import Options
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_with_status
 from relink.system.shipped_files import load_schema
@@ -34,37 +37,6 @@ _SETTINGS_LIMIT = 256 << 10  # bytes, as for a profile
 _OWN, _PROJECT = "relink.toml", "pyproject.toml"
 _TABLE = ("tool", "relink")
 _PATHS = frozenset({"prefix", "nix-closure"})
-# Options of which a file must not decide; the message says which option to pass.
-_NOT_FROM_A_FILE = frozenset(
-    {
-        "allow-isa-gap",
-        "assume-symbols",
-        "fix",
-        "force",
-        "gc-root",
-        "ignore",
-        "interpreter",
-        "limit",
-        "link",
-        "no-preload",
-        "no-verify",
-        "no-verify-record",
-        "offline",
-    }
-    | {
-        "output",
-        "python",
-        "report",
-        "requires",
-        "sandbox",
-        "statement",
-        "stub",
-        "substitute",
-        "sysroot",
-        "trust",
-        "wheel",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +178,11 @@ def _settings(path: Path, text: str) -> Settings | None:
 def _problems(data: Any) -> Iterator[Problem]:
     from relink.providers.profiles.schema import Problem, problems
 
+    settable = {option.names[0] for option in option_table(Options).values() if option.setting}
+    refused = option_names("run") - settable  # a file must not decide of these
     for item in problems(data, load_schema("settings")):
         key = item.path[0] if len(item.path) == 1 else None
-        if key in _NOT_FROM_A_FILE:
+        if f"--{key}" in refused:
             message = (
                 f"not taken from a file, since whoever wrote the file would decide about it; pass --{key}"
             )

@@ -1,21 +1,45 @@
-"""What a user can say about one run."""
+"""What a user can say about one run: the table of options.
+
+Each field of :class:`Options` carries the :class:`~relink.planning.option_fields.Option` that it is on the command line. The
+signatures of the commands, the keys of settings that are refused, the commands that are printed, and docs/cli.md come from it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from relink.planning.option_fields import (
+    GPUS,
+    KNOWN,
+    LINK,
+    OUTPUT,
+    RUN,
+    SHOWN,
+    WORK,
+    Option,
+    mebibytes,
+    option_table,
+)
 from relink.system.errors import UsageError
-from relink.wheel.limits import WheelLimits
+from relink.wheel.limits import WheelLimits, parse_limits
 
-__all__ = ["COMPRESSION_LEVELS", "Options", "deciding", "source_date_epoch", "trusted"]
+__all__ = ["COMPRESSION_LEVELS", "Options", "deciding", "source_date_epoch", "trusted", "words_of"]
 
 _EPOCH_DIGITS = 18  # 10**18 seconds are beyond the dates of any file system
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; docs/large-wheels.md has the cost."""
+
+# Commands that take the same options.
+_INSTALLS = ("install", "repair")
+_RELINKS = ("run", *_INSTALLS, "diff")
+_PLANS = (*_RELINKS, "nix")
+_RESOLVES = (*_PLANS, "explain")
+_TARGETS = ("run", "diff", "explain", "verify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +72,258 @@ class Options:
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
-    prefixes: Sequence[str] = ()
-    nix_closures: Sequence[str] = ()
-    gc_root: str | None = None
-    profile: str | None = None
-    output_directory: Path = Path()
-    python: str | None = None
-    interpreter: str | None = None
-    sysroot: str | None = None
-    allow_missing: Sequence[str] = ()
-    substitute: Sequence[str] = ()
-    assume_symbols: Sequence[str] = ()
-    preload: Sequence[str] = ()
-    stub: Sequence[str] = ()
-    preload_known: bool = True
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    keep_version: bool = False
-    local_version: str | None = None
-    verify: bool = True
-    force: bool = False
-    gpus: Sequence[str] = ()
-    allow_isa_gap: bool = False
-    dry_run: bool = False
-    compress: str = "balanced"
-    jobs: int | None = None
-    verify_record: bool = True
-    max_memory: int | None = None
+    prefixes: Sequence[str] = Option(
+        (*_RESOLVES, "doctor"),
+        LINK,
+        "A ROCm to link to, or an environment with pip's; repeatable. Default: $ROCM_PATH, that of the Python, or the one "
+        "in /opt, ld.so.cache or /usr.",
+        ("--prefix",),
+        "DIR",
+        instead={"diff": "Relink OLD for this ROCm, and compare NEW with that; repeatable."},
+        setting="prefix",
+    ).field(())
+    nix_closures: Sequence[str] = Option(
+        _RESOLVES,
+        LINK,
+        "A Nix store path: all libraries of its closure; repeatable.",
+        ("--nix-closure",),
+        "PATH",
+        setting="nix-closure",
+    ).field(())
+    output_directory: Path = Option(  # noqa: RUF009 (a field)
+        ("run", *_INSTALLS, "nix", "fetch"),
+        OUTPUT,
+        "Where the result goes.",
+        ("--output", "-o"),
+        "DIR",
+        kind=Path,
+        instead={
+            **dict.fromkeys(
+                _INSTALLS,
+                "Keep the relinked wheels there. Without it they are removed after they were installed.",
+            ),
+            "nix": "Where package.nix and its plan go.",
+            "fetch": "Where the wheels go.",
+        },
+    ).field(Path())
+    environment: str | None = Option(
+        ("verify",),
+        RUN,
+        "As installed in this environment: what it has beside the wheel is found.",
+        ("--in",),
+        "VENV",
+    ).field(None)
+    python: str | None = Option(
+        (*_TARGETS, *_INSTALLS, "nix", "fetch"),
+        RUN,
+        "The Python that will load the result. Default: the active environment's, or this one.",
+        metavar="PATH",
+        instead=dict.fromkeys(
+            _INSTALLS,
+            "The Python of the environment to change. Default: that of the active virtual environment.",
+        ),
+    ).field(None)
+    interpreter: str | None = Option(
+        (*_TARGETS, "nix", "fetch"),
+        RUN,
+        "The loader (ld-linux) that will run the result, if it is another.",
+        metavar="PATH",
+    ).field(None)
+    sysroot: str | None = Option(
+        _TARGETS, RUN, "A directory that will be / when the result is run.", metavar="DIR"
+    ).field(None)
+    allow_missing: Sequence[str] = Option(
+        (*_RESOLVES, "verify"),
+        KNOWN,
+        "A library that will be there at run time; repeatable.",
+        metavar="GLOB",
+        setting="allow-missing",
+        decides=True,
+    ).field(())
+    substitute: Sequence[str] = Option(
+        _RESOLVES,
+        KNOWN,
+        "Two sonames are one ABI: let NEW take OLD's place; repeatable.",
+        metavar="OLD=NEW",
+        decides=True,
+    ).field(())
+    assume_symbols: Sequence[str] = Option(
+        _PLANS,
+        KNOWN,
+        "Symbols that something else will supply; repeatable.",
+        metavar="GLOB",
+        decides=True,
+    ).field(())
+    preload: Sequence[str] = Option(
+        _RESOLVES,
+        KNOWN,
+        "A library that others dlopen, or that a file needs and does not name: add it to NEEDED; repeatable.",
+        metavar="SONAME",
+        setting="preload",
+        decides=True,
+    ).field(())
+    stub: Sequence[str] = Option(
+        _RESOLVES,
+        KNOWN,
+        "Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
+        metavar="SONAME",
+        decides=True,
+    ).field(())
+    preload_known: bool = Option(
+        _RESOLVES,
+        KNOWN,
+        "Preload nothing but what --preload names: also not what is known to be dlopened and not to be found.",
+        ("--no-preload",),
+        decides=True,
+    ).field(True)
+    trust: Sequence[str] = Option(
+        ("run", "diff", "verify"),
+        KNOWN,
+        "Give the loader and patchelf a file that the static scan refuses; only with --sandbox require; repeatable.",
+        metavar="GLOB",
+    ).field(())
+    profile: str | None = Option(
+        (*_RESOLVES, "verify", "isa"),
+        KNOWN,
+        "What is assumed of the package: a shipped profile, a file, or none. Default: by the wheel's name.",
+        metavar="NAME|FILE",
+        completion="profile_names",
+        setting="profile",
+        decides=True,
+    ).field(None)
+    gpus: Sequence[str] = Option(
+        (*_PLANS, "isa"),
+        GPUS,
+        "A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
+        ("--gpu",),
+        "GPU",
+        completion="gpu_names",
+        setting="gpus",
+    ).field(())
+    allow_isa_gap: bool = Option(
+        ("run", "diff"), GPUS, "Go on although a GPU of --gpu is not covered."
+    ).field(False)
+    dry_run: bool = Option(("run",), OUTPUT, "Plan, print, and write nothing.").field(False)
+    keep_version: bool = Option(
+        ("run", "diff"),
+        OUTPUT,
+        "Do not add +rocmX.Y.Z.",
+        instead={"diff": "NEW was made with --keep-version."},
+        setting="keep-version",
+        decides=True,
+    ).field(False)
+    local_version: str | None = Option(
+        ("run", "diff"),
+        OUTPUT,
+        "The local version label, if not rocmX.Y.Z.",
+        metavar="LABEL",
+        instead={"diff": "NEW was made with this --local-version."},
+        setting="local-version",
+        decides=True,
+    ).field(None)
+    requires: bool = Option(
+        ("run", "diff"),
+        OUTPUT,
+        "Require the packages in site-packages that the result relies on; else they are its extra [rocm].",
+        decides=True,
+    ).field(False)
+    verify: bool = Option(("run", "diff"), WORK, "Do not ask the real loader.", ("--no-verify",)).field(True)
+    verify_record: bool = Option(
+        ("run",),
+        WORK,
+        "Believe the vendor's RECORD: do not hash what is copied.",
+        ("--no-verify-record",),
+    ).field(True)
+    compress: str = Option(
+        ("run",),
+        WORK,
+        "How much is spent on making changed files small again.",
+        choices=tuple(COMPRESSION_LEVELS),
+        setting="compress",
+    ).field("balanced")
+    jobs: int | None = Option(
+        ("run",), WORK, "Threads that verify and write.", metavar="N", kind=int, least=1
+    ).field(None)
+    max_memory: int | None = Option(
+        _RELINKS,
+        WORK,
+        "Memory for all of it, in MiB, at least 256; large files then lie beside the output.",
+        metavar="MIB",
+        kind=int,
+        least=256,
+        parse=mebibytes,
+    ).field(None)
+    fix: bool = Option(
+        ("run", "diff"),
+        WORK,
+        "Add the options that findings name and that are sound by proof alone: NEEDED entries that change no binding.",
+    ).field(False)
+    force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
+    gc_root: str | None = Option(
+        ("run",),
+        OUTPUT,
+        "Put garbage collector roots of the Nix store paths used here.",
+        metavar="DIR",
+    ).field(None)
+    limits: WheelLimits | None = Option(  # noqa: RUF009 (a field)
+        ("run", "diff", "verify", "inspect", "profile new"),
+        WORK,
+        "What a wheel may ask for: members, member-size, total-size (32G, say), ratio or loads; repeatable.",
+        ("--limit",),
+        "NAME=N",
+        repeatable=True,
+        parse=parse_limits,
+    ).field(None)
+    sandbox: str = Option(
+        (*_RELINKS, "verify"),
+        WORK,
+        "Confine the loader and patchelf: as well as can be had here, or else refuse, or not at all.",
+        choices=("auto", "require", "off"),
+    ).field("auto")
+    select: Sequence[str] = Option(
+        _PLANS,
+        SHOWN,
+        "Of warnings and infos only this code or subject; repeatable.",
+        metavar="GLOB",
+        completion="rule_codes",
+    ).field(())
+    ignore: Sequence[str] = Option(
+        (*_PLANS, "verify"),
+        SHOWN,
+        "No findings of this code or subject, errors included; repeatable.",
+        metavar="GLOB",
+        completion="rule_codes",
+    ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()
-    limits: WheelLimits | None = None
-    sandbox: str = "auto"
-    trust: Sequence[str] = ()
-    requires: bool = False
-    fix: bool = False
-    environment: str | None = None
+
+
+# Lists, then flags, then single values: the order of "options" in every relink.json.
+_DECIDING = [
+    name
+    for name, option in sorted(
+        option_table(Options).items(),
+        key=lambda entry: (not entry[1].is_list, not isinstance(entry[1].default, bool)),
+    )
+    if option.decides
+]
+
+
+def words_of(values: object, names: Iterable[str]) -> list[str]:
+    """Return what one passes on the command line for the fields of these names; a field that says nothing takes no word.
+
+    :param values: :class:`Options`, or what has fields of the same names.
+    """
+    words: list[str] = []
+    for name in names:
+        value: Any = getattr(values, name)
+        option = option_table(Options)[name]
+        if isinstance(value, bool):
+            words += [option.names[0]] * (value is not option.default)
+        else:
+            several: Sequence[str] = ([value] if value else []) if isinstance(value, str | None) else value
+            words += [word for each in several for word in (option.names[0], each)]
+    return words
 
 
 def deciding(options: Options) -> tuple[str, ...]:
@@ -91,25 +332,8 @@ def deciding(options: Options) -> tuple[str, ...]:
     Left out are providers and target, which a plan has by themselves, the directory of a profile's file, and ``--fix``, which
     decides nothing for a wheel that loads.
     """
-    lists = {
-        "--allow-missing": options.allow_missing,
-        "--substitute": options.substitute,
-        "--assume-symbols": options.assume_symbols,
-        "--preload": options.preload,
-        "--stub": options.stub,
-    }
-    flags = {
-        "--no-preload": not options.preload_known,
-        "--keep-version": options.keep_version,
-        "--requires": options.requires,
-    }
-    values = {
-        "--profile": options.profile and os.path.basename(options.profile),
-        "--local-version": options.local_version,
-    }
-    words = [word for name, items in lists.items() for item in items for word in (name, item)]
-    words += [name for name, is_set in flags.items() if is_set]
-    return (*words, *(word for name, value in values.items() if value for word in (name, value)))
+    profile = options.profile and os.path.basename(options.profile)
+    return tuple(words_of(replace(options, profile=profile), _DECIDING))
 
 
 def trusted(options: Options) -> Sequence[str]:

@@ -13,6 +13,7 @@ from relink.make.editing import edit_members, new_content
 from relink.planning.checks.mentions import mentions
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
+from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.layout import Layout
@@ -77,7 +78,7 @@ def _place_of_copy(directory: Path, options: Options) -> Path | None:
     """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
     given = [name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name)]
     if given:
-        words = [f"--{'no-' * (name == 'verify_record')}{name.replace('_', '-')}" for name in given]
+        words = [option_table(Options)[name].names[0] for name in given]
         raise UsageError(f"{', '.join(words)}: for wheels; leave that out for a directory")
     if os.path.lexists(directory / "pyvenv.cfg"):
         raise UsageError(

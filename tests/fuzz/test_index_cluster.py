@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.building import BuildOptions, build
+from relink.indexes.build.build_options import BuildOptions
+from relink.indexes.build.building import build
 from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.running import Event

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.building import BuildOptions, build
+from relink.indexes.build.build_options import BuildOptions
+from relink.indexes.build.building import build
 from relink.indexes.build.engine import Job, Judgement
 from relink.indexes.build.recipe import Recipe, read_recipe
 from relink.indexes.build.running import Event, Summary

@@ -18,7 +18,6 @@ ELSEWHERE = {
     "cli/bar": "unit/cli/test_relinking",
     "cli/completion": "unit/cli/test_helping",
     "cli/configuring": "unit/cli/test_settings_file",
-    "cli/options": "unit/cli/test_relinking",
     "cli/packaging": "nix/test_emit",
     "cli/reporting": "unit/cli/test_pages",
     "cli/settings": "unit/cli/test_settings_file",
@@ -34,7 +33,6 @@ ELSEWHERE = {
     "indexes/install/repairing": "unit/indexes/install/test_installing",
     "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
-    "planning/options": "unit/runs/test_relink_wheel",
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",
     "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",

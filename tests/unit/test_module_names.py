@@ -14,6 +14,21 @@ MAX_LINES = 400
 VAGUE = {"_CHUNK", "_LARGE", "_FEED", "_AT_ONCE", "_LIMIT"}
 """Private constants that one module may have, and not several: they would not be the same thing."""
 
+MAX_PARAMETERS = 8
+"""A function that takes more is told several things that belong together. What is only passed on as ``**options`` counts, too."""
+
+MANY_PARAMETERS = {
+    "relink/make/editing.py edit_files",
+    "relink/make/editing.py _edit_one",
+    "relink/make/verification.py verify",
+    "relink/planning/checks/gpu.py plan_gpus",
+    "relink/planning/resolve/search_path.py _kind",
+    "relink/planning/resolve/search_path.py classify",
+    "relink/planning/resolve/substitution.py _decision",
+    "relink/system/findings/model.py finding",
+}
+"""Functions that take more, and are to take fewer."""
+
 EXCEPTIONS = {
     "SCHEMA": "each module has the identifier of the one JSON format that it writes",
 }
@@ -74,3 +89,22 @@ def test_one_name_has_one_meaning() -> None:
 def test_modules_have_one_subject() -> None:
     lines = {path: source.count("\n") for path, source in modules().items()}
     assert {path: number for path, number in lines.items() if number > MAX_LINES} == {}
+
+
+def many_parameters(path: str, source: str) -> Iterator[str]:
+    """Yield the functions that take more than :data:`MAX_PARAMETERS`, `self` included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            taken = node.args
+            every = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, taken.vararg, taken.kwarg]
+            if sum(each is not None for each in every) > MAX_PARAMETERS:
+                yield f"{path} {getattr(node, 'name', 'lambda')}"
+
+
+def test_functions_take_few_parameters() -> None:
+    letters = ", ".join("abcdefgh")
+    assert [*many_parameters("x", f"def f({letters}): ...")] == []
+    for more in (f"{letters}, i", f"{letters}, **i", f"a, /, {letters[3:]}, *i, j"):
+        assert [*many_parameters("x", f"def f({more}): ...")] == ["x f"]
+    found = {name for path, source in modules().items() for name in many_parameters(path, source)}
+    assert found == MANY_PARAMETERS

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relink.indexes.build.build_options import BudgetLimits
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.tasks import PlannedTask
 from relink.indexes.install.cache import cached_sha256s
 from relink.system.errors import UsageError
 
-__all__ = ["BudgetLimits", "BuildBudget", "budget_of", "check_budget", "parse_budget"]
-
-_BUDGET = re.compile(r"(disk|download)=(\d{1,9})([MGT])")
-_UNITS = {"M": 20, "G": 30, "T": 40}
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetLimits:
-    """Bytes that a run may fetch, and bytes that the site may grow by; None for any number."""
-
-    download: int | None = None
-    disk: int | None = None
+__all__ = ["BuildBudget", "budget_of", "check_budget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +30,6 @@ class BuildBudget:
     download: int
     unknown: int
     disk: int
-
-
-def parse_budget(texts: Iterable[str]) -> BudgetLimits:
-    """Read limits from ``disk=50G`` and ``download=20G``.
-
-    :raises UsageError: there is no such limit, or no number; names all of them.
-    """
-    found: dict[str, int] = {}
-    wrong = []
-    for text in texts:
-        match = _BUDGET.fullmatch(text)
-        if match is None:
-            wrong.append(f"{text}: write it like disk=50G or download=500M")
-        else:
-            found[match[1]] = int(match[2]) << _UNITS[match[3]]
-    if wrong:
-        raise UsageError("--limit: not a limit", wrong)
-    return BudgetLimits(**found)
 
 
 def budget_of(

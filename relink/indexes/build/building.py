@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from relink.indexes.build.budget import BudgetLimits, budget_of, check_budget
+from relink.indexes.build.budget import budget_of, check_budget
+from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
 from relink.indexes.build.digests import Digests
 from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
@@ -31,28 +32,9 @@ from relink.indexes.build.tasks import PlannedTask, planned_tasks, valid_results
 from relink.indexes.build.web import Web
 from relink.indexes.build.work import FetchTask
 
-__all__ = ["BuildOptions", "build"]
+__all__ = ["build"]
 
 Todo = Sequence[tuple[ListedWheel, Sequence[PlannedTask]]]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """How to build.
-
-    :ivar since: keep results that this release of relink or a later one has made; None: this release alone.
-    :ivar retry: try again what ended each worker in an earlier run.
-    :ivar workers: processes on this machine; None: one a processor.
-    :ivar memory: bytes that all of them may take; None: most of what is free.
-    :ivar scheduler: the address of a Dask scheduler; None for processes of this machine.
-    """
-
-    since: str | None = None
-    limits: BudgetLimits = field(default_factory=BudgetLimits)
-    workers: int | None = None
-    memory: int | None = None
-    scheduler: str | None = None
-    retry: bool = False
 
 
 def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Event], None]) -> Summary:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -50,7 +50,7 @@ class WheelSource:
 
 @dataclass(frozen=True, slots=True)
 class IndexTarget:
-    """What wheels are relinked for.
+    """What wheels are relinked for: the fields of :class:`~relink.planning.options.Options` that a recipe sets.
 
     :ivar name: of letters and digits; it stands in versions and addresses.
     """
@@ -71,18 +71,8 @@ class IndexTarget:
     def options(self, output: Path = Path()) -> Options:
         """Return the options of relinking one wheel for this target."""
         return Options(
-            prefixes=self.prefixes,
-            interpreter=self.interpreter,
-            python=self.python,
-            sysroot=self.sysroot,
-            gpus=self.gpus,
+            **{entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"},
             allow_isa_gap=True,  # the matrix says which GPUs are not covered
-            allow_missing=self.allow_missing,
-            substitute=self.substitute,
-            assume_symbols=self.assume_symbols,
-            preload=self.preload,
-            stub=self.stub,
-            profile=self.profile,
             output_directory=output,
             jobs=1,  # the tasks are what is done side by side
         )

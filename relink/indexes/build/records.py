@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from relink.gpu.coverage import STATES
 from relink.indexes.build.recipe import IndexTarget
+from relink.planning.options import words_of
 from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.system.errors import RelinkError
@@ -63,22 +64,8 @@ def _worst(levels: Mapping[str, str]) -> str:
 
 def _command(name: WheelName, target: IndexTarget) -> str:
     """The command that does the same for one wheel, for a person to see all of what it says."""
-    words = ["relink", f"{name.distribution}=={name.version}"]
-    for option, values in (
-        ("--prefix", target.prefixes),
-        ("--interpreter", [target.interpreter]),
-        ("--python", [target.python]),
-        ("--sysroot", [target.sysroot]),
-        ("--gpu", target.gpus),
-        ("--allow-missing", target.allow_missing),
-        ("--substitute", target.substitute),
-        ("--assume-symbols", target.assume_symbols),
-        ("--preload", target.preload),
-        ("--stub", target.stub),
-        ("--profile", [target.profile]),
-    ):
-        words += [word for value in values if value for word in (option, value)]
-    return shlex.join(words)
+    words = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
+    return shlex.join(["relink", f"{name.distribution}=={name.version}", *words])
 
 
 def record_of_error(error: RelinkError) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from relink.cli.installing import install_options
-from relink.cli.options import SandboxMode
 from tests.unit.runs.build_trees import make_vendor_tree, snapshot
 
 
@@ -55,14 +53,6 @@ def test_memory_is_bounded_as_for_a_wheel(tree: Path, tmp_path: Path) -> None:
     assert (refused.returncode, "255" in refused.stderr) == (2, True)
     assert command(tree, "-o", tmp_path / "new", "--max-memory", "300").returncode == 0
     assert ran(tmp_path / "new")
-
-
-@pytest.mark.parametrize(("given", "taken"), [(None, None), (300, 300 << 20)])
-def test_memory_of_a_run_that_installs(given: int | None, taken: int | None) -> None:
-    options = install_options(
-        None, Path(), preload_known=True, profile=None, max_memory=given, sandbox=SandboxMode.auto
-    )
-    assert options.max_memory == taken
 
 
 def test_what_cannot_be_asked_for(tree: Path, tmp_path: Path) -> None:

@@ -235,23 +235,12 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_no_option_that_lets_code_run_or_a_check_out_is_taken(tmp_path: Path) -> None:
-    """Every option of `relink run` is a key of settings, or is refused by name: a new option has to be decided about."""
+    """Every option of `relink run` is a key of settings, or is refused by name."""
     top: Any = typer.main.get_command(app)
-    shown = {
-        "dry_run",
-        "select",
-        "verbose",
-        "quiet",
-        "as_json",
-        "output_format",
-        "help",
-        "jobs",
-        "max_memory",
-        "wheels",
-    }
     refused = set()
     for parameter in top.commands["run"].params:
-        if parameter.name in shown or parameter.name in {parameter_of(key) for key in KEYS}:
+        argument = parameter.param_type_name == "argument" or parameter.name == "help"
+        if argument or parameter.name in {parameter_of(key) for key in KEYS}:
             continue
         option = parameter.opts[0].removeprefix("--")
         told = problem(tmp_path / "relink.toml", f"{option} = true\n")

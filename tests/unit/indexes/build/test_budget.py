@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relink.indexes.build.budget import BudgetLimits, budget_of, check_budget, parse_budget
+from relink.indexes.build.budget import budget_of, check_budget
+from relink.indexes.build.build_options import BudgetLimits
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.tasks import PlannedTask
@@ -13,14 +14,6 @@ from relink.wheel.naming import parse_wheel_name
 
 NAME = parse_wheel_name("demo-1.0-py3-none-any.whl")
 TARGET = IndexTarget("one", ("/x",))
-
-
-def test_limits_are_read() -> None:
-    assert parse_budget(["disk=50G", "download=500M"]) == BudgetLimits(500 << 20, 50 << 30)
-    assert parse_budget([]) == BudgetLimits()
-    with pytest.raises(UsageError) as caught:
-        parse_budget(["disk", "memory=1G", "disk=1G"])
-    assert len(caught.value.issues) == 2
 
 
 def test_what_is_counted() -> None:

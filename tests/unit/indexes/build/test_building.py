@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.budget import BudgetLimits
-from relink.indexes.build.building import BuildOptions
+from relink.indexes.build.build_options import BudgetLimits, BuildOptions
 from relink.indexes.build.work import RelinkTask
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name

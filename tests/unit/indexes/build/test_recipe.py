@@ -106,8 +106,8 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 
 def test_the_schema_is_one_and_means_the_same(tmp_path: Path) -> None:
     """What a general validator takes and refuses, so does relink's own."""
-    validator = jsonschema.Draft202012Validator(load_schema())
-    validator.check_schema(load_schema())
+    validator = jsonschema.Draft202012Validator(load_schema("recipe"))
+    validator.check_schema(load_schema("recipe"))
     good: dict[str, Any] = {
         "pythons": ["3.12"],
         "sources": [{"lock": "x"}],

@@ -1,0 +1,77 @@
+"""The table of options, and what has to agree with it: the sandbox, settings, recipes, the GitHub Action."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from relink.cli.options import option_names
+from relink.indexes.build.recipe import IndexTarget
+from relink.planning.option_fields import option_table
+from relink.planning.options import Options, deciding, words_of
+from relink.system.sandbox import MODES
+from relink.system.shipped_files import load_schema
+from tests.support.built import ROOT
+
+TABLE = option_table(Options)
+ALL = Options(
+    prefixes=["/rocm"],
+    allow_missing=["a*", "b*"],
+    substitute=["c=d"],
+    assume_symbols=["e"],
+    preload=["f"],
+    stub=["auto"],
+    preload_known=False,
+    keep_version=True,
+    requires=True,
+    profile="dir/p.toml",
+    local_version="mine",
+    verify=False,
+    fix=True,
+)
+
+
+def test_every_field_is_an_option_or_comes_from_the_process() -> None:
+    assert {entry.name for entry in fields(Options)} - TABLE.keys() == {"epoch", "command"}
+
+
+def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:
+    words = (
+        "--allow-missing a* --allow-missing b* --substitute c=d --assume-symbols e --preload f --stub auto "
+    )
+    words += "--no-preload --keep-version --requires --profile p.toml --local-version mine"
+    assert deciding(ALL) == tuple(words.split())
+    assert deciding(Options(prefixes=["/x"], profile="", fix=True)) == ()
+
+
+def test_words_of_a_command() -> None:
+    assert words_of(ALL, ["verify", "prefixes", "python"]) == ["--no-verify", "--prefix", "/rocm"]
+
+
+def test_the_sandbox_has_these_modes() -> None:
+    assert TABLE["sandbox"].choices == MODES
+
+
+def test_settings_are_options() -> None:
+    settings = load_schema("settings")["properties"]
+    assert {option.setting for option in TABLE.values() if option.setting} == settings.keys()
+    for option in TABLE.values():
+        if option.setting:
+            assert f"As {option.names[0]}" in settings[option.setting]["description"]
+            assert "run" in option.commands
+
+
+def test_a_recipe_sets_options() -> None:
+    keys = load_schema("recipe")["$defs"]["target"]["properties"]
+    assert [entry.name.replace("_", "-") for entry in fields(IndexTarget)] == ["name", *keys]
+    target = IndexTarget("one", ("/x",), stub=("auto",), profile="p")
+    options = target.options(Path("/out"))
+    assert (options.prefixes, options.stub, options.profile) == (("/x",), ("auto",), "p")
+    assert (options.output_directory, options.allow_isa_gap, options.jobs) == (Path("/out"), True, 1)
+
+
+def test_the_action_passes_options() -> None:
+    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--quiet", "--disable-pip-version-check"}
+    assert {"--prefix", "--gpu", "--output"} < words <= option_names("run")
