@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from relink import __version__
 from relink.planning.model.model import (
+    PLAN_SCHEMA,
     FilePlan,
     Load,
     Plan,
@@ -17,11 +18,15 @@ from relink.planning.model.model import (
     plain,
     plan_of,
 )
+from relink.planning.model.model import from_json as plan_from_json
 from relink.planning.model.typed import typed
+from relink.report.formats import SCHEMA as SEVERAL
+from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
+from relink.system.text import pluralize
 
-__all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "to_json"]
+__all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "read_saved", "to_json"]
 
 SCHEMA = "relink.report/1"
 # The keys of a report's JSON that are its plan's; a plan without any finding may leave them out, a report may not.
@@ -144,3 +149,33 @@ def from_json(data: Mapping[str, Any]) -> Report:
     shared = {key: data[key] for key in _OF_PLAN if key in data}
     plan = plan_of({**shared, "output": ""}, "report", strict=False)
     return cast("Report", typed(Report, {**data, "plan": plan}, "report", strict=False))
+
+
+def read_saved(text: str, name: str) -> tuple[Report, bool]:
+    """Read what ``relink --json`` printed, or the ``relink.json`` of a wheel; the latter is a plan, and then True is returned.
+
+    :param name: of the file, for messages.
+    :raises UsageError: it is neither; says why.
+    """
+    try:
+        data: Any = parse_json(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: this is not JSON ({error})") from error
+    # A list is what relink 0.1.0 printed of several wheels.
+    reports = data.get("reports") if isinstance(data, dict) and data.get("schema") == SEVERAL else data
+    if isinstance(reports, list):
+        if len(reports) != 1:
+            count = pluralize(len(reports), "report")
+            raise UsageError(f"{name}: {count}; a page shows one: keep one of them in a file of its own")
+        data = reports[0]
+    schema = data.get("schema") if isinstance(data, dict) else None
+    try:
+        if schema == SCHEMA:
+            return from_json(data), False
+        if schema == PLAN_SCHEMA:
+            return Report((), plan_from_json(data, strict=False), None), True
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+    raise UsageError(
+        f"{name}: this is no report of relink (`relink WHEEL --json` prints one, {SCHEMA}) and no plan ({PLAN_SCHEMA})"
+    )

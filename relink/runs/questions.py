@@ -37,13 +37,12 @@ from relink.planning.wheel_plan import (
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
-from relink.report.model import Report
+from relink.report.model import Report, read_saved
 from relink.report.nix.anew import options_text
 from relink.report.nix.from_plan import package_from_plan
 from relink.report.nix.from_table import package_from_table
 from relink.report.nix.model import Package
 from relink.report.nix.subject import Subject
-from relink.report.saved import read_saved
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT

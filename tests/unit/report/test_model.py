@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relink.report.model import from_json, to_json
+from relink.library import plan, relink
+from relink.planning.model.model import to_json as plan_json
+from relink.report.model import Report, from_json, read_saved, to_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import finding
 from tests.support.plans import replanned
 from tests.support.reports import sample_report
+from tests.support.works import Works
 
 
 def document() -> dict[str, Any]:
@@ -61,3 +65,37 @@ def test_an_error_decides() -> None:
     written = sample_report(output=True)
     assert written.output is not None
     assert written.path == written.output.path
+
+
+@pytest.fixture
+def made(works: Works, tmp_path: Path) -> Report:
+    return relink(works.small(tmp_path), works.options(tmp_path / "out", dry_run=True))
+
+
+def test_a_saved_report(made: Report) -> None:
+    found, is_plan = read_saved(json.dumps(to_json(made)), "a.json")
+    assert not is_plan
+    assert to_json(found) == to_json(made)
+
+
+def test_a_saved_plan(works: Works, tmp_path: Path) -> None:
+    made = plan(works.small(tmp_path), works.options(tmp_path / "out"))
+    found, is_plan = read_saved(json.dumps(plan_json(made)), "a.json")
+    assert is_plan
+    assert (found.files, found.findings, found.output, found.timings) == (made.files, made.findings, None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", r"a\.json: this is not JSON"),
+        ("[{}, {}]", r"a\.json: 2 reports; a page shows one"),
+        ('{"schema": "relink.reports/1", "reports": []}', r"a\.json: 0 reports; a page shows one"),
+        ("7", r"a\.json: this is no report of relink"),
+        ('{"schema": "relink.report/9"}', r"a\.json: this is no report of relink"),
+        ('{"schema": "relink.report/1"}', r"a\.json: "),
+    ],
+)
+def test_what_is_neither_a_report_nor_a_plan(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_saved(text, "a.json")

@@ -73,6 +73,15 @@ def test_the_python_and_what_it_brings_have_no_place() -> None:
     assert embedded(inside) == inside
 
 
+def test_a_needed_that_is_a_path_stays() -> None:
+    """It is what the file says, and the edit names it."""
+    plan = plan_with("/opt/rocm")
+    (file,) = plan.files
+    needed = replace(file.needed[0], soname=LIBRARY, action="substitute", soname_after=f"{LIBRARY}.1")
+    plan = replace(plan, files=(replace(file, needed=(needed,)),))
+    assert embedded(plan).files[0].edit.replace == ((LIBRARY, f"{LIBRARY}.1"),)
+
+
 def test_without_a_python_none_is_named() -> None:
     assert embedded(plan_with(python=None)).target.python is None
 
