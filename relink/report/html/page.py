@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from importlib import resources
+from typing import Any
 
 from relink.report.html.cause_list import counted, findings_section
-from relink.report.html.files import files_section
-from relink.report.html.gpu import Isa, gpu_section, isa_of
+from relink.report.html.file_list import files_section
+from relink.report.html.gpu_code import Isa, gpu_section, isa_of
 from relink.report.html.graph import Graph, graph_of
 from relink.report.html.libraries import graph_section
 from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
-from relink.report.html.prefixed import prefixed
 from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.report.text import in_prefix
+from relink.system.findings.model import Finding
 from relink.system.text import pluralize
 
-__all__ = ["html_page"]
+__all__ = ["html_page", "prefixed"]
 
 
 def html_page(report: Report, *, plan: bool = False) -> str:
@@ -187,3 +189,39 @@ def _facts(report: Report) -> Html:
     body = [tag("tr", tag("th", word, scope="row"), tag("td", value)) for word, value in rows]
     table = region("This run", tag("tbody", *body), class_="facts")
     return tag("section", tag("h2", "Facts", id="facts"), table, aria_labelledby="facts")
+
+
+def prefixed(report: Report) -> Report:
+    """Return the report with ``$PREFIX`` in its files, loads, GPU code and findings; remedies and steps keep the path.
+
+    The command, the target and the providers keep their paths, too.
+    """
+    short = partial(in_prefix, report)
+    return dataclasses.replace(
+        report,
+        files=_mapped(report.files, short),
+        loads=_mapped(report.loads, short),
+        isa=_mapped(report.isa, short),
+        findings=tuple(_finding(found, short) for found in report.findings),
+    )
+
+
+def _finding(found: Finding, short: Callable[[str], str]) -> Finding:
+    shown: Finding = _mapped(found, short)
+    return dataclasses.replace(shown, remedy=found.remedy, step=found.step)
+
+
+def _mapped(value: Any, short: Callable[[str], str]) -> Any:
+    """Return `value` with every str in it replaced: in dataclasses, tuples, lists and mappings, their keys included."""
+    if isinstance(value, str):
+        return short(value)
+    if isinstance(value, tuple | list):
+        return type(value)(_mapped(item, short) for item in value)
+    if isinstance(value, Mapping):
+        return {_mapped(key, short): _mapped(item, short) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            field.name: _mapped(getattr(value, field.name), short) for field in dataclasses.fields(value)
+        }
+        return dataclasses.replace(value, **fields)
+    return value
