@@ -19,7 +19,15 @@ from relink.planning.resolve.layout import Layout
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
 
-__all__ = ["EntryKind", "SearchPathEntry", "added_entries", "classify", "is_of_stubs", "removed"]
+__all__ = [
+    "EntryKind",
+    "SearchPathEntry",
+    "added_entries",
+    "classify",
+    "is_of_stubs",
+    "origin_entries",
+    "removed",
+]
 
 EntryKind: TypeAlias = Literal[
     "wheel",
@@ -93,6 +101,7 @@ def _kind(
         )
         if within.startswith(("/", "../")):
             return "original"
+    # Only $ORIGIN leads into a wheel: an absolute path names one installation of it, on the machine of its maker.
     if "ORIGIN" in text and directory in context.member_directories:
         return "stub" if is_of_stubs(directory) else "wheel"
     if (real := layout.real(directory)) != directory and real in provider_directories:
@@ -114,10 +123,14 @@ def added_entries(layout: Layout, added: Mapping[str, str], member: str, needed:
 
     :param added: members by soname.
     """
-    origin = posixpath.dirname(layout.path_of(member))
     directories = {posixpath.dirname(layout.path_of(added[soname])) for soname in needed if soname in added}
-    relative = (posixpath.relpath(directory, origin) for directory in sorted(directories))
-    return ["$ORIGIN" if path == "." else f"$ORIGIN/{path}" for path in relative]
+    return origin_entries(layout.path_of(member), sorted(directories))
+
+
+def origin_entries(path: str, directories: Iterable[str]) -> list[str]:
+    """Return the search path entries, each once, by which the file at `path` finds directories that move together with it."""
+    relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
+    return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))
 
 
 def is_of_stubs(directory: str) -> bool:
