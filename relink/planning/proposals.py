@@ -35,7 +35,7 @@ _FIELDS: Final = {
 _ONE_VALUE: Final = {"--interpreter", "--python"}
 _OF_A_TARGET: Final = {"install", "repair"}
 # These commands take the target from the environment that they change.
-_ROUNDS: Final = 6
+_ROUNDS: Final = 6  # plans that are made at most: each takes as long as that of the run
 _SOUND: Final = "--preload"
 # Adds a NEEDED; the plan then shows whether a binding changes. Every other option says something that no file shows.
 

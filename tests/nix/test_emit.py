@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from relink.report.nix.emit import package_nix, write_package
+from relink.report.nix.emit import nix_attribute, nix_comment, nix_string, package_nix, write_package
 from relink.report.nix.model import About, File, PathEntry, Replaced, RunPath, Source, plan_json
-from relink.report.nix.text import nix_attribute, nix_comment, nix_string
 from relink.system.errors import UsageError
 from tests.nix.conftest import ROOT, Nix
 from tests.support.amount import amount

@@ -97,6 +97,7 @@ def decide(
                 raise
             refused.append(_refused(context, member, error))
             continue
+        # Members that all need each other load the square of their number: the sum is bounded, not the wheel.
         if loaded > context.most_loads:
             raise WheelError(
                 f"the ELF files of the wheel load more than {context.most_loads} files, added up over all of them; --limit "
@@ -112,6 +113,7 @@ def decide(
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     left = [member for member in unserved if not context.profile.is_variant(member)]
     mapped = {member: mapped_for(outcome) for member, outcome in served.items()}
+    # What the package does without is left only where another part gets the vendor's libraries: else nothing is left.
     if left and not any(has_vendors(context, objects) for objects in mapped.values()):
         return decide(before, tables, known, leave_optional=False)
     files = tuple(

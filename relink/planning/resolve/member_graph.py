@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from relink.elf.image import Image
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.search_path import is_of_stubs
+from relink.planning.resolve.search_path import is_of_stubs, origin_entries
 from relink.planning.resolve.unserved_edges import ResolutionIssue
 
 __all__ = ["carried_entries", "dlopened_entries", "reached"]
@@ -43,7 +43,7 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
             carrying = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
             if len(carrying) == 1 and context.provider_path(soname) is None:
                 directories.append(posixpath.dirname(layout.path_of(carrying[0])))
-    return _entries(path, directories)
+    return origin_entries(path, directories)
 
 
 def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
@@ -54,9 +54,4 @@ def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
     directories = [
         posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames
     ]
-    return _entries(layout.path_of(member), directories)
-
-
-def _entries(path: str, directories: Iterable[str]) -> list[str]:
-    relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
-    return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))
+    return origin_entries(layout.path_of(member), directories)

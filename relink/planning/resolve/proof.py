@@ -101,6 +101,7 @@ class Prover:
         }
         if missing:
             substitutions = self._evaluate_missing(member, outcome, list(missing))
+            # What --allow-missing allows is decided upon as the rest, so that no decision rests on it, and stays as it is.
             acted = [decision for soname, decision in substitutions.items() if missing[soname] == "missing"]
             required_edit = ElfEdit(
                 replace=tuple(
@@ -145,6 +146,7 @@ class Prover:
     ) -> dict[str, SubstitutionDecision]:
         """Decide of each missing NEEDED whether the imports of `member` prove that it may be replaced or dropped."""
         closure = outcome.closure
+        # The imports of the member alone say what its own NEEDED are for.
         bindings = self._bind(member, closure, [outcome.root])
         unbound_names = {(imported.name, imported.version) for imported in bindings.unbound}
         imports = self.members[member].imports

@@ -19,7 +19,15 @@ from relink.planning.resolve.layout import Layout
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
 
-__all__ = ["EntryKind", "SearchPathEntry", "added_entries", "classify", "is_of_stubs", "removed"]
+__all__ = [
+    "EntryKind",
+    "SearchPathEntry",
+    "added_entries",
+    "classify",
+    "is_of_stubs",
+    "origin_entries",
+    "removed",
+]
 
 EntryKind: TypeAlias = Literal[
     "wheel",
@@ -93,6 +101,7 @@ def _kind(
         )
         if within.startswith(("/", "../")):
             return "original"
+    # Only $ORIGIN leads into a wheel: an absolute path names one installation of it, on the machine of its maker.
     if "ORIGIN" in text and directory in context.member_directories:
         return "stub" if is_of_stubs(directory) else "wheel"
     if (real := layout.real(directory)) != directory and real in provider_directories:
@@ -114,10 +123,14 @@ def added_entries(layout: Layout, added: Mapping[str, str], member: str, needed:
 
     :param added: members by soname.
     """
-    origin = posixpath.dirname(layout.path_of(member))
     directories = {posixpath.dirname(layout.path_of(added[soname])) for soname in needed if soname in added}
-    relative = (posixpath.relpath(directory, origin) for directory in sorted(directories))
-    return ["$ORIGIN" if path == "." else f"$ORIGIN/{path}" for path in relative]
+    return origin_entries(layout.path_of(member), sorted(directories))
+
+
+def origin_entries(path: str, directories: Iterable[str]) -> list[str]:
+    """Return the search path entries, each once, by which the file at `path` finds directories that move together with it."""
+    relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
+    return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))
 
 
 def is_of_stubs(directory: str) -> bool:
@@ -142,6 +155,19 @@ def _below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
 
+_TOLD: dict[EntryKind, tuple[str, str]] = {
+    "vendor": ("RLK201", "removed from the search path, since nothing is found there: {0}"),
+    "original": ("RLK201", "removed from the search path, since the copy has a place of its own: {0}"),
+    "empty": ("RLK202", "the search path had an empty entry, which is the current directory; removed"),
+    "relative": ("RLK203", "removed from the search path, since it counts from the current directory: {0}"),
+    "sibling-dropped": (
+        "RLK204",
+        "{1} to sibling packages removed, as the profile says: the prefix replaces them",
+    ),
+    "sibling": ("RLK204", "entries to sibling packages kept: {0}"),
+}
+
+
 def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None = None) -> Iterator[Finding]:
     """Yield one finding for each kind of entry that is removed, or kept for a reason that the user should know.
 
@@ -150,38 +176,10 @@ def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None
     by_kind: dict[EntryKind, list[str]] = {}
     for entry in entries:
         by_kind.setdefault(entry.kind, []).append(entry.text)
-    if "vendor" in by_kind:
-        yield finding(
-            "RLK201",
-            member,
-            f"removed from the search path, since nothing is found there: {_list(by_kind['vendor'])}",
-        )
-    if "original" in by_kind:
-        yield finding(
-            "RLK201",
-            member,
-            f"removed from the search path, since the copy has a place of its own: {_list(by_kind['original'])}",
-        )
-    if "empty" in by_kind:
-        yield finding(
-            "RLK202", member, "the search path had an empty entry, which is the current directory; removed"
-        )
-    if "relative" in by_kind:
-        yield finding(
-            "RLK203",
-            member,
-            f"removed from the search path, since it counts from the current directory: {_list(by_kind['relative'])}",
-        )
-    if "sibling-dropped" in by_kind:
-        count = pluralize(len(by_kind["sibling-dropped"]), "entry", "entries")
-        yield finding(
-            "RLK204",
-            member,
-            f"{count} to sibling packages removed, as the profile says: the prefix replaces them",
-            profile=profile,
-        )
-    if "sibling" in by_kind:
-        yield finding("RLK204", member, f"entries to sibling packages kept: {_list(by_kind['sibling'])}")
+    for kind, (code, text) in _TOLD.items():
+        if kind in by_kind:
+            message = text.format(_list(by_kind[kind]), pluralize(len(by_kind[kind]), "entry", "entries"))
+            yield finding(code, member, message, profile=profile if kind == "sibling-dropped" else None)
 
 
 def _list(texts: list[str]) -> str:

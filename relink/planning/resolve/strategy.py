@@ -120,6 +120,7 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
     edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
     base = _Base(context, member, image, edit, nothing)
     outcomes = [nothing] if clean else []
+    # In this order: a RUNPATH changes what one file finds, a DT_RPATH what all find that it loads, flattening what it needs.
     for strategy in (_runpath, _rpath, _flatten):
         outcome = strategy(base, outcomes[-1] if outcomes else nothing)
         if outcome.loads:
@@ -147,6 +148,7 @@ def _attempt(
     closure = simulate(context, member, edited)
     path = context.layout.path_of(member)
     root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
+    # A directory of nobody's stays in the search path where it has what no provider has.
     serving = {
         how.entry
         for loaded in closure.objects
@@ -194,6 +196,7 @@ class _Base:
         own += carried_entries(context, self.member, self.nothing.issues)
         own += dlopened_entries(context, self.member)
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
+        # A real library comes before its stub, wherever it is.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         added = added_entries(context.layout, context.added, self.member, wanted)
         of_providers = [

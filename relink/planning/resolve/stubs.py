@@ -222,6 +222,7 @@ def _why_not(context: ResolveContext, soname: str, library: _Wanted, distributio
 def _stub(soname: str, library: _Wanted, facts: OptionalLibrary | None, distribution: str) -> Stub:
     why = facts.why if facts else "--stub asks for it"
     functions = []
+    # Sorted, so that the bytes of a stub do not depend on the order of the members.
     for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
         answer = facts.answer if facts and name in facts.functions else None
         sentence = (

@@ -131,6 +131,7 @@ def find_suppliers(
                 continue
             seen.add(opened.identity)
             own = opened.image.soname or posixpath.basename(soname)
+            # The table itself is not kept: those of all libraries of a prefix are much more than the names that are looked for.
             of_libraries[own] = _exported(_table(context, paths[0]), names)
     return Suppliers(Exporters(of_members), Exporters(of_libraries))
 

@@ -107,6 +107,7 @@ def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int
         return assumed or "missing"
     served = closure.objects[edge.target]
     if soname in GLIBC_SONAMES:
+        # glibc and its loader are one build: they share GLIBC_PRIVATE symbols, which change from release to release.
         own = own_libc(context, soname)
         wrong = own is not None and context.files.open(own).identity != served.identity
         return "libc" if wrong and served.identity[0] != "loader" else None

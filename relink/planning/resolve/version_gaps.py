@@ -124,6 +124,7 @@ def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
 
 
 def _order(version: str) -> list[int]:
+    # 18 digits: int() takes time, and refuses a hostile version of more than 4300 (sys.get_int_max_str_digits).
     return [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib import resources
 
+from relink.planning.model.embedded import mapped
 from relink.report.html.cause_list import counted, findings_section
-from relink.report.html.files import files_section
-from relink.report.html.gpu import Isa, gpu_section, isa_of
+from relink.report.html.file_list import files_section
+from relink.report.html.gpu_code import Isa, gpu_section, isa_of
 from relink.report.html.graph import Graph, graph_of
 from relink.report.html.libraries import graph_section
 from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
-from relink.report.html.prefixed import prefixed
 from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
 from relink.report.summary import product_of, verdict
 from relink.report.text import in_prefix
+from relink.system.findings.model import Finding
 from relink.system.text import pluralize
 
-__all__ = ["html_page"]
+__all__ = ["html_page", "prefixed"]
 
 
 def html_page(report: Report, *, plan: bool = False) -> str:
@@ -190,3 +192,23 @@ def _facts(report: Report) -> Html:
     body = [tag("tr", tag("th", word, scope="row"), tag("td", value)) for word, value in rows]
     table = region("This run", tag("tbody", *body), class_="facts")
     return tag("section", tag("h2", "Facts", id="facts"), table, aria_labelledby="facts")
+
+
+def prefixed(report: Report) -> Report:
+    """Return the report with ``$PREFIX`` in its files, loads, GPU code and findings; remedies and steps keep the path.
+
+    The command, the target and the providers keep their paths, too.
+    """
+    short = partial(in_prefix, report)
+    plan = dataclasses.replace(
+        report.plan,
+        files=mapped(report.files, short),
+        loads=mapped(report.loads, short),
+        findings=tuple(_finding(finding, short) for finding in report.findings),
+    )
+    return dataclasses.replace(report, plan=plan, isa=mapped(report.isa, short))
+
+
+def _finding(finding: Finding, short: Callable[[str], str]) -> Finding:
+    shown: Finding = mapped(finding, short)
+    return dataclasses.replace(shown, remedy=finding.remedy, step=finding.step)

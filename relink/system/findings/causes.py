@@ -60,6 +60,7 @@ def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
 def _cause(group: Sequence[Finding]) -> Cause:
     first = min(group, key=lambda finding: _ORDER[finding.level])  # the first of the worst
     own = [finding for finding in group if finding.code == first.code]
+    # By identity: two findings may be equal, and both are told.
     rest = [finding for finding in group if finding is not first]
     shared = first.cause if rest else None
     return Cause(

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from relink.report.nix.emit import SHIPPED, package_nix, write_package, write_plans
+from relink.report.nix.emit import (
+    SHIPPED,
+    nix_attribute,
+    nix_comment,
+    nix_list,
+    nix_string,
+    package_nix,
+    write_package,
+    write_plans,
+)
 from relink.report.nix.model import plan_json
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
@@ -100,3 +109,41 @@ def test_packages_that_must_be_of_one_version() -> None:
     text = package_nix([replace(PLAIN, same_version=("jaxlib",), siblings=("jax-rocm7-pjrt",))])
     assert "  numpy,\n  packaging,\n  jaxlib,\n" in text
     assert "  sameVersion = [\n    jaxlib\n    jax-rocm7-pjrt\n  ];\n" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("a", '"a"'),
+        ('a"b\\c', r'"a\"b\\c"'),
+        ("${builtins.abort 1}", r'"\${builtins.abort 1}"'),
+        ("$$", r'"\$\$"'),
+        ("a\n\r\t", r'"a\n\r\t"'),
+    ],
+)
+def test_strings(text: str, literal: str) -> None:
+    assert nix_string(text) == literal
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udcff"])
+def test_strings_that_nix_does_not_have(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot be said in Nix"):
+        nix_string(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("_a-b'1", "_a-b'1"), ("rec", '"rec"'), ("1a", '"1a"'), ("a.b", '"a.b"'), ("a\n", r'"a\n"'), ("", '""')],
+)
+def test_attributes(name: str, written: str) -> None:
+    assert nix_attribute(name) == written
+
+
+def test_comments_are_one_line() -> None:
+    assert nix_comment("a\nb\x1bé") == "a?b?é"
+
+
+def test_lists() -> None:
+    assert nix_list([], "  ") == "[ ]"
+    assert nix_list(["a"], "  ") == "[ a ]"
+    assert nix_list(["a", "b"], "  ") == "[\n    a\n    b\n  ]"
