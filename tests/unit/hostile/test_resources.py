@@ -18,6 +18,13 @@ import pytest
 from relink.elf.image import read_image
 from relink.system.errors import ElfError
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.hostile_counts import (
+    kpack_lists,
+    kpack_paths,
+    plan_of,
+    scattered_wrappers,
+    sections_of_wrappers,
+)
 from tests.support.limited import limited
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -134,6 +141,38 @@ def notes_upon_each_other(works: Works) -> dict[str, bytes | Path]:
     return {"demo/a.so": bytes(data)}
 
 
+def kpack_hang(_: Works) -> dict[str, bytes | Path]:
+    """50 libraries, each with 3,500 search paths, in a directory of 5,000 files."""
+    library = kpack_paths(3500)
+    return {
+        **{f"demo/{number}.so": library for number in range(50)},
+        **{f"demo/{n}": b"" for n in range(5000)},
+    }
+
+
+def kpack_toc_hang(_: Works) -> dict[str, bytes | Path]:
+    """Archives of 100 million objects together."""
+    return {f"demo/{number}.kpack": kpack_lists(990_000) for number in range(100)}
+
+
+def dlopen_notes_hang(works: Works) -> dict[str, bytes | Path]:
+    return {
+        f"demo/{number}.so": data for number in range(5) for data in notes_upon_each_other(works).values()
+    }
+
+
+def plan_size_hang(_: Works) -> dict[str, bytes | Path]:
+    return {"demo/a.py": b"", "demo-1.0.dist-info/relink.json": plan_of(300_000).encode()}
+
+
+def device_code(data: Callable[[int], bytes], count: int) -> Make:
+    def make(_: Works, here: Path) -> Sequence[str | Path]:
+        (here / "a.so").write_bytes(data(count))
+        return ("isa", here / "a.so")
+
+    return make
+
+
 def info(member: str, line: bytes, size: int) -> Make:
     """A file of the dist-info that is the same line again and again."""
 
@@ -224,6 +263,16 @@ CASES: dict[str, Case] = {
     "isa: a view without end": Case(sqlite(ENDLESS), 0, "no table cache_v1"),
     "isa: a generated column": Case(sqlite(*GENERATED), 0, "cannot be read"),
     "isa: a packed archive": Case(packed, 0, "more objects than are read"),
+    "kpack-hang": Case(dry(kpack_hang), 1, "no kpack archive"),
+    "kpack-toc-hang": Case(wheel_with(kpack_toc_hang, "isa"), 0, "100 kernel files"),
+    "dlopen-notes-hang": Case(dry(dlopen_notes_hang), 1, "69001 libraries in its dlopen notes"),
+    "plan-size-hang": Case(wheel_with(plan_size_hang, "report"), 2, "a list of 300000"),
+    "isa: 20,000 wrappers, each alone": Case(
+        device_code(scattered_wrappers, 20_000), 0, "1 bundles cannot be read"
+    ),
+    "isa: 20,000 wrappers in 20,000 sections": Case(
+        device_code(sections_of_wrappers, 20_000), 0, "no bundle"
+    ),
     **{
         f"profile: a {kind}": Case(named("mine.toml", kind, "profile", "check"), 2, "cannot be read")
         for kind in KINDS
