@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _MAX_SECTIONS = 200_000
-_MAX_SEGMENTS = 4096
+_MAX_SEGMENTS = 256  # each pointer is looked for in all of them; real files have some ten
 _RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24
 _R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 

@@ -250,7 +250,9 @@ def read_directory(
     scan = DirectoryScan(read, file_size)
     end = read_end_records(scan)
     if end.entries > limits.members:
-        raise unreadable(f"{end.entries} members; the limit is {limits.members}")
+        raise unreadable(
+            f"{end.entries} members; the limit is {limits.members}, and --limit members=N allows more"
+        )
     if end.size > limits.directory_size:
         raise unreadable(f"a central directory of {end.size} bytes; the limit is {limits.directory_size}")
     raw = read(end.offset, end.size)

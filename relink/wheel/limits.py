@@ -28,7 +28,7 @@ class WheelLimits:
         it is n²/2. bitsandbytes, of 16, has 235.
     """
 
-    members: int = 500_000
+    members: int = 100_000
     directory_size: int = 256 << 20
     member_size: int = 32 << 30
     total_size: int = 128 << 30

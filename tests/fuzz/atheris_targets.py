@@ -28,7 +28,7 @@ from relink.gpu.amd.kpack import (
     parse_reference,
     resolve,
 )
-from relink.gpu.msgpack import MsgpackError, unpack
+from relink.gpu.msgpack import Effort, MsgpackError, unpack
 from relink.indexes.build.simple_api import read_page
 from relink.indexes.build.web import Page
 from relink.system.errors import RelinkError
@@ -88,13 +88,18 @@ def kpack(data: bytes) -> None:
         assert bool(doubts) != archive.readable
     reference = parse_reference(data)
     if isinstance(reference, KpackReference):
-        find_archives(reference, "/lib", lambda _: ("a", "b.kpack"))
+        effort = Effort(10_000)
+        found = find_archives(reference, "/lib", lambda _: ("a", "b.kpack"), effort)
+        assert len(found) <= 2 * len(reference.search_paths)
+        assert effort.left >= -400
 
 
 def msgpack(data: bytes) -> None:
-    """What is read ends inside of the data."""
+    """What is read ends inside of the data, and costs no more than was given."""
+    effort = Effort(100)
     with suppress(MsgpackError):
-        assert unpack(data)[1] <= len(data)
+        assert unpack(data, effort)[1] <= len(data)
+    assert -1 <= effort.left <= 100
 
 
 def deflate(data: bytes) -> None:

@@ -10,7 +10,7 @@ import bisect
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
@@ -40,6 +40,8 @@ class Budget:
     :ivar inflated: bytes that may still be decompressed.
     """
 
+    PROBLEMS: ClassVar[int] = 100
+
     bundles: int = 100_000
     entries: int = 250_000
     inflated: int = 1 << 30
@@ -47,7 +49,7 @@ class Budget:
 
     def problem(self, text: str) -> None:
         """Note a problem; the hundredth is the last."""
-        if len(self.problems) < 100:
+        if len(self.problems) < self.PROBLEMS:
             self.problems.append(text)
 
 

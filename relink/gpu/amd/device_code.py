@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from relink.elf.constants import ET_REL
@@ -26,6 +27,7 @@ __all__ = ["DeviceCode", "read_device_code", "read_file", "same_device_code"]
 _WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: number of the wrapper)
 _HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
 _MAX_WRAPPERS = 100_000
+_MAX_RUNS = 16  # of wrappers in a file without section headers, each of which takes a look at all relocations; a linker makes one
 _SECTION_ENTRY = "__CLANG_OFFLOAD_BUNDLE__"
 _SHT_LLVM_OFFLOADING = 0x6FFF4C0B  # LLVM's ELF.h
 _SCAN_WRITABLE = (
@@ -140,9 +142,8 @@ def _from_elf(source: ByteSource, path: str, elf: HostElf, budget: Budget, scan_
                 )
         fatbins = [s for s in elf.sections if s.name == ".hip_fatbin" and s.file_size]
         for section in fatbins:
-            inside = [
-                place for place in known if section.offset <= place < section.offset + section.file_size
-            ]
+            end = section.offset + section.file_size
+            inside = known[bisect_left(known, section.offset) : bisect_left(known, end)]
             address = section.address if section.flags & 2 and elf.kind != ET_REL else None
             bundles += walk(
                 source, section.offset, section.offset + section.file_size, budget,
@@ -215,15 +216,15 @@ def _wrappers(
 def _compare(known: list[int], fatbins: list[Section], bundles: list[Bundle], budget: Budget) -> list[Bundle]:
     """Note each wrapper without a bundle in .hip_fatbin, and the bundles without a wrapper; return the former."""
     found = {bundle.offset for bundle in bundles}
-    for place in known:
-        if place not in found and not any(s.offset <= place < s.offset + s.file_size for s in fatbins):
-            budget.problem(f"a wrapper points to file offset 0x{place:x}, outside of .hip_fatbin")
-        elif place not in found:
-            budget.problem(f"a wrapper points to file offset 0x{place:x}, where the walk finds no bundle")
+    lost = [place for place in known if place not in found]
+    for place in lost[: Budget.PROBLEMS]:
+        inside = any(s.offset <= place < s.offset + s.file_size for s in fatbins)
+        where = "where the walk finds no bundle" if inside else "outside of .hip_fatbin"
+        budget.problem(f"a wrapper points to file offset 0x{place:x}, {where}")
     extra = sorted(found - set(known))
     if extra and known:
         budget.problem(f"{len(extra)} bundles in .hip_fatbin have no wrapper, the first at 0x{extra[0]:x}")
-    return [Bundle(place, None, 0, "unreadable", ()) for place in known if place not in found]
+    return [Bundle(place, None, 0, "unreadable", ()) for place in lost]
 
 
 def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Budget) -> KpackReference | None:
@@ -268,7 +269,7 @@ def _from_objects(source: ByteSource, elf: HostElf, budget: Budget) -> list[Bund
 def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple[list[Bundle], int]:
     """Find bundles through wrappers: 24 aligned bytes with the magic and version 1 in writable LOAD segments."""
     places: set[int] = set()
-    count = 0
+    count = runs = 0
     mark = struct.pack("<II", _HIPF, 1)
     left = _SCAN_WRITABLE
     for segment in elf.segments:
@@ -279,6 +280,10 @@ def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple
         at = data.find(mark)
         while at >= 0 and count < _MAX_WRAPPERS:
             if (segment.address + at) % 8 == 0:
+                runs += 1
+                if runs > _MAX_RUNS:
+                    budget.problem(f"wrappers in more than {_MAX_RUNS} places: the rest is not seen")
+                    break
                 run = 1
                 while data[at + 24 * run : at + 24 * run + 8] == mark and count + run < _MAX_WRAPPERS:
                     run += 1
@@ -289,7 +294,8 @@ def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple
                 count += run
                 at += 24 * run - 1
             at = data.find(mark, at + 1)
-    bundles: list[Bundle] = []
+    # A GPU may need what is in those that are not read.
+    bundles = [Bundle(0, None, 0, "unreadable", ())] if runs > _MAX_RUNS else []
     ordered = sorted(places)
     for index, place in enumerate(ordered):
         if bundles and place < bundles[-1].offset + bundles[-1].size:

@@ -16,7 +16,15 @@ from pathlib import Path
 import pytest
 
 from relink.elf.image import read_image
+from relink.system.errors import ElfError
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.hostile_counts import (
+    kpack_lists,
+    kpack_paths,
+    plan_of,
+    scattered_wrappers,
+    sections_of_wrappers,
+)
 from tests.support.limited import limited
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
@@ -128,8 +136,41 @@ def notes_upon_each_other(works: Works) -> dict[str, bytes | Path]:
     data += struct.pack("<IIQQQQQQ", 4, 4, note, 0, 0, 16 + len(json), 0, 4) * 3000
     struct.pack_into("<Q", data, 32, table)
     struct.pack_into("<H", data, 56, count + 3000)
-    assert read_image(bytes(data), "x").needed is not None
+    with pytest.raises(ElfError, match="69001 libraries"):  # once, whatever the number of segments
+        read_image(bytes(data), "x")
     return {"demo/a.so": bytes(data)}
+
+
+def kpack_hang(_: Works) -> dict[str, bytes | Path]:
+    """50 libraries, each with 3,500 search paths, in a directory of 5,000 files."""
+    library = kpack_paths(3500)
+    return {
+        **{f"demo/{number}.so": library for number in range(50)},
+        **{f"demo/{n}": b"" for n in range(5000)},
+    }
+
+
+def kpack_toc_hang(_: Works) -> dict[str, bytes | Path]:
+    """Archives of 100 million objects together."""
+    return {f"demo/{number}.kpack": kpack_lists(990_000) for number in range(100)}
+
+
+def dlopen_notes_hang(works: Works) -> dict[str, bytes | Path]:
+    return {
+        f"demo/{number}.so": data for number in range(5) for data in notes_upon_each_other(works).values()
+    }
+
+
+def plan_size_hang(_: Works) -> dict[str, bytes | Path]:
+    return {"demo/a.py": b"", "demo-1.0.dist-info/relink.json": plan_of(300_000).encode()}
+
+
+def device_code(data: Callable[[int], bytes], count: int) -> Make:
+    def make(_: Works, here: Path) -> Sequence[str | Path]:
+        (here / "a.so").write_bytes(data(count))
+        return ("isa", here / "a.so")
+
+    return make
 
 
 def info(member: str, line: bytes, size: int) -> Make:
@@ -221,7 +262,17 @@ CASES: dict[str, Case] = {
     "isa: a view that grows": Case(sqlite(VIEW), 0, "no table cache_v1"),
     "isa: a view without end": Case(sqlite(ENDLESS), 0, "no table cache_v1"),
     "isa: a generated column": Case(sqlite(*GENERATED), 0, "cannot be read"),
-    "isa: a packed archive": Case(packed, 0, "more than 1000000 objects"),
+    "isa: a packed archive": Case(packed, 0, "more objects than are read"),
+    "kpack-hang": Case(dry(kpack_hang), 1, "no kpack archive"),
+    "kpack-toc-hang": Case(wheel_with(kpack_toc_hang, "isa"), 0, "100 kernel files"),
+    "dlopen-notes-hang": Case(dry(dlopen_notes_hang), 1, "69001 libraries in its dlopen notes"),
+    "plan-size-hang": Case(wheel_with(plan_size_hang, "report"), 2, "a list of 300000"),
+    "isa: 20,000 wrappers, each alone": Case(
+        device_code(scattered_wrappers, 20_000), 0, "1 bundles cannot be read"
+    ),
+    "isa: 20,000 wrappers in 20,000 sections": Case(
+        device_code(sections_of_wrappers, 20_000), 0, "no bundle"
+    ),
     **{
         f"profile: a {kind}": Case(named("mine.toml", kind, "profile", "check"), 2, "cannot be read")
         for kind in KINDS
@@ -291,7 +342,7 @@ CASES: dict[str, Case] = {
         text("a.json", lambda: '{"a": "' + "x" * 60_000_000 + '"}', "report"), 2, "larger than 32 MiB"
     ),
     "report: an integer of 100,000 digits": Case(
-        text("a.json", lambda: f'{{"schema": {"9" * 100_000}}}', "report"), 2, "4300 digits"
+        text("a.json", lambda: f'{{"schema": {"9" * 100_000}}}', "report"), 2, "a number that nothing holds"
     ),
     **{
         f"diff --plan: a {kind}": Case(

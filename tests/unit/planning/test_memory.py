@@ -70,9 +70,9 @@ def test_max_memory_counts_members_without_content(tmp_path: Path) -> None:
     assert needed[20_010] - needed[10] >= 20_000 * (3 << 10) >> 20
 
 
-@pytest.mark.slow(reason="a wheel of 100,000 members is written")
+@pytest.mark.slow(reason="a wheel of 90,000 members is written")
 def test_max_memory_is_the_most_that_many_members_take(works: Works, tmp_path: Path) -> None:
-    files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(100_000)}
+    files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(90_000)}
     wheel = works.wheel(tmp_path, {**files, "demo/a.so": works.library})
     words = command(works, wheel, tmp_path / "out")[:-1]
     refused = subprocess.run([*words, "300"], capture_output=True, text=True, check=False)

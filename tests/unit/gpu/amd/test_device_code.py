@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relink.elf.source import FileSource
-from relink.gpu.amd.device_code import read_file, same_device_code
+from relink.elf.source import BufferSource, ByteSource, FileSource
+from relink.gpu.amd.device_code import read_device_code, read_file, same_device_code
 from relink.gpu.amd.file_coverage import coverage_of
+from relink.gpu.host_elf import HostElf, pointers
+from tests.support.hostile_counts import scattered_wrappers
 from tests.unit.gpu.amd.build import (
     BASE,
     PAGE,
@@ -182,3 +185,18 @@ def test_after_an_edit_the_same_bundles_must_be_at_the_same_addresses() -> None:
         before, bundles=tuple(replace(b, address=(b.address or 0) + BASE) for b in before.bundles)
     )
     assert any("moved from" in text for text in same_device_code(before, shifted))
+
+
+def test_relocations_are_looked_at_for_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without section headers each run of wrappers takes a look at all relocations; a linker makes one run."""
+    asked = []
+
+    def counted(source: ByteSource, elf: HostElf, low: int, high: int) -> Any:
+        asked.append(low)
+        return pointers(source, elf, low, high)
+
+    monkeypatch.setattr("relink.gpu.device_code.pointers", counted)
+    code = read_device_code(BufferSource(scattered_wrappers(100)), "x")
+    assert len(asked) == 16
+    assert [bundle.container for bundle in code.bundles] == ["unreadable"]
+    assert any("wrappers in more than 16 places" in text for text in code.problems)
