@@ -15,7 +15,7 @@ from relink.gpu.amd.remedy import remedies
 from relink.gpu.amd.requirements import DeviceCodeNeeds, Requirement, check, needs_of
 from relink.gpu.amd.runtime import Capability, find_runtime
 from relink.gpu.amd.survey import Group, Item, Kernels, Survey, hip_runtime_of, newest_first, survey
-from relink.gpu.amd.target_id import SPIRV, Match, TargetId, match
+from relink.gpu.amd.target_id import SPIRV, Match, TargetId, match, parse_target_id
 from relink.gpu.amd.wanted import Wanted, seen_gpus, wanted_gpus
 from relink.gpu.coverage import Coverage, CoverageLevel
 
@@ -55,6 +55,7 @@ __all__ = [
     "matrix",
     "needs_of",
     "newest_first",
+    "parse_target_id",
     "read_device_code",
     "read_file",
     "remedies",
