@@ -124,35 +124,35 @@ class WheelDiff:
         return self.verdict != "unexplained"
 
 
-def diff_findings(found: WheelDiff) -> tuple[Finding, ...]:
+def diff_findings(diff: WheelDiff) -> tuple[Finding, ...]:
     """Return an RLK621 for each difference from what relink makes of the old wheel: for formats that consist of findings."""
-    name = os.path.basename(found.new.path)
+    name = os.path.basename(diff.new.path)
     return tuple(
         finding("RLK621", name, f"{difference}; relinking the old wheel anew does not give this")
-        for difference in found.unexplained
+        for difference in diff.unexplained
     )
 
 
-def to_json(found: WheelDiff) -> dict[str, Any]:
+def to_json(diff: WheelDiff) -> dict[str, Any]:
     """Return the difference as JSON data (``relink.comparison/1``)."""
-    return {"schema": SCHEMA, **plain(found)}
+    return {"schema": SCHEMA, **plain(diff)}
 
 
-def to_text(found: WheelDiff, *, verbose: bool = False) -> list[Line]:
+def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:
     """Return the difference for people; `verbose` leaves nothing out."""
     limit = None if verbose else _SHOWN
-    lines = [Line(f"- {found.old.path}", style="red"), Line(f"+ {found.new.path}", style="green")]
-    lines += [Line(f"renamed  {before} -> {after}") for before, after in found.renamed]
-    lines += _name_lines("removed  ", found.removed, limit, "red")
-    lines += _name_lines("added    ", found.added, limit, "green")
-    for change in found.changed[:limit]:
+    lines = [Line(f"- {diff.old.path}", style="red"), Line(f"+ {diff.new.path}", style="green")]
+    lines += [Line(f"renamed  {before} -> {after}") for before, after in diff.renamed]
+    lines += _name_lines("removed  ", diff.removed, limit, "red")
+    lines += _name_lines("added    ", diff.added, limit, "green")
+    for change in diff.changed[:limit]:
         lines += _change(change, limit)
-    if limit is not None and len(found.changed) > limit:
-        lines.append(Line(f"… and {len(found.changed) - limit} more changed members (--verbose shows them)"))
-    lines += [Line(f"archive  {line}") for line in found.archive]
-    lines += _name_lines("unexplained: ", found.unexplained, None, "bold red")
-    lines += [Line(note) for note in found.notes]
-    lines.append(Line(_verdict(found), style="bold green" if found.ok else "bold red"))
+    if limit is not None and len(diff.changed) > limit:
+        lines.append(Line(f"… and {len(diff.changed) - limit} more changed members (--verbose shows them)"))
+    lines += [Line(f"archive  {line}") for line in diff.archive]
+    lines += _name_lines("unexplained: ", diff.unexplained, None, "bold red")
+    lines += [Line(note) for note in diff.notes]
+    lines.append(Line(_verdict(diff), style="bold green" if diff.ok else "bold red"))
     return lines
 
 
@@ -175,18 +175,18 @@ def _change(change: MemberChange, limit: int | None) -> list[Line]:
             Line(f"    {line}", style="red" if line.startswith("-") else "green")
             for line in change.elf.dynamic
         ]
-        lines += [Line(f"    {item.name}: {', '.join(item.how)}") for item in change.elf.sections]
+        lines += [Line(f"    {part.name}: {', '.join(part.how)}") for part in change.elf.sections]
     shown = change.ranges if limit is None else change.ranges[:8]
-    lines += [Line(f"    bytes {item.start:#x}..{item.stop:#x}  {item.where}".rstrip()) for item in shown]
-    hidden = change.differing - sum(item.stop - item.start for item in shown)
+    lines += [Line(f"    bytes {part.start:#x}..{part.stop:#x}  {part.where}".rstrip()) for part in shown]
+    hidden = change.differing - sum(part.stop - part.start for part in shown)
     if hidden > 0:
         lines.append(Line(f"    … and {hidden} more bytes"))
     return lines
 
 
-def _verdict(found: WheelDiff) -> str:
-    counts = f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed, {found.unchanged} unchanged"
-    match found.verdict:
+def _verdict(diff: WheelDiff) -> str:
+    counts = f"{len(diff.changed)} changed, {len(diff.added)} added, {len(diff.removed)} removed, {diff.unchanged} unchanged"
+    match diff.verdict:
         case "identical":
             return "identical"
         case "same content":
@@ -194,7 +194,7 @@ def _verdict(found: WheelDiff) -> str:
         case "not judged":
             return f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD"
         case "only what the plan says":
-            return f"only what the plan says ({counts}); the plan is {found.reference}"
+            return f"only what the plan says ({counts}); the plan is {diff.reference}"
         case "unexplained":
-            count = pluralize(len(found.unexplained), "difference")
-            return f"{count} from what relink makes of OLD ({counts}); the plan is {found.reference}"
+            count = pluralize(len(diff.unexplained), "difference")
+            return f"{count} from what relink makes of OLD ({counts}); the plan is {diff.reference}"

@@ -13,9 +13,9 @@ from relink.system.text import join_with_and
 __all__ = ["doctor_text"]
 
 
-def doctor_text(found: Diagnosis) -> list[Line]:
+def doctor_text(diagnosis: Diagnosis) -> list[Line]:
     """Return what `relink doctor` prints: the machine, each prefix, then what is wrong."""
-    machine = found.machine
+    machine = diagnosis.machine
     lines = [Line("This machine", style="bold")]
     for gpu in machine.devices.gpus:
         name = ", ".join(gpu.products) or "unknown product"
@@ -27,9 +27,9 @@ def doctor_text(found: Diagnosis) -> list[Line]:
         state = "accessible" if node.accessible else "not accessible" if node.exists else "not there"
         group = f" (group {node.group})" if node.group else ""
         lines.append(Line(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
-    for prefix in found.prefixes:
+    for prefix in diagnosis.prefixes:
         lines += _prefix(prefix)
-    return [*lines, Line(), *findings_text(found.findings, verbose=True)]
+    return [*lines, Line(), *findings_text(diagnosis.findings, verbose=True)]
 
 
 def _prefix(prefix: PrefixHealth) -> Iterator[Line]:

@@ -56,24 +56,25 @@ def elf_facts(image: Image, table: SymbolTable) -> ElfFacts:
         image.interpreter,
         versions,
         len(table.imports),
-        sum(len(found) for found in table.exports.values()),
+        sum(len(exports) for exports in table.exports.values()),
     )
 
 
-def to_json(found: Inspection) -> dict[str, Any]:
+def to_json(inspection: Inspection) -> dict[str, Any]:
     """Return the inspection as JSON data (``relink.inspection/1``)."""
-    return {"schema": "relink.inspection/1", **plain(found)}
+    return {"schema": "relink.inspection/1", **plain(inspection)}
 
 
-def to_text(found: Inspection) -> list[Part]:
+def to_text(inspection: Inspection) -> list[Part]:
     """Return the inspection for people: a head line and one table a file."""
     parts: list[Part] = [
-        Line(f"{found.name} {found.version}", style="bold"),
+        Line(f"{inspection.name} {inspection.version}", style="bold"),
         Line(
-            f"{found.members} files, {_size(found.size)}, {_size(found.unpacked)} unpacked; tags {', '.join(found.tags)}"
+            f"{inspection.members} files, {_size(inspection.size)}, {_size(inspection.unpacked)} unpacked; "
+            f"tags {', '.join(inspection.tags)}"
         ),
     ]
-    for file in found.files:
+    for file in inspection.files:
         table = Grid(show_header=False)
         table.add_column(style="dim", min_width=12)
         table.add_column(overflow="fold")
@@ -92,7 +93,10 @@ def to_text(found: Inspection) -> list[Part]:
             row("requires", f"{', '.join(versions)} of {soname}")
         row("symbols", f"{file.imports} imported, {file.exports} exported")
         parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
-    parts += [Line(f"{item.level} {item.code} {item.subject}: {item.message}") for item in found.findings]
+    parts += [
+        Line(f"{finding.level} {finding.code} {finding.subject}: {finding.message}")
+        for finding in inspection.findings
+    ]
     return parts
 
 

@@ -43,64 +43,64 @@ _LEGEND = (
 _ROW, _COLUMN, _PRODUCTS = 18, 8, 34  # columns of the terminal: the heading of a row, a cell, the products
 
 
-def survey_text(found: Survey, gpus: Sequence[Wanted], console: Console) -> list[Part]:
+def survey_text(survey: Survey, gpus: Sequence[Wanted], console: Console) -> list[Part]:
     """Return the survey in the form that fits where it is printed."""
     if console.is_terminal:
-        return survey_table(found, gpus, console.width)
-    return list(survey_lines(found, gpus))
+        return survey_table(survey, gpus, console.width)
+    return list(survey_lines(survey, gpus))
 
 
-def survey_table(found: Survey, gpus: Sequence[Wanted], width: int) -> list[Part]:
+def survey_table(survey: Survey, gpus: Sequence[Wanted], width: int) -> list[Part]:
     """Return the survey for a terminal of `width` columns: what the files are, then a table of all architectures."""
-    parts: list[Part] = [_head(found)]
-    columns = _columns(found, gpus)
-    for number, (items, _) in enumerate(columns, 1):
-        for index, item in enumerate(items):
+    parts: list[Part] = [_head(survey)]
+    columns = _columns(survey, gpus)
+    for number, (same, _) in enumerate(columns, 1):
+        for index, entry in enumerate(same):
             mark = f"{number:>3}  " if index == 0 else "     "
-            parts.append(Line.assemble((mark, "bold"), f"{_shown(found, item)}  ", (_what(item), "dim")))
+            parts.append(Line.assemble((mark, "bold"), f"{_shown(survey, entry)}  ", (_what(entry), "dim")))
     if columns:
-        parts += [Line(), *_tables(columns, _rows(found, gpus), gpus, width), Line(_LEGEND, style="dim")]
-    parts += [Line(line) for line in _together(found)]
-    parts += _verdicts(found, gpus)
-    parts += [Line(f"warning: {text}", style="yellow") for text in _problems(found)]
+        parts += [Line(), *_tables(columns, _rows(survey, gpus), gpus, width), Line(_LEGEND, style="dim")]
+    parts += [Line(line) for line in _together(survey)]
+    parts += _verdicts(survey, gpus)
+    parts += [Line(f"warning: {text}", style="yellow") for text in _problems(survey)]
     return parts
 
 
-def survey_lines(found: Survey, gpus: Sequence[Wanted]) -> list[Line]:
+def survey_lines(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
     """Return the survey for a pipe: one line a file, with all that is known of it."""
-    lines = [_head(found)]
-    for item in found.items:
-        levels = {name: item.level(TargetId(name)) for name in item.processors()}
-        lines.append(Line(f"{_shown(found, item)}: {_what(item)}: {_by_state(levels) or _nothing(item)}"))
-    lines += [Line(line) for line in _together(found)]
-    lines += _verdicts(found, gpus)
-    lines += [Line(f"warning: {text}") for text in _problems(found)]
+    lines = [_head(survey)]
+    for entry in survey.items:
+        levels = {name: entry.level(TargetId(name)) for name in entry.processors()}
+        lines.append(Line(f"{_shown(survey, entry)}: {_what(entry)}: {_by_state(levels) or _nothing(entry)}"))
+    lines += [Line(line) for line in _together(survey)]
+    lines += _verdicts(survey, gpus)
+    lines += [Line(f"warning: {text}") for text in _problems(survey)]
     return lines
 
 
-def _head(found: Survey) -> Line:
-    code = sum(not isinstance(item, Kernels) for item in found.items)
-    text = f": {found.kind}, {pluralize(found.read, 'file')} with GPU code read"
-    if found.kind == "file":
+def _head(survey: Survey) -> Line:
+    code = sum(not isinstance(entry, Kernels) for entry in survey.items)
+    text = f": {survey.kind}, {pluralize(survey.read, 'file')} with GPU code read"
+    if survey.kind == "file":
         text = ": file"
     elif not code:
-        text = f": {found.kind}, no library with GPU code"
-    if found.plain:
-        text += f"; {len(found.plain)} ELF files without any"
-    return Line.assemble((found.path, "bold"), text)
+        text = f": {survey.kind}, no library with GPU code"
+    if survey.plain:
+        text += f"; {len(survey.plain)} ELF files without any"
+    return Line.assemble((survey.path, "bold"), text)
 
 
-def _shown(found: Survey, item: Item) -> str:
-    if found.kind == "directory":
-        return os.path.relpath(item.path, os.path.realpath(found.path))
-    return item.path
+def _shown(survey: Survey, entry: Item) -> str:
+    if survey.kind == "directory":
+        return os.path.relpath(entry.path, os.path.realpath(survey.path))
+    return entry.path
 
 
-def _what(item: Item) -> str:
+def _what(entry: Item) -> str:
     """The container, and the kernel files beside it, in a few words."""
-    if isinstance(item, Kernels):
-        return f"{item.files} kernel files"
-    file = item.file if isinstance(item, LibraryCoverage) else item
+    if isinstance(entry, Kernels):
+        return f"{entry.files} kernel files"
+    file = entry.file if isinstance(entry, LibraryCoverage) else entry
     words = []
     if file.bundles:
         words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")
@@ -108,15 +108,15 @@ def _what(item: Item) -> str:
         words.append(f"{file.embedded} embedded code objects")
     else:
         words.append("no GPU code")
-    if isinstance(item, LibraryCoverage):
-        words += [f"{side.files} {side.kind} files" for side in item.side]
-        if item.role is not None and item.role.optional:
+    if isinstance(entry, LibraryCoverage):
+        words += [f"{side.files} {side.kind} files" for side in entry.side]
+        if entry.role is not None and entry.role.optional:
             words.append("optional")
     return ", ".join(words)
 
 
-def _nothing(item: Item) -> str:
-    level = item.level(TargetId("gfx1100"))
+def _nothing(entry: Item) -> str:
+    level = entry.level(TargetId("gfx1100"))
     return level.note or ("compiled on first use" if level.state == "jit" else "nothing for any GPU")
 
 
@@ -127,18 +127,20 @@ def _by_state(levels: dict[str, CoverageLevel]) -> str:
     return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
 
 
-def _columns(found: Survey, gpus: Sequence[Wanted]) -> list[tuple[list[Item], dict[TargetId, CoverageLevel]]]:
+def _columns(
+    survey: Survey, gpus: Sequence[Wanted]
+) -> list[tuple[list[Item], dict[TargetId, CoverageLevel]]]:
     """Return the columns; files that cover the same in the same way share one."""
     columns: dict[tuple[str, ...], tuple[list[Item], dict[TargetId, CoverageLevel]]] = {}
-    for item in found.items:
-        levels = {row: item.level(row) for row in _rows(found, gpus)}
+    for entry in survey.items:
+        levels = {row: entry.level(row) for row in _rows(survey, gpus)}
         key = tuple(_cell(level)[0] for level in levels.values())
-        columns.setdefault(key, ([], levels))[0].append(item)
+        columns.setdefault(key, ([], levels))[0].append(entry)
     return list(columns.values())
 
 
-def _rows(found: Survey, gpus: Sequence[Wanted]) -> list[TargetId]:
-    rows = {TargetId(name): None for name in found.processors()}
+def _rows(survey: Survey, gpus: Sequence[Wanted]) -> list[TargetId]:
+    rows = {TargetId(name): None for name in survey.processors()}
     rows |= dict.fromkeys(gpu.target for gpu in gpus)
     return list(rows)
 
@@ -182,18 +184,18 @@ def _tables(
         yield result
 
 
-def _together(found: Survey) -> Iterator[str]:
+def _together(survey: Survey) -> Iterator[str]:
     """What the files cover together; one line a group."""
-    if not found.known:
-        if found.items:
+    if not survey.known:
+        if survey.items:
             yield "nothing here restricts the GPUs"
         return
-    for group in found.groups:
+    for group in survey.groups:
         together = group.together
         text = join_with_and(together.targets) or "no architecture"
         if together.conditional:
             text += f"; under a condition {join_with_and(together.conditional)}"
-        yield f"{_name(group, len(found.groups))}: {text}"
+        yield f"{_name(group, len(survey.groups))}: {text}"
 
 
 def _name(group: Group, groups: int) -> str:
@@ -204,31 +206,31 @@ def _name(group: Group, groups: int) -> str:
     return f"with {os.path.basename(group.name)} covered"
 
 
-def _verdicts(found: Survey, gpus: Sequence[Wanted]) -> list[Line]:
+def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
     lines = []
     for gpu in gpus:
-        if found.covers(gpu.target):
-            sure = found.known or any(isinstance(item, Kernels) for item in found.items)
+        if survey.covers(gpu.target):
+            sure = survey.known or any(isinstance(entry, Kernels) for entry in survey.items)
             word = "covered" if sure else "not restricted: no prebuilt code"
-            having = [group for group in found.groups if not group.lacking(gpu.target)]
-            if found.known and len(having) < len(found.groups):
+            having = [group for group in survey.groups if not group.lacking(gpu.target)]
+            if survey.known and len(having) < len(survey.groups):
                 word += f" with {join_with_and([os.path.basename(group.name) for group in having])} only"
             lines.append(Line.assemble((f"{gpu}", "bold"), ": ", (word, "green")))
             continue
         lacking = {
-            os.path.basename(item.path): str(level)
-            for group in found.groups
-            for item, level in group.lacking(gpu.target)
+            os.path.basename(entry.path): str(level)
+            for group in survey.groups
+            for entry, level in group.lacking(gpu.target)
         }
         by = ", ".join(f"{name} ({state})" for name, state in lacking.items()) or "no kernel file is for it"
         lines.append(Line.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}"))
     return lines
 
 
-def _problems(found: Survey) -> list[str]:
-    problems = list(found.problems)
-    for item in found.items:
-        file = item.file if isinstance(item, LibraryCoverage) else item
+def _problems(survey: Survey) -> list[str]:
+    problems = list(survey.problems)
+    for entry in survey.items:
+        file = entry.file if isinstance(entry, LibraryCoverage) else entry
         if isinstance(file, FileCoverage):
-            problems += [f"{_shown(found, item)}: {text}" for text in file.problems[:3]]
+            problems += [f"{_shown(survey, entry)}: {text}" for text in file.problems[:3]]
     return problems

@@ -51,19 +51,19 @@ class Verdict:
 
 def verdict(report: Report) -> Verdict:
     """Return the verdict: whether the wheel loads now, by what that is known, on which GPUs it runs, and what is next."""
-    found = causes(report.findings)
-    errors = [cause for cause in found if cause.level == "error"]
+    grouped = causes(report.findings)
+    errors = [cause for cause in grouped if cause.level == "error"]
     if errors:
         return _failed(report, errors)
-    twice = _vendor_twice(found)
+    twice = _vendor_twice(grouped)
     parts = [_loads(report)]
     if twice is not None:
         parts[0] += f"; will not work on the GPU until one {twice.runtime_name} is left"
     if report.plan.relocatable:
-        packages = [f"{item.name} {series(item.version)}" for item in report.plan.relies_on]
+        packages = [f"{package.name} {series(package.version)}" for package in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
-    parts += _allowed(found)
-    if brought := [subject for cause in found if cause.code == "RLK118" for subject in cause.subjects]:
+    parts += _allowed(grouped)
+    if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     gpus = _gpus(report.isa)
     if gpus and not twice:
@@ -73,15 +73,15 @@ def verdict(report: Report) -> Verdict:
         parts.append(f"Of this machine: {here}")
     if twice and report.output is not None:
         parts.append(f"Written to {report.output.path}")
-    level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
+    level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
     if twice:
         return Verdict(level, f"{'. '.join(parts)}.", _one_runtime(twice))
     return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
 
 
-def _allowed(found: Iterable[Cause]) -> list[str]:
+def _allowed(grouped: Iterable[Cause]) -> list[str]:
     """A sentence about what the user says will be there, if there is any."""
-    allowed = [subject for cause in found if cause.code == "RLK102" for subject in cause.subjects]
+    allowed = [subject for cause in grouped if cause.code == "RLK102" for subject in cause.subjects]
     verb = "is" if len(allowed) == 1 else "are"
     text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
     return [text] if allowed else []
@@ -90,8 +90,8 @@ def _allowed(found: Iterable[Cause]) -> list[str]:
 def _of_python(report: Report) -> str:
     """What the way from bin/ to site-packages adds: it has the version of a Python in it."""
     paths = (str(file.rpath.after) for file in report.files if file.changed)
-    found = next(filter(None, (_PYTHON.search(path) for path in paths)), None)
-    return f" of Python {found[1]}" if found else ""
+    matched = next(filter(None, (_PYTHON.search(path) for path in paths)), None)
+    return f" of Python {matched[1]}" if matched else ""
 
 
 def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
@@ -99,14 +99,14 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
 
     :param wheel: its path; `asked`: the members that the loader was asked about.
     """
-    found = causes(findings)
-    errors = [cause for cause in found if cause.level == "error"]
+    grouped = causes(findings)
+    errors = [cause for cause in grouped if cause.level == "error"]
     files = pluralize(len(asked), "file")
     if not errors:
-        level: Level = "warning" if any(cause.level == "warning" for cause in found) else "info"
+        level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
         if not asked:
             return Verdict(level, "No ELF file for this loader: nothing to check.")
-        parts = [f"Loads; checked by ld.so for {files}", *_allowed(found)]
+        parts = [f"Loads; checked by ld.so for {files}", *_allowed(grouped)]
         return Verdict(level, f"{'. '.join(parts)}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
@@ -116,7 +116,7 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
 
 def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdict:
     """Return the verdict of `relink verify --statement` on a wheel that is not as the statement says; no loader was asked."""
-    reasons = join_truncated([f"{found.subject}: {found.message}" for found in findings], 1)
+    reasons = join_truncated([f"{reported.subject}: {reported.message}" for reported in findings], 1)
     step = (
         f"get the wheel and its statement again, or leave --statement out: relink verify {shlex.quote(wheel)}"
     )
@@ -153,7 +153,7 @@ def _gpus_here(isa: Mapping[str, Any] | None) -> str:
 
 
 def _is_done(report: Report) -> bool:
-    return any(found.code == "RLK542" for found in report.findings)
+    return any(reported.code == "RLK542" for reported in report.findings)
 
 
 def _install(report: Report) -> str | None:
@@ -214,7 +214,7 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
 
 
 def _is_glibc(cause: Cause) -> bool:
-    return any(f" of {name};" in found.message for found in cause.findings for name in GLIBC_SONAMES)
+    return any(f" of {name};" in reported.message for reported in cause.findings for name in GLIBC_SONAMES)
 
 
 def _step(report: Report, errors: Sequence[Cause]) -> str:

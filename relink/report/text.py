@@ -220,13 +220,13 @@ def findings_text(
         return _blocks(
             [
                 (
-                    found.level,
-                    found.code,
-                    (found.subject, "bold"),
-                    f": {found.message}{_rests(found)}",
-                    found.remedy,
+                    reported.level,
+                    reported.code,
+                    (reported.subject, "bold"),
+                    f": {reported.message}{_rests(reported)}",
+                    reported.remedy,
                 )
-                for found in every
+                for reported in every
             ]
         )
     told = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
@@ -248,17 +248,17 @@ def findings_text(
 
 def repaired_text(findings: Sequence[Finding]) -> list[Line]:
     """One line for all that relink mends by itself, or none."""
-    codes = dict.fromkeys(found.code for found in findings if RULES[found.code].repaired)
+    codes = dict.fromkeys(reported.code for reported in findings if RULES[reported.code].repaired)
     text = ", ".join(RULES[code].repaired for code in codes)
     return [Line.assemble(("info ", _LEVEL_STYLE["info"]), f"repaired: {text}")] if text else []
 
 
-def _place(found: Finding | Cause) -> tuple[int, str]:
-    return -_ORDER[found.level], found.code
+def _place(cause: Finding | Cause) -> tuple[int, str]:
+    return -_ORDER[cause.level], cause.code
 
 
-def _rests(found: Finding | Cause) -> str:
-    return f" [profile {found.profile}]" if found.profile else ""
+def _rests(cause: Finding | Cause) -> str:
+    return f" [profile {cause.profile}]" if cause.profile else ""
 
 
 def _blocks(blocks: Sequence[tuple[Level, str, tuple[str, str], str, str]]) -> list[Line]:
@@ -272,11 +272,11 @@ def _blocks(blocks: Sequence[tuple[Level, str, tuple[str, str], str, str]]) -> l
     return lines
 
 
-def verdict_text(found: Verdict) -> list[Line]:
+def verdict_text(summed: Verdict) -> list[Line]:
     """The verdict, and the next command."""
-    lines = [Line(found.text, style=_VERDICT_STYLE[found.level])]
-    if found.step:
-        lines.append(Line(f"Next: {found.step}"))
+    lines = [Line(summed.text, style=_VERDICT_STYLE[summed.level])]
+    if summed.step:
+        lines.append(Line(f"Next: {summed.step}"))
     return lines
 
 
@@ -286,9 +286,9 @@ def several_text(reports: Sequence[Report]) -> Grid:
     for heading in ("wheel", "verdict"):
         table.add_column(heading)
     for report in reports:
-        found = verdict(report)
+        summed = verdict(report)
         name = f"{report.wheel.name} {report.wheel.version}"
-        table.add_row(name, Line(found.text, style=_VERDICT_STYLE[found.level]))
+        table.add_row(name, Line(summed.text, style=_VERDICT_STYLE[summed.level]))
     return table
 
 
@@ -298,14 +298,14 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
     Symbols that the Python has that will import the member are counted, not listed: no other file supplies them.
     """
     lines = []
-    for member, found in maps.items():
-        objects = pluralize(len(found.objects), "object")
-        lines.append(Line(f"{member}: {objects}, {len(found.missing)} not found", style="bold"))
-        lines += [Line(f"  {name} => {path}", style="dim") for name, path in found.objects]
-        lines += [Line(f"  {name} => not found", style="red") for name in found.missing]
-        problems = [line for line in found.problems if not _OF_PYTHON.match(line)]
+    for member, mapped in maps.items():
+        objects = pluralize(len(mapped.objects), "object")
+        lines.append(Line(f"{member}: {objects}, {len(mapped.missing)} not found", style="bold"))
+        lines += [Line(f"  {name} => {path}", style="dim") for name, path in mapped.objects]
+        lines += [Line(f"  {name} => not found", style="red") for name in mapped.missing]
+        problems = [line for line in mapped.problems if not _OF_PYTHON.match(line)]
         lines += [Line(f"  ld.so: {' '.join(line.split())}", style="yellow") for line in problems]
-        if count := len(found.problems) - len(problems):
+        if count := len(mapped.problems) - len(problems):
             lines.append(
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )

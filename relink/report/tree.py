@@ -33,7 +33,7 @@ class DependencyTree:
     def root(self) -> int:
         """Its index in the closure's `objects`; what stands before it is there before it is loaded."""
         path = self.layout.path_of(self.file.path)
-        return next(index for index, item in enumerate(self.closure.objects) if item.path == path)
+        return next(index for index, loaded in enumerate(self.closure.objects) if loaded.path == path)
 
 
 def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = None) -> list[Tree]:
@@ -75,10 +75,10 @@ class _Drawing:
         for edge in closure.edges:
             if edge.requester >= root and edge.requester in scope:
                 self.edges.setdefault(edge.requester, []).append(edge)
-        found = {edge.requester for edge in self._all() if self._wanted(edge)}
-        while found:  # walk the edges backwards, up to the root
-            self.leading |= found
-            found = {edge.requester for edge in self._all() if edge.target in found} - self.leading
+        leading = {edge.requester for edge in self._all() if self._wanted(edge)}
+        while leading:  # walk the edges backwards, up to the root
+            self.leading |= leading
+            leading = {edge.requester for edge in self._all() if edge.target in leading} - self.leading
 
     def _all(self) -> list[Edge]:
         return [edge for edges in self.edges.values() for edge in edges]

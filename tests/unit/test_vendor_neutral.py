@@ -62,7 +62,7 @@ OF_ONE_VENDOR = {
     "planning/checks/gpu_findings.py": "GPU code",
     "planning/checks/machine.py": "the machine's GPUs: KFD, HSA",
     "report/doctor_text.py": "the machine's GPUs",
-    "report/html/gpu.py": "GPU code",
+    "report/html/gpu_code.py": "GPU code",
     "report/isa_text.py": "GPU code",
     "report/nix/attributes.py": "nixpkgs' rocmPackages",
     "report/nix/compatibility.py": "nixpkgs' HIP",

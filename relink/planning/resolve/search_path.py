@@ -155,17 +155,15 @@ def _below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
 
-_TOLD: dict[EntryKind, tuple[str, str]] = {
-    "vendor": ("RLK201", "removed from the search path, since nothing is found there: {0}"),
-    "original": ("RLK201", "removed from the search path, since the copy has a place of its own: {0}"),
-    "empty": ("RLK202", "the search path had an empty entry, which is the current directory; removed"),
-    "relative": ("RLK203", "removed from the search path, since it counts from the current directory: {0}"),
-    "sibling-dropped": (
-        "RLK204",
-        "{1} to sibling packages removed, as the profile says: the prefix replaces them",
-    ),
-    "sibling": ("RLK204", "entries to sibling packages kept: {0}"),
+_TOLD: dict[EntryKind, str] = {
+    "vendor": "removed from the search path, since nothing is found there: {0}",
+    "original": "removed from the search path, since the copy has a place of its own: {0}",
+    "empty": "the search path had an empty entry, which is the current directory; removed",
+    "relative": "removed from the search path, since it counts from the current directory: {0}",
+    "sibling-dropped": "{1} to sibling packages removed, as the profile says: the prefix replaces them",
+    "sibling": "entries to sibling packages kept: {0}",
 }
+"""What is said of the entries of a kind: {0} are the entries, {1} their number."""
 
 
 def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None = None) -> Iterator[Finding]:
@@ -176,9 +174,12 @@ def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None
     by_kind: dict[EntryKind, list[str]] = {}
     for entry in entries:
         by_kind.setdefault(entry.kind, []).append(entry.text)
-    for kind, (code, text) in _TOLD.items():
+    for kind, text in _TOLD.items():
         if kind in by_kind:
             message = text.format(_list(by_kind[kind]), pluralize(len(by_kind[kind]), "entry", "entries"))
+            code = {"empty": "RLK202", "relative": "RLK203"}.get(
+                kind, "RLK204" if "sibling" in kind else "RLK201"
+            )
             yield finding(code, member, message, profile=profile if kind == "sibling-dropped" else None)
 
 

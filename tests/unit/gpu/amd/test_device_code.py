@@ -195,7 +195,7 @@ def test_relocations_are_looked_at_for_few_places(monkeypatch: pytest.MonkeyPatc
         asked.append(low)
         return pointers(source, elf, low, high)
 
-    monkeypatch.setattr("relink.gpu.device_code.pointers", counted)
+    monkeypatch.setattr("relink.gpu.amd.device_code.pointers", counted)
     code = read_device_code(BufferSource(scattered_wrappers(100)), "x")
     assert len(asked) == 16
     assert [bundle.container for bundle in code.bundles] == ["unreadable"]
