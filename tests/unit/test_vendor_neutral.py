@@ -37,6 +37,10 @@ EXCEPTIONS |= {
         "relink/indexes/build/cluster.py",
         "--scheduler needs Dask: pip install 'rocm-relink[cluster]'",
     ): PRODUCT,
+    (
+        "relink/indexes/build/build_options.py",
+        "Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster].",
+    ): PRODUCT,
     ("relink/indexes/build/web.py", "rocm-relink/"): PRODUCT,
     ("relink/report/sbom.py", "rocm-relink"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
@@ -44,6 +48,7 @@ EXCEPTIONS |= {
     ("relink/indexes/build/matrix.py", "rocm"): KEY,
     ("relink/indexes/build/records.py", "rocm"): KEY,
     ("relink/indexes/build/records.py", "rocm_version"): KEY,
+    ("relink/planning/wheel_plan.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
     ("relink/runs/relinked_input.py", "rocm_version"): KEY,
@@ -57,6 +62,7 @@ EXCEPTIONS |= {
 }
 
 OF_ONE_VENDOR = {
+    "planning/options.py": "the help of options, by the example of ROCm",
     "planning/checks/device_packages.py": "code for a GPU as pip installs it",
     "planning/checks/gpu.py": "GPU code, which relink reads of AMD's GPUs alone",
     "planning/checks/gpu_findings.py": "GPU code",
