@@ -54,8 +54,7 @@ class Options:
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
     :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.memory.LEAST_MEMORY`;
-        None: as
-        docs/large-wheels.md says.
+        None: as docs/large-wheels.md says.
     :ivar verify_record: compare the files with the vendor's RECORD.
     :ivar limits: sizes and counts that the wheel may not exceed.
     :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.system.sandbox.MODES`.

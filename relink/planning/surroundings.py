@@ -1,8 +1,8 @@
 """The site-packages that a wheel is, or will be, installed into: which packages lie there beside its members.
 
 Takes a target, a wheel and providers. Gives the links of :class:`~relink.planning.resolve.layout.Layout`, RLK534 and RLK550
-about several
-site-packages of one Python, and RLK536 and RLK537 where an environment has not what a relinked wheel relies on.
+about several site-packages of one Python, and RLK536 and RLK537 where an environment has not what a relinked wheel
+relies on.
 """
 
 from __future__ import annotations

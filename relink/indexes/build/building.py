@@ -1,8 +1,7 @@
 """`relink index build`: ask the sources, see what is done, fetch and relink the rest, publish.
 
 Everything that is decided stands in the store (:mod:`relink.indexes.build.store`) before the next step relies on it, so a run
-that was
-killed goes on where it was.
+that was killed goes on where it was.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Replacing ``libX.so.A`` by ``libX.so.B`` takes three things: (a) B exports every
 from A; (b) the same stem; (c) a profile that knows the two as one ABI, or the user's ``--substitute``. With (a) and (b) alone it
 remains an error that names the flag. A library that the vendor's table names as the same upstream under another name takes (a)
 alone, and its version records may be edited (:mod:`relink.planning.resolve.version_moves`). Dropping takes two: no strong
-import has a
-version of it, and every strong import binds without it, or is none of this library's: another missing library has it, or the
+import has a version of it, and every strong import binds without it, or is none of this library's: another missing
+library has it, or the
 vendor's table of names says so. Its version records go to a library that stays, and become weak.
 """
 

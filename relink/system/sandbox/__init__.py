@@ -7,8 +7,7 @@ execute anything, or gain a privilege; their memory and time have limits. The ke
 Where none works, the rest has gaps. docs/sandbox.md has what each kind refuses.
 
 :mod:`relink.system.sandbox.choice` finds the kind, :mod:`relink.system.sandbox.start` starts a program in it. Every program
-that reads files of
-a wheel starts here.
+that reads files of a wheel starts here.
 """
 
 from relink.system.sandbox.choice import MODES, find_sandbox, sandbox_findings, why_not

@@ -1,8 +1,8 @@
 """The child process: it gives up what the program must not have, and then executes the program.
 
 It is started by :mod:`relink.system.sandbox` as a Python without site packages, so it imports the standard library only, and
-little
-of that: the imports are part of the time of each start. Numbers are those of x86_64 and aarch64, which are the same here.
+little of that: the imports are part of the time of each start. Numbers are those of x86_64 and aarch64, which are
+the same here.
 """
 
 from __future__ import annotations
