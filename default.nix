@@ -4,7 +4,7 @@
 }:
 
 {
-  relink = pkgs.python3Packages.callPackage ./nix/relink.report.nix {
+  relink = pkgs.python3Packages.callPackage ./nix/relink.nix {
     patchelf = pkgs.callPackage ./nix/patchelf.nix { };
   };
   relinkHook = pkgs.callPackage ./nix/relink-hook.nix { };

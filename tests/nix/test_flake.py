@@ -65,7 +65,7 @@ def test_flake_check(nix: Nix, flake: Path) -> None:
 
 def test_older_releases_are_replaced(nix: Nix) -> None:
     """What the package set has in an older release than pyproject.toml asks for is taken from the index; the rest stays."""
-    call = f"{nix.packages()}.python3Packages.callPackage {ROOT}/nix/relink.report.nix"
+    call = f"{nix.packages()}.python3Packages.callPackage {ROOT}/nix/relink.nix"
     given = 'isal = { pname = "isal"; version = "1.99"; }; buildPythonApplication = a: a'
     found = nix.value(
         "builtins.listToAttrs (map (item: { name = item.pname; value = item.version; }) "

@@ -108,7 +108,7 @@ def test_it_is_built_with_newer_releases(in_store: Nix, derived: Path, tmp_path:
             shutil.copy(ROOT / name, source / name)
     nix = in_store.with_tools(python="3.12")
     expression = real(nix, derived, home, packages=scope(directory))
-    package = f"(let scope = {expression}.built; in scope.callPackage {source}/nix/relink.report.nix {{ }})"
+    package = f"(let scope = {expression}.built; in scope.callPackage {source}/nix/relink.nix {{ }})"
     run = nix.run("nix-build", "--no-out-link", "--expr", package)
     built = Path(run.stdout.split()[-1])
     assert f"Checking runtime dependencies for rocm_relink-{__version__}-py3-none-any.whl" in run.stderr

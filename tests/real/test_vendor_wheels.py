@@ -81,9 +81,8 @@ def test_migraphx_main_job(migraphx_wheel: Path, small_prefix: Path, tmp_path: P
     subprocess.run([*pip, "--python-version", "3.12", "--only-binary=:all:", str(output)], check=True)
     assert (site / "onnxruntime" / "capi" / provider.name).read_bytes() == provider.read_bytes()
     again = run(output, small_prefix, tmp_path / "again")
-    assert again.output is not None
+    assert (again.ok, again.output) == (True, None)
     assert not any(file.changed for file in again.files)
-    assert Path(again.output.path).read_bytes() == output.read_bytes()
 
     # Untouched members keep their compressed bytes.
     with zipfile.ZipFile(migraphx_wheel) as before, zipfile.ZipFile(output) as after:
