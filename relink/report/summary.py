@@ -55,10 +55,7 @@ def verdict(report: Report) -> Verdict:
     errors = [cause for cause in grouped if cause.level == "error"]
     if errors:
         return _failed(report, errors)
-    twice = _vendor_twice(grouped)
-    parts = [_loads(report)]
-    if twice is not None:
-        parts[0] += f"; will not work on the GPU until one {twice.runtime_name} is left"
+    parts = [_with_losses(_loads(report), grouped)]
     if report.plan.relocatable:
         packages = [f"{package.name} {series(package.version)}" for package in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
@@ -66,16 +63,12 @@ def verdict(report: Report) -> Verdict:
     if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     gpus = _gpus(report.isa)
-    if gpus and not twice:
+    if gpus:
         parts.append(f"GPUs: {gpus}")
     here = _gpus_here(report.isa)
-    if here and not twice:
+    if here:
         parts.append(f"Of this machine: {here}")
-    if twice and report.output is not None:
-        parts.append(f"Written to {report.output.path}")
     level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
-    if twice:
-        return Verdict(level, f"{'. '.join(parts)}.", _one_runtime(twice))
     return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
 
 
@@ -106,7 +99,8 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
         level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
         if not asked:
             return Verdict(level, "No ELF file for this loader: nothing to check.")
-        parts = [f"Loads; checked by ld.so for {files}", *_allowed(grouped)]
+        loads = _with_losses(f"Loads; checked by ld.so for {files}", grouped)
+        parts = [loads, *_allowed(grouped)]
         return Verdict(level, f"{'. '.join(parts)}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
@@ -136,6 +130,14 @@ def _loads(report: Report) -> str:
     if report.verified is None:
         return "Should load; ld.so was not asked"
     return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
+
+
+def _with_losses(loads: str, grouped: Iterable[Cause]) -> str:
+    """Say what the package does without: ``Loads, without dense solvers (librocsolver.so.0); checked …``."""
+    reported = (finding for cause in grouped for finding in cause.findings)
+    lost = list(dict.fromkeys(finding.without for finding in reported if finding.without))
+    word, *rest = loads.split(";", 1)
+    return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads
 
 
 def _gpus(isa: Mapping[str, Any] | None) -> str:
