@@ -9,20 +9,17 @@ from relink.cli import (
     relinking,
     fetching,
     installing,
-    repairing,
     looking,
-    reporting,
+    pages,
     packaging,
     indexing,
     profile,
     helping,
-    configuring,
 )
 from relink.cli.application import app, main
 
 __all__ = [
     "app",
-    "configuring",
     "fetching",
     "helping",
     "indexing",
@@ -30,8 +27,7 @@ __all__ = [
     "looking",
     "main",
     "packaging",
+    "pages",
     "profile",
     "relinking",
-    "repairing",
-    "reporting",
 ]

@@ -17,14 +17,10 @@ ELSEWHERE = {
     "cli/application": "unit/cli/test_relinking",
     "cli/bar": "unit/cli/test_relinking",
     "cli/completion": "unit/cli/test_helping",
-    "cli/configuring": "unit/cli/test_settings_file",
     "cli/packaging": "nix/test_emit",
-    "cli/reporting": "unit/cli/test_pages",
-    "cli/settings": "unit/cli/test_settings_file",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
-    "cli/repairing": "unit/indexes/install/test_installing",
     "indexes/install/cache": "unit/indexes/install/test_fetching",
     "indexes/install/environment": "unit/indexes/install/test_installing",
     "indexes/install/installed": "unit/indexes/install/test_installing",
@@ -46,7 +42,6 @@ ELSEWHERE = {
     "planning/checks/gpu_survey": "unit/cli/test_looking",
     "planning/model/files": "unit/planning/model/test_model",
     "providers/profiles/document": "unit/providers/profiles/test_profiles",
-    "report/html/drawing": "unit/report/html/test_graph",
     "report/html/gpu_code": "unit/report/html/test_page",
     "report/html/libraries": "unit/report/html/test_graph",
     "report/html/words": "unit/report/html/test_graph",
@@ -65,6 +60,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
+    "cli/test_directories": "`relink DIR` as a command",
     "gpu/amd/test_hostile": "damaged device code through every reader",
     "hostile/test_elf_files": "damaged ELF files through the command line",
     "hostile/test_output": "names that steer a terminal, through every command",
