@@ -10,7 +10,6 @@ from relink.cli import (
     fetching,
     installing,
     looking,
-    pages,
     packaging,
     indexing,
     profile,
@@ -27,7 +26,6 @@ __all__ = [
     "looking",
     "main",
     "packaging",
-    "pages",
     "profile",
     "relinking",
 ]

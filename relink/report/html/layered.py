@@ -8,8 +8,10 @@ cross, give coordinates. An edge over several layers runs through a place of its
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 __all__ = [
     "Box",
@@ -154,10 +156,10 @@ def lay_out(
 
 
 def _adjacent(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
+    ends: list[list[int]] = [[] for _ in range(count)]
     for start, end in edges:
-        found[start].append(end)
-    return found
+        ends[start].append(end)
+    return ends
 
 
 def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -190,17 +192,8 @@ def _sources_first(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return the nodes, each before those that its edges lead to; the edges have no cycle."""
-    after = _adjacent(count, edges)
-    waiting = [0] * count
-    for _, end in edges:
-        waiting[end] += 1
-    order = [node for node in range(count) if not waiting[node]]
-    for node in order:
-        for other in after[node]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                order.append(other)
-    return order
+    before = _adjacent(count, [(end, start) for start, end in edges])
+    return [*TopologicalSorter(dict(enumerate(before))).static_order()]
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -241,24 +234,16 @@ def _ordered(
 
 
 def crossings(layers: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> int:
-    """Count the pairs of edges that cross: inversions, layer by layer, with a Fenwick tree."""
+    """Count the pairs of edges that cross: inversions, layer by layer."""
     total = 0
     for left, right in itertools.pairwise(layers):
-        place = {node: position for position, node in enumerate(right, 1)}
-        tree = [0] * (len(right) + 1)
-        passed = 0
+        place = {node: position for position, node in enumerate(right)}
+        passed: list[int] = []  # sorted: where the edges of the nodes above end
         for node in left:
-            ends = sorted(place[other] for other in after[node])
+            ends = [place[other] for other in after[node]]
+            total += sum(len(passed) - bisect_right(passed, end) for end in ends)
             for end in ends:
-                total += passed
-                while end:
-                    total -= tree[end]
-                    end &= end - 1  # noqa: PLW2901 - clear the lowest bit: the tree's next range to the left
-            for end in ends:
-                passed += 1
-                while end <= len(right):
-                    tree[end] += 1
-                    end += end & -end  # noqa: PLW2901 - add the lowest bit: the next range that contains it
+                insort(passed, end)
     return total
 
 
