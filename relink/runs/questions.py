@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from relink.elf.dlopen_strings import library_names
@@ -164,18 +164,14 @@ def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
     with ExitStack() as stack:
         wheel = open_wheel(path, stack, limits=limits)
         archive = wheel.archive
-        members, facts = archive.members.values(), wheel_facts(archive, str(path))
+        members = archive.members.values()
         return Inspection(
-            facts.path,
-            facts.sha256,
-            facts.name,
-            facts.version,
-            facts.tags,
-            len(members),
-            archive.size,
-            sum(member.size for member in members),
-            tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
-            wheel.findings,
+            **asdict(wheel_facts(archive, str(path))),
+            members=len(members),
+            size=archive.size,
+            unpacked=sum(member.size for member in members),
+            files=tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
+            findings=wheel.findings,
         )
 
 
