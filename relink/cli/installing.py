@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.fetching import fetched, platform_for, tell_fetched
+from relink.cli.fetching import platform_for, tell_fetched
 from relink.cli.formats import Shown
 from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
 from relink.planning.option_fields import RUN
@@ -45,6 +45,7 @@ def install(
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
     from relink.indexes.install.environment import find_environment
+    from relink.indexes.install.fetching import fetch
     from relink.indexes.install.installing import install_wheel
     from relink.indexes.install.requirements import parse_requirement
 
@@ -57,7 +58,7 @@ def install(
     for text in requirements:
         extras = ""
         if text in wanted:
-            found = fetched(wanted[text].text, platform, offline=offline, exact=False)
+            found = fetch(wanted[text], platform, offline=offline)
             wheel, extras = found.path, wanted[text].extras
             if not shown.quiet and not shown.as_json:
                 tell_fetched(found, platform, offline=offline)

@@ -76,7 +76,7 @@ def verdict(report: Report) -> Verdict:
     level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
     if twice:
         return Verdict(level, f"{'. '.join(parts)}.", _one_runtime(twice))
-    return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
+    return Verdict(level, f"{'. '.join(parts)}.", *_installing(report))
 
 
 def _allowed(grouped: Iterable[Cause]) -> list[str]:
@@ -156,20 +156,15 @@ def _is_done(report: Report) -> bool:
     return any(reported.code == "RLK542" for reported in report.findings)
 
 
-def _install(report: Report) -> str | None:
-    if _is_done(report):
-        return None
-    if report.output is None:
-        return "the same command without --dry-run"
-    return f"pip install {shlex.quote(report.output.path)}"
-
-
-def _installing(report: Report) -> tuple[str, ...]:
+def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
+    """The step after a run without errors, and the commands of it."""
     if report.output is not None:
-        return (f"pip install {shlex.quote(report.output.path)}",)
+        command = f"pip install {shlex.quote(report.output.path)}"
+        return command, (command,)
     if _is_done(report):
-        return ()
-    return _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+        return None, ()
+    again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+    return "the same command without --dry-run", again
 
 
 def _again(words: Iterable[str]) -> tuple[str, ...]:
@@ -180,11 +175,10 @@ def _again(words: Iterable[str]) -> tuple[str, ...]:
 
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     why = _why(errors)
-    if report.output is not None:
-        text = f"Written to {report.output.path} in spite of: {why}."
-        return Verdict("error", text, _step(report, errors), _commands(report, errors))
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
     text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
+    if report.output is not None:
+        text = f"Written to {report.output.path} in spite of: {why}."
     return Verdict("error", text, _step(report, errors), _commands(report, errors))
 
 

@@ -47,10 +47,10 @@ def starting_profile(
         f"source = {_text(f'begun from {filename}: nothing is looked up yet')}",
         "",
         "# Modules whose import shows that the package loads.",
-        *_commented("imports", _imports(members)),
+        _commented("imports", _imports(members)),
         "",
         "# Libraries of which Python picks one at run time. Those that a prefix cannot serve are then left as they are.",
-        *_commented("variants", _variants(images)),
+        _commented("variants", _variants(images)),
         "",
         *_preloads(images, tables),
         "",
@@ -86,8 +86,8 @@ def _list(items: Iterable[str]) -> str:
     return f"[{', '.join(map(_text, items))}]"
 
 
-def _commented(key: str, items: Sequence[str]) -> list[str]:
-    return [f"# {key} = {_list(items)}"]
+def _commented(key: str, items: Sequence[str]) -> str:
+    return f"# {key} = {_list(items)}"
 
 
 def _fits(kind: str, text: str) -> bool:
@@ -121,7 +121,7 @@ def _preloads(images: Mapping[str, Image], tables: Mapping[str, SymbolTable]) ->
     found = dict(_suppliers(images, tables))
     for supplier, (user, names) in found.items():
         yield f"# {_plain(supplier)} exports what {_plain(user)} leaves open: {_plain(join_truncated(names))}"
-    yield from _commented("preload", [item for item in found if _fits("member", item)])
+    yield _commented("preload", [item for item in found if _fits("member", item)])
 
 
 def _suppliers(

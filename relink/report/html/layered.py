@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _SWEEPS = 12  # of ordering and of alignment; more changes nothing that can be seen on graphs of 200 nodes
+_BETWEEN_LAYERS, _BETWEEN_NODES, _MARGIN = 28.0, 10.0, 8.0
 _THIN = 8.0  # height of the place that a passing edge takes
 
 
@@ -93,14 +94,7 @@ def levels(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     return _layers(count, _forward(count, list(dict.fromkeys((a, b) for a, b in edges if a != b))))
 
 
-def lay_out(
-    sizes: Sequence[tuple[float, float]],
-    edges: Sequence[tuple[int, int]],
-    *,
-    between_layers: float = 28,
-    between_nodes: float = 10,
-    margin: float = 8,
-) -> GraphLayout:
+def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> GraphLayout:
     """Place nodes of the given (width, height), numbered from 0, and the edges among them."""
     count = len(sizes)
     edges = list(dict.fromkeys((a, b) for a, b in edges if a != b))
@@ -123,15 +117,15 @@ def lay_out(
         layers[layer].append(node)
     layers = _ordered(layers, before, after)
     heights = [size[1] for size in sizes] + [_THIN] * (len(layer_of) - count)
-    middles = _aligned(layers, before, after, heights, between_nodes, count)
+    middles = _aligned(layers, before, after, heights, count)
     top = min((middles[node] - heights[node] / 2 for node in range(len(layer_of))), default=0.0)
-    middles = [middle - top + margin for middle in middles]
+    middles = [middle - top + _MARGIN for middle in middles]
 
-    lefts, x = [], margin
+    lefts, x = [], _MARGIN
     widths = [max((sizes[node][0] for node in layer if node < count), default=0.0) for layer in layers]
     for width in widths:
         lefts.append(x)
-        x += width + between_layers
+        x += width + _BETWEEN_LAYERS
     boxes = {
         node: Box(
             lefts[layer_of[node]],
@@ -152,7 +146,7 @@ def lay_out(
         routes[edge] = Route(tuple(points), edge in turned)
     height = max((box.y + box.height for box in boxes.values()), default=0.0)
     passing_height = max((middles[node] for node in range(count, len(layer_of))), default=0.0)
-    return GraphLayout(boxes, routes, x - between_layers + margin, max(height, passing_height) + margin)
+    return GraphLayout(boxes, routes, x - _BETWEEN_LAYERS + _MARGIN, max(height, passing_height) + _MARGIN)
 
 
 def _adjacent(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -252,7 +246,6 @@ def _aligned(
     before: Sequence[Sequence[int]],
     after: Sequence[Sequence[int]],
     heights: Sequence[float],
-    gap: float,
     count: int,
 ) -> list[float]:
     """Return the middle of each node: as near to its neighbours as the order and the distances allow.
@@ -264,7 +257,7 @@ def _aligned(
         y = 0.0
         for node in layer:
             middles[node] = y + heights[node] / 2
-            y += heights[node] + gap
+            y += heights[node] + _BETWEEN_NODES
     for sweep in range(_SWEEPS):
         forth = sweep % 2 == 0
         for layer in layers if forth else reversed(layers):
@@ -272,7 +265,7 @@ def _aligned(
             offset = 0.0
             for position, node in enumerate(layer):
                 if position:
-                    offset += (heights[layer[position - 1]] + heights[node]) / 2 + gap
+                    offset += (heights[layer[position - 1]] + heights[node]) / 2 + _BETWEEN_NODES
                 beside = (before[node] if forth else after[node]) or [node]
                 wanted.append(sum(middles[other] for other in beside) / len(beside) - offset)
                 weights.append(4.0 if node >= count else 1.0)  # a place of a passing edge
@@ -283,7 +276,7 @@ def _aligned(
         steps = [*itertools.pairwise(reversed(layer)), *itertools.pairwise(layer[-2:])]
         for fixed, node in steps:
             if not before[node] and not after[node]:
-                apart = (heights[fixed] + heights[node]) / 2 + gap
+                apart = (heights[fixed] + heights[node]) / 2 + _BETWEEN_NODES
                 middles[node] = middles[fixed] + (apart if middles[node] > middles[fixed] else -apart)
     return middles
 
