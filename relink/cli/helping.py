@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from relink.cli.application import app
-from relink.cli.completion import rule_codes
 from relink.cli.formats import Shown
-from relink.cli.options import takes_options
+from relink.cli.options import rule_codes, takes_options
 from relink.planning.options import Options
 from relink.system.errors import UsageError
 

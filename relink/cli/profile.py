@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.completion import profile_names
-from relink.cli.options import takes_options
+from relink.cli.options import profile_names, takes_options
 from relink.cli.pages import write_new
 from relink.planning.options import Options
 from relink.system.errors import UsageError

@@ -16,7 +16,6 @@ ELSEWHERE = {
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
     "cli/bar": "unit/cli/test_relinking",
-    "cli/completion": "unit/cli/test_helping",
     "cli/packaging": "nix/test_emit",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
@@ -68,8 +67,10 @@ ACROSS = {
     "hostile/test_streams": "hostile deflate streams through a run",
     "hostile/test_wheels": "hostile archives through the command line",
     "loader/test_elf_builder": "what the tests build ELF files with, against the real loader",
+    "make/test_sbom": "the bill of materials of an output",
     "providers/profiles/test_assumed": "what a profile changes in planning and reports",
     "providers/profiles/test_recorded": "plans of recorded wheels of vendors",
+    "runs/test_tree_archive": "the directory that is copied",
     "system/sandbox/test_attacks": "what each kind of sandbox refuses, tried from inside",
     "test_acceptance": "installers and checkers take the output",
     "test_action": "the GitHub Action",
