@@ -119,11 +119,11 @@ def _edge(layout: GraphLayout, edge: Arrow) -> Html:
     start, end = layout.boxes[edge.start], layout.boxes[edge.end]
     route = layout.routes.get((edge.start, edge.end))
     if route is None:  # implied: no way was kept free for it
-        points = (
+        route = (
             (start.x + start.width, start.y + start.height / 2),
             (end.x, end.y + end.height / 2),
         )
-        route = Route(points if start.layer < end.layer else points[::-1])
+        route = route if start.layer < end.layer else route[::-1]
     return tag(
         "path",
         d=_way(route),
@@ -133,10 +133,9 @@ def _edge(layout: GraphLayout, edge: Arrow) -> Html:
     )
 
 
-def _way(route: Route) -> Html:
+def _way(points: Route) -> Html:
     """Return the path data: curves between the layers, straight across them."""
     parts: list[str] = []
-    points = route.points
     for number in range(0, len(points), 2):
         (x, y), (end_x, end_y) = points[number], points[number + 1]
         middle = _number((x + end_x) / 2)

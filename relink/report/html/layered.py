@@ -12,6 +12,7 @@ from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from typing import TypeAlias
 
 __all__ = [
     "Box",
@@ -41,15 +42,11 @@ class Box:
     layer: int
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The way of an edge from left to right: pairs of points between which it swings, and straight lines between the pairs.
+Route: TypeAlias = tuple[tuple[float, float], ...]
+"""The way of an edge from left to right: pairs of points between which it swings, and straight lines between the pairs.
 
-    :ivar backward: it closes a cycle, and is reversed for the layout.
-    """
-
-    points: tuple[tuple[float, float], ...]
-    backward: bool = False
+Of an edge that closes a cycle it begins where the edge ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,7 @@ def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int
             layer = layer_of[node]
             points.append((lefts[layer] + widths[layer], round(middles[node], 1)))
             points.append((lefts[layer + 1], round(middles[following], 1)))
-        routes[edge] = Route(tuple(points), edge in turned)
+        routes[edge] = tuple(points)
     height = max((box.y + box.height for box in boxes.values()), default=0.0)
     passing_height = max((middles[node] for node in range(count, len(layer_of))), default=0.0)
     return GraphLayout(boxes, routes, x - _BETWEEN_LAYERS + _MARGIN, max(height, passing_height) + _MARGIN)
