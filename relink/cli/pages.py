@@ -12,12 +12,7 @@ from relink.system.errors import UsageError
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["file_for", "page_for", "write_new", "write_page"]
-
-
-def page_for(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
-    """Return where the page of `wheel` goes; see :func:`file_for`."""
-    return file_for("--report", wanted, wheels, wheel, ".html")
+__all__ = ["file_for", "write_new", "write_page"]
 
 
 def file_for(

@@ -16,7 +16,7 @@ from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.guessing import is_requirement
 from relink.cli.options import GivenWheel, Offline, takes_options
-from relink.cli.pages import file_for, page_for, write_page
+from relink.cli.pages import file_for, write_page
 from relink.planning.option_fields import OUTPUT, SHOWN
 from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
@@ -93,7 +93,7 @@ def run(
             raise UsageError("--wheel goes with one relinked wheel")
         wheels = [original_given(wheels[0], wheel, options.limits)]
     _check_paths(wheels, statement, link=link)
-    pages = [page_for(html, wheels, path) for path in wheels]
+    pages = [file_for("--report", html, wheels, path, ".html") for path in wheels]
     statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]
     reports: list[tuple[Path, Report]] = []
     failures: list[RelinkError] = []

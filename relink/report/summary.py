@@ -65,9 +65,10 @@ def verdict(report: Report) -> Verdict:
     parts += _allowed(grouped)
     if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
-    gpus = _gpus(report.isa)
+    # What the wheel and all libraries that it reaches have code for.
+    gpus = list(((report.isa or {}).get("common") or {}).get("targets") or ())
     if gpus and not twice:
-        parts.append(f"GPUs: {gpus}")
+        parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
     here = _gpus_here(report.isa)
     if here and not twice:
         parts.append(f"Of this machine: {here}")
@@ -136,12 +137,6 @@ def _loads(report: Report) -> str:
     if report.verified is None:
         return "Should load; ld.so was not asked"
     return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
-
-
-def _gpus(isa: Mapping[str, Any] | None) -> str:
-    """The GPUs that the wheel and all libraries that it reaches have code for; empty where that is not known."""
-    targets = list(((isa or {}).get("common") or {}).get("targets") or ())
-    return join_truncated(targets, _MAX_GPUS)
 
 
 def _gpus_here(isa: Mapping[str, Any] | None) -> str:

@@ -151,17 +151,9 @@ def _leaving(images: Iterable[Image]) -> list[str]:
         ups, first = re.match(r"(\$.*?/(?:\.\./)+)([^/]*)", entry).groups()  # type: ignore[union-attr]
         return ups, first[:4]
 
-    found = []
-    for _, group in groupby(leaving, beginning):
-        similar = list(group)
-        found += [f"{_common(similar[0], similar[-1])}*"] if len(similar) > 1 else similar
-    return found[:_SHOWN]
-
-
-def _common(first: str, last: str) -> str:
-    """The beginning that two strings share; of a sorted list the first and the last share what all do."""
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((at for at, (one, other) in pairs if one != other), len(first))]
+    groups = [list(group) for _, group in groupby(leaving, beginning)]
+    globs = (f"{posixpath.commonprefix(group)}*" if len(group) > 1 else group[0] for group in groups)
+    return list(globs)[:_SHOWN]
 
 
 def _dlopens(images: Mapping[str, Image], strings: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -158,7 +158,8 @@ def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, in
     after = _adjacent(count, edges)
     state = [0] * count  # 1 while the walk is below the node, 2 afterwards
     closing: set[tuple[int, int]] = set()
-    for root in _sources_first(count, edges):
+    needed = {end for _, end in edges}
+    for root in sorted(range(count), key=lambda node: (node in needed, node)):
         stack = [(root, iter(after[root]))] if not state[root] else []
         state[root] = state[root] or 1
         while stack:
@@ -174,11 +175,6 @@ def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, in
                 state[node] = 2
                 stack.pop()
     return [edge for edge in edges if edge not in closing]
-
-
-def _sources_first(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    needed = {end for _, end in edges}
-    return sorted(range(count), key=lambda node: (node in needed, node))
 
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
