@@ -62,14 +62,14 @@ def verdict(report: Report) -> Verdict:
     parts += _allowed(grouped)
     if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
-    gpus = _gpus(report.isa)
-    if gpus:
-        parts.append(f"GPUs: {gpus}")
+    # What the wheel and all libraries that it reaches have code for.
+    if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
+        parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
     here = _gpus_here(report.isa)
     if here:
         parts.append(f"Of this machine: {here}")
     level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
-    return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
+    return Verdict(level, f"{'. '.join(parts)}.", *_installing(report))
 
 
 def _allowed(grouped: Iterable[Cause]) -> list[str]:
@@ -140,12 +140,6 @@ def _with_losses(loads: str, grouped: Iterable[Cause]) -> str:
     return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads
 
 
-def _gpus(isa: Mapping[str, Any] | None) -> str:
-    """The GPUs that the wheel and all libraries that it reaches have code for; empty where that is not known."""
-    targets = list(((isa or {}).get("common") or {}).get("targets") or ())
-    return join_truncated(targets, _MAX_GPUS)
-
-
 def _gpus_here(isa: Mapping[str, Any] | None) -> str:
     """The GPUs of this machine that were asked for or seen, and whether each has all code that it needs."""
     local = [gpu for gpu in (isa or {}).get("gpus") or () if gpu["local"]]
@@ -158,20 +152,15 @@ def _is_done(report: Report) -> bool:
     return any(reported.code == "RLK542" for reported in report.findings)
 
 
-def _install(report: Report) -> str | None:
-    if _is_done(report):
-        return None
-    if report.output is None:
-        return "the same command without --dry-run"
-    return f"pip install {shlex.quote(report.output.path)}"
-
-
-def _installing(report: Report) -> tuple[str, ...]:
+def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
+    """The step after a run without errors, and the commands of it."""
     if report.output is not None:
-        return (f"pip install {shlex.quote(report.output.path)}",)
+        command = f"pip install {shlex.quote(report.output.path)}"
+        return command, (command,)
     if _is_done(report):
-        return ()
-    return _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+        return None, ()
+    again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+    return "the same command without --dry-run", again
 
 
 def _again(words: Iterable[str]) -> tuple[str, ...]:
@@ -182,11 +171,10 @@ def _again(words: Iterable[str]) -> tuple[str, ...]:
 
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     why = _why(errors)
-    if report.output is not None:
-        text = f"Written to {report.output.path} in spite of: {why}."
-        return Verdict("error", text, _step(report, errors), _commands(report, errors))
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
     text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
+    if report.output is not None:
+        text = f"Written to {report.output.path} in spite of: {why}."
     return Verdict("error", text, _step(report, errors), _commands(report, errors))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relink.report.lines import Grid, Line
 from relink.report.summary import Verdict, product_of, verdict, verified
-from relink.system.findings.causes import Cause, causes
+from relink.system.findings.causes import causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
 from relink.system.text import join_truncated, pluralize
 
@@ -255,11 +255,11 @@ def repaired_text(findings: Sequence[Finding]) -> list[Line]:
     return [Line.assemble(("info ", _LEVEL_STYLE["info"]), f"repaired: {text}")] if text else []
 
 
-def _place(cause: Finding | Cause) -> tuple[int, str]:
+def _place(cause: Finding) -> tuple[int, str]:
     return -_ORDER[cause.level], cause.code
 
 
-def _rests(cause: Finding | Cause) -> str:
+def _rests(cause: Finding) -> str:
     return f" [profile {cause.profile}]" if cause.profile else ""
 
 

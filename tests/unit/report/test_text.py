@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relink.loader.dryrun import LoaderMap
+from relink.make.added_members import bill_of_materials
 from relink.planning.model.model import (
     FilePlan,
     InterpreterChange,
@@ -30,7 +31,6 @@ from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
 from relink.report.lines import Grid, Line, Part, branch, show
 from relink.report.model import OutputFacts, Report, to_json
-from relink.report.sbom import bill_of_materials
 from relink.report.summary import Verdict
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.shipped_files import load_schema
