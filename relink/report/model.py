@@ -38,6 +38,7 @@ _OF_PLAN = (
     "findings",
     "loads",
     "stubs",
+    "opened",
     "relies_on",
     "relocatable",
 )
@@ -116,7 +117,11 @@ class Report:
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
-    added = {"stubs": plain(report.plan.stubs), "way_out": list(report.way_out)}
+    added = {
+        "opened": plain(report.plan.opened),
+        "stubs": plain(report.plan.stubs),
+        "way_out": list(report.way_out),
+    }
     return {
         "schema": report.schema,
         "relink": report.relink,
