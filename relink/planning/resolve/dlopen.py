@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from relink.loader.closure import Closure, LoadedObject
-from relink.loader.object_graph import file_of
+from relink.loader.closure import Closure, Edge, LoadedObject
+from relink.loader.object_graph import breadth_first, file_of, needed_by
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import Opened
@@ -30,7 +30,7 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated
 
-__all__ = ["DlopenKnowledge", "dlopen_findings", "forwardable", "opened_of", "profile_of"]
+__all__ = ["DlopenKnowledge", "dlopen_findings", "forwardable", "opened_of", "profile_of", "unloadable"]
 
 _PROFILE = "profile "
 
@@ -169,8 +169,29 @@ def forwardable(context: ResolveContext, name: str) -> list[str]:
     return sonames if name.endswith(".so") else []
 
 
-def _not_opened(context: ResolveContext, name: str, callers: Mapping[str, str]) -> Finding:
-    """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it."""
+def unloadable(closure: Closure) -> dict[Edge, list[str]]:
+    """Return, of what is opened and found, what does not load, each with the sonames that are not found for it."""
+    lacking: dict[int, list[str]] = {}
+    for edge in closure.missing:
+        lacking.setdefault(edge.requester, []).append(edge.soname)
+    if not lacking:
+        return {}
+    needed = needed_by(closure)
+    failing = {}
+    for edge in closure.dlopened:
+        reached = breadth_first(needed, [edge.target]) if edge.target is not None else ()
+        if sonames := [soname for index in reached for soname in lacking.get(index, ())]:
+            failing[edge] = sonames
+    return failing
+
+
+def _not_opened(
+    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None
+) -> Finding:
+    """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
+
+    :param lacking: why what is found does not load.
+    """
     who = "; ".join(
         f"{caller} ({'a name in its data' if how == 'string' else f'known by {how}'})"
         for caller, how in callers.items()
@@ -188,13 +209,13 @@ def _not_opened(context: ResolveContext, name: str, callers: Mapping[str, str]) 
     return finding(
         "RLK132",
         name,
-        f"opened by {who}; not found there; {has}",
+        f"opened by {who}; {lacking or 'not found there'}; {has}",
         f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
         if others
         else None,
         level,
         profile=profile,
-        brief=f"opened by {opener}, and not found; {has}",
+        brief=f"opened by {opener}; {lacking or 'not found there'}; {has}",
         step=f"--forward {shlex.quote(name)}" if others else None,
     )
 
@@ -222,11 +243,16 @@ def dlopen_findings(
     Yield RLK111 for one that would be found in a later prefix, which does not serve it.
     """
     missing: dict[str, dict[str, str]] = {}
+    lacks: dict[str, str] = {}
     later: dict[tuple[str, str], str] = {}
     for closure in closures.values():
+        failing = unloadable(closure)
         for edge in closure.dlopened:
-            if edge.target is None:
-                caller = closure.objects[edge.requester]
+            caller = closure.objects[edge.requester]
+            if (lack := failing.get(edge)) and caller.path in context.members.at:
+                opened = context.layout.shown(closure.objects[edge.target or 0].path)
+                lacks[edge.soname] = f"{opened} does not load: {join_truncated(lack)} is not found"
+            if edge.target is None or (lack and caller.path in context.members.at):
                 missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
                     edge.soname
                 ]
@@ -247,7 +273,7 @@ def dlopen_findings(
         profile = None if None in names else names.pop()
         path = context.provider_path(soname)
         if context.vendor.is_own(soname) and any(caller.startswith(context.layout.own) for caller in callers):
-            yield _not_opened(context, soname, callers)
+            yield _not_opened(context, soname, callers, lacks.get(soname))
         elif path:
             message = f"would not be found, although the prefix has {path}; dlopened by {who}"
             remedy = (

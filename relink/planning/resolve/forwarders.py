@@ -19,7 +19,7 @@ from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
 from relink.planning.model.additions import STUB_DIRECTORY, Stub, is_plain
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.dlopen import DlopenKnowledge, forwardable
+from relink.planning.resolve.dlopen import DlopenKnowledge, forwardable, unloadable
 from relink.planning.resolve.preloading import with_known_preloads
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import find_strategy
@@ -66,12 +66,13 @@ def plan_forwarders(
 
 
 def _unfound(context: ResolveContext, tables: Mapping[str, SymbolTable], member: str) -> Iterator[str]:
-    """Yield the names without a number that a member opens, and that the loader does not find."""
+    """Yield the names without a number that a member opens, and that the loader does not find, or that do not load."""
     path = context.layout.path_of(member)
     closure = _opened(context, tables, member)
+    failing = unloadable(closure)
     for edge in closure.dlopened:
         if (
-            edge.target is None
+            (edge.target is None or edge in failing)
             and closure.objects[edge.requester].path == path
             and edge.soname.endswith(".so")
         ):

@@ -206,6 +206,10 @@ class _Base:
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
+        if any(
+            map(context.provider_path, opened)
+        ):  # a forwarder stands for one that does not load from there
+            of_providers = [*added, *of_providers]
         text = ":".join(dict.fromkeys([*own, *of_providers, *others, *added, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit

@@ -126,7 +126,21 @@ def test_a_development_link_is_taken_and_the_runtime_it_brings_is_told(scene: Sc
     link.symlink_to("librocblas.so.5")
     (found,) = told(scene.decide(), "RLK130")
     assert (found.level, found.subject) == ("error", "libamdhip64")
-    assert "libamdhip64.so.7 by dlopen" in found.message
+    assert "librocblas.so, which arrives by dlopen, needs libamdhip64.so.7" in found.message
+
+
+def test_a_library_of_that_name_that_does_not_load(scene: Scene) -> None:
+    """A development link leads to a library whose own NEEDED nothing finds: the forwarder comes before it."""
+    scene.provide("lib/libtensile.so.1", [], define("tensile"))
+    scene.provide("lib/librocblas.so.4", ["libamdhip64.so.6", "libtensile.so.1"], define("rocblas"))
+    (scene.prefix / "lib" / NAME).symlink_to("librocblas.so.4")
+    (found,) = told(scene.decide(), "RLK132")
+    assert f"{scene.prefix}/lib/{NAME} does not load: libtensile.so.1 is not found" in found.message
+    plans, draft = forwarded(scene, NAME)
+    assert [stub.needed[0] for stub in plans.stubs] == ["librocblas.so.4"]
+    assert not told(draft, "RLK132")
+    file = next(file for file in draft.files if file.path == MEMBER)
+    assert str(file.rpath.after).startswith("$ORIGIN/../demo.libs/relink-stubs:")
 
 
 def test_what_the_forwarded_library_needs_is_found(scene: Scene) -> None:
@@ -194,9 +208,8 @@ def test_a_symbol_is_found_through_a_forwarder(works: Works, tmp_path: Path) -> 
         # A saved plan writes the same bytes.
         made = plan(wheel, options)
         made.save(tmp_path / "plan.json")
-        again = apply(
-            wheel, Plan.load(tmp_path / "plan.json"), replace(options, output_directory=tmp_path / "again")
-        )
+        saved = Plan.load(tmp_path / "plan.json")
+        again = apply(saved, wheel=wheel, options=replace(options, output_directory=tmp_path / "again"))
         assert Path(again.path or "").read_bytes() == Path(report.path or "").read_bytes()
     finally:
         library.unlink()
