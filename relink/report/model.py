@@ -60,6 +60,7 @@ class Report:
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar way_out: after a refusal the words of options with which the same command succeeds: tried. Empty where none are known.
+    :ivar other_ways_out: words that `way_out` could be as well, where only a person can decide.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
 
@@ -72,6 +73,7 @@ class Report:
     schema: str = SCHEMA
     verified: int | None = None
     way_out: tuple[str, ...] = ()
+    other_ways_out: tuple[tuple[str, ...], ...] = ()
 
     @property
     def wheel(self) -> WheelFacts:
@@ -116,7 +118,11 @@ class Report:
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
-    added = {"stubs": plain(report.plan.stubs), "way_out": list(report.way_out)}
+    added = {
+        "stubs": plain(report.plan.stubs),
+        "way_out": plain(report.way_out),
+        "other_ways_out": plain(report.other_ways_out),
+    }
     return {
         "schema": report.schema,
         "relink": report.relink,

@@ -14,7 +14,7 @@ from relink.elf.image import read_image
 from relink.library import relink
 from relink.planning.contents import Contents
 from relink.planning.options import Options
-from relink.planning.proposals import Replan, find_way_out, with_sound_options
+from relink.planning.proposals import Replan, find_ways_out, with_sound_options
 from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.distribution import Distribution
 from relink.report.summary import verdict
@@ -150,6 +150,27 @@ def test_the_package_comes_first(
     assert found.commands == ("apt install librccl1", again)
 
 
+def test_two_releases_are_two_commands(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Each was tried, and each is printed: which one the file was built for, only a person can know."""
+    shared(prefix / "lib/libamdhip64.so.6", "int hipFree(void){return 6;} int hiprtcVersion(void){return 6;}")
+    shared(prefix / "lib/libamdhip64.so.7", "int hipFree(void){return 7;}")
+    shared(prefix / "lib/libhiprtc.so.7", "int hiprtcVersion(void){return 7;}")
+    source = "extern int hipFree(void), hiprtcVersion(void); int g(void){return hipFree() + hiprtcVersion();}"
+    made = wheel(tmp_path, source)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    first, _, second = out.splitlines()[-1].removeprefix("Next: ").partition("; or ")
+    for number, (command, added) in enumerate(
+        ((first, ("libamdhip64.so.6",)), (second, ("libamdhip64.so.7", "libhiprtc.so.7")))
+    ):
+        words = shlex.split(command)[1:]
+        assert words[-2 * len(added) :] == [word for soname in added for word in ("--preload", soname)]
+        place = tmp_path / str(number)
+        assert run(*words, "-o", place)[0] == 0
+        with zipfile.ZipFile(next(place.glob("*.whl"))) as archive:
+            assert read_image(archive.read("demo/a.so"), "a").needed[: len(added)] == added
+
+
 # --fix
 
 
@@ -233,5 +254,5 @@ def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, 
     for step in ("--force", "--preload", "--preload 'a", "--trust x", "--preload a b", "apt install x"):
         wrong = finding("RLK302", "demo/a.so", "m", step=step)
         refused = replace(planned, plan=replace(planned.plan, findings=(wrong,)))
-        assert find_way_out(refused, options, never) == ()
+        assert find_ways_out(refused, options, never) == ()
         assert with_sound_options(refused, options, never) == (refused, options)

@@ -128,8 +128,8 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
             continue
         assert schema["additionalProperties"] is False, path
         optional = {
-            "$": {"reports", "failures", "stubs", "way_out"},
-            "$.findings": {"subjects", "cause", "brief", "step"},
+            "$": {"reports", "failures", "stubs", "way_out", "other_ways_out"},
+            "$.findings": {"subjects", "cause", "brief", "step", "choices"},
             "$.providers": {"found_by", "digest"},
             "$.files": {"versions"},
         }.get(path, set())

@@ -269,11 +269,19 @@ def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> 
 
 
 def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Yield RLK109: values of options that match no library."""
+    """Yield RLK109: values of options that match no library, or that change nothing."""
     sonames = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.edges}
     wanted = {soname for soname, _ in context.substitutes}
     for old in wanted - sonames - {name for outcome in outcomes.values() for name in outcome.original.needed}:
         yield finding("RLK109", old, "--substitute: no library of that name is needed")
+    needed = {name for outcome in outcomes.values() for name in outcome.image.needed}
+    for soname in context.preload:
+        if soname not in needed:
+            text = "no prefix has it"
+            if context.provider_path(soname) is not None:
+                text = "no library is known to dlopen it, and no file's open imports are all exported with it"
+            text = f"--preload: added to no NEEDED: {text}"
+            yield finding("RLK109", soname, text)
     for pattern in context.allow_missing:
         if not any(matches_library(pattern, soname) for soname in sonames):
             near = sorted(soname for soname in sonames if soname_stem(soname).startswith(pattern[:6]))
