@@ -107,7 +107,7 @@ def _proposals(
     elif first.code == "RLK101":
         for provider in context.providers:
             yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))
-        if context.vendor.optional(subject) is not None:
+        if context.is_optional(subject):
             yield (("--stub", subject),)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from relink.elf.stub import StubFunction
 from relink.planning.model.additions import Stub
 from relink.planning.model.basis import Basis, provider_digests, with_contents
 from relink.planning.model.files import (
@@ -192,6 +193,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
     Finding: frozenset({"cause", "brief", "step", "choices"}),
     Plan: frozenset({"stubs", "options", "relies_on", "sites", "relocatable", "metadata"}),
     ProviderFacts: frozenset({"found_by", "digest"}),
+    StubFunction: frozenset({"text"}),
 }
 
 

@@ -219,6 +219,17 @@ def test_what_the_package_does_without_is_left(scene: Scene) -> None:
     assert told.message == "left as it is: the prefixes do not serve libgone.so.6; it does without"
 
 
+def test_what_the_user_says_will_be_there_is_no_reason_to_leave_a_member(scene: Scene) -> None:
+    """Its open imports may be that library's; a pattern that allows another library changes nothing."""
+    scene.allow_missing = ("libelse*",)
+    assert "RLK124" in codes(optional(scene, served=True))
+    scene.allow_missing = ("libgone*",)
+    decisions = optional(scene, served=True)
+    assert next(file for file in decisions.files if file.path == "demo/_extra.so").changed
+    told = [(found.code, found.subject) for found in decisions.findings if found.level != "info"]
+    assert told == [("RLK102", "libgone.so.6")]
+
+
 def test_what_the_python_lacks_is_no_reason_to_leave_a_member(scene: Scene) -> None:
     """Another Python is missing then, and every module of the wheel."""
     scene.profile = Profile("p", optional=(OptionalMembers(("demo/_extra*.so",), "it does without"),))
