@@ -114,14 +114,14 @@ def apply(
     :raises UsageError: a finding of the plan is an error, or the wheel or a library that it rests on has changed.
     :raises RelinkError: the output cannot be written, or patchelf cannot be used.
     """
-    from relink.runs import apply_plan as applying
+    from relink.runs import relink_wheel as pipeline
 
     options = options or Options()
     if output_directory is not None:
         options = replace(options, output_directory=Path(output_directory))
     if wheel is None and plan.basis is None:
         raise UsageError("this plan does not say where its wheel is; pass the wheel's path")
-    return applying.apply(plan, Path(wheel or (plan.basis.wheel if plan.basis else "")), options)
+    return pipeline.apply(plan, Path(wheel or (plan.basis.wheel if plan.basis else "")), options)
 
 
 def inspect(wheel: Path | str, options: Options | None = None) -> Inspection:

@@ -9,20 +9,16 @@ from relink.cli import (
     relinking,
     fetching,
     installing,
-    repairing,
     looking,
-    reporting,
     packaging,
     indexing,
     profile,
     helping,
-    configuring,
 )
 from relink.cli.application import app, main
 
 __all__ = [
     "app",
-    "configuring",
     "fetching",
     "helping",
     "indexing",
@@ -32,6 +28,4 @@ __all__ = [
     "packaging",
     "profile",
     "relinking",
-    "repairing",
-    "reporting",
 ]

@@ -37,6 +37,7 @@ def fetch(
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
     from relink.cli.terminal import print_json, show
+    from relink.indexes.install.fetching import fetch as fetch_wheel
     from relink.indexes.install.requirements import parse_requirement
     from relink.system.copying import copy_file
     from relink.system.errors import UsageError
@@ -44,8 +45,8 @@ def fetch(
     wanted = [parse_requirement(text) for text in requirements]
     platform = platform_for(options)
     documents, output = [], options.output_directory
-    for item in wanted:
-        found = fetched(item.text, platform, offline=offline, exact=False)
+    for requirement in wanted:
+        found = fetch_wheel(requirement, platform, offline=offline)
         place = output / found.path.name
         try:
             output.mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,7 @@ def fetch(
         except OSError as error:
             raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
         facts = {"sha256": found.sha256, "size": found.size, "from_cache": offline}
-        documents.append({"requirement": item.text, "path": str(place), **facts})
+        documents.append({"requirement": requirement.text, "path": str(place), **facts})
         if not shown.as_json:
             show(f"{place}  {_described(found, platform, offline=offline)}")
     if shown.as_json:
@@ -65,11 +66,14 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, qui
 
     :raises RelinkError: one cannot be fetched.
     """
+    from relink.indexes.install.fetching import fetch as fetch_wheel
+    from relink.indexes.install.requirements import parse_requirement
+
     platform = platform_for(options)
     paths = []
     for wheel in wheels:
         if is_requirement(str(wheel)):
-            found = fetched(str(wheel), platform, offline=offline, exact=True)
+            found = fetch_wheel(parse_requirement(str(wheel), exact=True), platform, offline=offline)
             paths.append(found.path)
             if not quiet:
                 tell_fetched(found, platform, offline=offline)
@@ -87,18 +91,6 @@ def platform_for(options: Options) -> Platform:
     target = target_of(options)
     own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
     return platform_of(target, own)
-
-
-def fetched(text: str, platform: Platform, *, offline: bool, exact: bool) -> CachedWheel:
-    """Fetch a wheel.
-
-    :param exact: the requirement has to name one version.
-    :raises RelinkError: it cannot be fetched.
-    """
-    from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.requirements import parse_requirement
-
-    return fetch_wheel(parse_requirement(text, exact=exact), platform, offline=offline)
 
 
 def _described(found: CachedWheel, platform: Platform, *, offline: bool) -> str:

@@ -11,8 +11,8 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown
 from relink.cli.options import takes_options
+from relink.cli.pages import write_new
 from relink.indexes.build.build_options import BuildOptions
-from relink.system.errors import UsageError
 
 index = typer.Typer(
     name="index",
@@ -38,13 +38,7 @@ def init(
     from relink.indexes.build.starting_recipe import starting_recipe
 
     content = starting_recipe(output.parent, os.environ)
-    try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(content)
-    except OSError as error:
-        raise UsageError(
-            f"{output}: cannot be written ({error.strerror}); an existing file is left alone"
-        ) from error
+    write_new(output, content)
     show(str(output))
 
 

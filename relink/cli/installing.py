@@ -1,4 +1,4 @@
-"""`relink install`: wheels into an environment."""
+"""`relink install`: wheels into an environment. `relink repair`: what is installed already is relinked."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.fetching import fetched, platform_for, tell_fetched
+from relink.cli.fetching import platform_for, tell_fetched
 from relink.cli.formats import Shown
-from relink.cli.options import NoImportTest, Offline, takes_options
+from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
+from relink.planning.option_fields import RUN
 from relink.planning.options import Options
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def install(
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
     from relink.indexes.install.environment import find_environment
+    from relink.indexes.install.fetching import fetch
     from relink.indexes.install.installing import install_wheel
     from relink.indexes.install.requirements import parse_requirement
 
@@ -56,7 +58,7 @@ def install(
     for text in requirements:
         extras = ""
         if text in wanted:
-            found = fetched(wanted[text].text, platform, offline=offline, exact=False)
+            found = fetch(wanted[text], platform, offline=offline)
             wheel, extras = found.path, wanted[text].extras
             if not shown.quiet and not shown.as_json:
                 tell_fetched(found, platform, offline=offline)
@@ -71,6 +73,56 @@ def install(
     if shown.as_json:
         print_outcomes(outcomes, str(environment.prefix))
     if not all(done.ok for done in outcomes):
+        raise typer.Exit(1)
+
+
+@app.command()
+@takes_options("repair")
+def repair(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="An installed distribution."),
+    ],
+    *,
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo",
+            help="Install the vendor's wheel again, as it was before.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
+    wheel: GivenWheel = None,
+    options: Options,
+    offline: Offline = False,
+    no_import_test: NoImportTest = False,
+    shown: Shown,
+) -> None:
+    """Relink what is installed already: its very wheel is fetched, relinked and installed in its place, without dependencies.
+
+    That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
+    Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
+    """
+    from relink.indexes.install import repairing
+    from relink.indexes.install.environment import find_environment
+
+    environment = find_environment(options.python, os.environ)
+    if undo:
+        done = repairing.undo(name, environment, wheel=wheel, offline=offline)
+    else:
+        done = repairing.repair(
+            name,
+            environment,
+            installing_into(environment, options),
+            wheel=wheel,
+            offline=offline,
+            import_test=not no_import_test,
+        )
+    if shown.as_json:
+        print_outcomes([done], str(environment.prefix))
+    else:
+        show_outcome(done, str(environment.prefix), shown)
+    if not done.ok:
         raise typer.Exit(1)
 
 

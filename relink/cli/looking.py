@@ -1,7 +1,8 @@
-"""Commands that look at wheels and libraries and change nothing."""
+"""Commands that look at wheels, libraries and saved reports, and change nothing."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.options import takes_options
+from relink.cli.pages import write_page
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
 
@@ -156,3 +158,31 @@ def isa(
             show(*isa_text.survey_text(item, wanted, out))
     if not all(item.covers(one.target) for item in found for one in wanted):
         raise typer.Exit(1)
+
+
+@app.command("report")
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="What `relink WHEEL --json` printed, a relink.json, or a relinked wheel."
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.html", help="The page. Default: FILE's name, here."),
+    ] = None,
+) -> None:
+    """Make a page to look at of a saved report: findings, dependency graph, GPU code, what changed.
+
+    Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --json > plan.json; relink report plan.json
+    """
+    from relink.cli.terminal import show
+    from relink.runs import questions as queries
+
+    found, plan = queries.saved_report(source)
+    path = output or Path(f"{source.stem}.html")
+    if os.path.isdir(path):
+        path /= f"{source.stem}.html"
+    write_page(found, path, plan=plan)
+    show(str(path))

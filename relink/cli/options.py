@@ -12,10 +12,17 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from relink.cli import completion
 from relink.planning.option_fields import LINK, WORK, Option, option_table
 
-__all__ = ["GivenWheel", "NoImportTest", "Offline", "option_names", "takes_options"]
+__all__ = [
+    "GivenWheel",
+    "NoImportTest",
+    "Offline",
+    "option_names",
+    "profile_names",
+    "rule_codes",
+    "takes_options",
+]
 
 GivenWheel = Annotated[
     Path | None,
@@ -49,6 +56,34 @@ _NAMES: dict[str, frozenset[str]] = {}
 def option_names(command: str) -> frozenset[str]:
     """Return the long options of a command that :func:`takes_options` was applied to: ``--prefix`` …."""
     return _NAMES[command]
+
+
+def rule_codes(incomplete: str) -> list[tuple[str, str]]:
+    """Return (code, title) of the rules that start so, for a shell that completes a word; the next two likewise."""
+    from relink.system.findings.model import RULES
+
+    return [(rule.code, rule.title) for rule in RULES.values() if rule.code.startswith(incomplete)]
+
+
+def profile_names(incomplete: str) -> list[str]:
+    """Return the names of the shipped profiles that start so."""
+    from relink.providers.profiles import shipped_profiles
+
+    return [name for name in sorted(shipped_profiles()) if name.startswith(incomplete)]
+
+
+def gpu_names(incomplete: str) -> list[tuple[str, str]]:
+    """Return (processor, its products) of the GPUs that start so, and ``auto``."""
+    from relink.gpu import table
+
+    names = [("auto", "the GPUs of this machine")]
+    names += [(gpu.name, ", ".join(gpu.products)) for gpu in table().processors.values()]
+    return [(name, what) for name, what in names if name.startswith(incomplete.lower())]
+
+
+_COMPLETIONS: dict[str, Any] = {
+    function.__name__: function for function in (gpu_names, profile_names, rule_codes)
+}
 
 
 def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -124,7 +159,7 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
         help=help_text or option.help,
         rich_help_panel=option.group,
         min=option.least,
-        autocompletion=option.completion and getattr(completion, option.completion),
+        autocompletion=option.completion and _COMPLETIONS[option.completion],
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]

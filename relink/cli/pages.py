@@ -12,12 +12,7 @@ from relink.system.errors import UsageError
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["file_for", "page_for", "write_page"]
-
-
-def page_for(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
-    """Return where the page of `wheel` goes; see :func:`file_for`."""
-    return file_for("--report", wanted, wheels, wheel, ".html")
+__all__ = ["file_for", "write_new", "write_page"]
 
 
 def file_for(
@@ -38,6 +33,20 @@ def file_for(
     if not os.path.isdir(wanted.parent):
         raise UsageError(f"{option} {wanted}: there is no directory {wanted.parent}; make it first")
     return wanted
+
+
+def write_new(path: Path, content: str) -> None:
+    """Write a file that is not there yet.
+
+    :raises UsageError: it is there, or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror}); an existing file is left alone"
+        ) from error
 
 
 def write_page(report: Report, path: Path, *, plan: bool = False) -> None:

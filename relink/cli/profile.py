@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.completion import profile_names
-from relink.cli.options import takes_options
+from relink.cli.options import profile_names, takes_options
+from relink.cli.pages import write_new
 from relink.planning.options import Options
 from relink.system.errors import UsageError
 
@@ -88,13 +88,7 @@ def new(
     if output is None:
         typer.echo(content, nl=False)
         return
-    try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(content)
-    except OSError as error:
-        raise UsageError(
-            f"{output}: cannot be written ({error.strerror}); an existing file is left alone"
-        ) from error
+    write_new(output, content)
 
 
 @profile.command()

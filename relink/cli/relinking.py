@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.guessing import is_requirement
 from relink.cli.options import GivenWheel, Offline, takes_options
-from relink.cli.pages import file_for, page_for, write_page
+from relink.cli.pages import file_for, write_page
 from relink.planning.option_fields import OUTPUT, SHOWN
 from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
@@ -73,13 +73,13 @@ def run(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --prefix /opt/rocm-6.2.2 -o dist
     """
-    from relink.cli.directories import check_paths, print_path, relink_path
+    from relink import library
 
     chosen = shown.chosen_format()
     text = chosen is OutputFormat.text
     quiet = shown.quiet or not text  # beside what is printed for programs
     options = replace(options, epoch=source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
-    from relink.cli.terminal import progress, say, show
+    from relink.cli.terminal import print_report, progress, say, show
     from relink.report.text import several_text
 
     if any(is_requirement(str(path)) for path in wheels):
@@ -92,15 +92,19 @@ def run(
         if len(wheels) != 1:
             raise UsageError("--wheel goes with one relinked wheel")
         wheels = [original_given(wheels[0], wheel, options.limits)]
-    check_paths(wheels, statement, link=link)
-    pages = [page_for(html, wheels, path) for path in wheels]
+    _check_paths(wheels, statement, link=link)
+    pages = [file_for("--report", html, wheels, path, ".html") for path in wheels]
     statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]
     reports: list[tuple[Path, Report]] = []
     failures: list[RelinkError] = []
     for path, page, place in zip(wheels, pages, statements, strict=True):
         try:
             with progress(quiet) as (on_stage, on_bytes):
-                report = relink_path(path, options, link=link, on_stage=on_stage, on_bytes=on_bytes)
+                report = (
+                    library.relink_tree(path, options, link=link, on_stage=on_stage, on_bytes=on_bytes)
+                    if path.is_dir()
+                    else library.relink(path, options, on_stage=on_stage, on_bytes=on_bytes)
+                )
         except RelinkError as error:
             failures.append(error)
             continue
@@ -109,7 +113,12 @@ def run(
             with _collected(failures):
                 if len(reports) > 1 and not quiet:
                     show("")
-                print_path(report, path, verbose=shown.verbose, quiet=quiet, dry_run=options.dry_run)
+                tree = path.is_dir()
+                print_report(
+                    report, verbose=shown.verbose, quiet=quiet, dry_run=options.dry_run, installed=tree
+                )
+                if tree and report.output is not None and not quiet:
+                    show(f"{report.output.path} is the relinked copy; {path} is as it was.")
         if page is not None:
             with _collected(failures):
                 write_page(report, page)
@@ -133,6 +142,27 @@ def run(
         say(failure)
     if failures or not all(report.ok for _, report in reports):
         raise typer.Exit(2 if failures else 1)
+
+
+def _check_paths(paths: Sequence[Path], statement: Path | None, *, link: bool) -> None:
+    """Refuse what cannot be done with these wheels and directories together.
+
+    :raises UsageError: says which; also for a directory of wheels or of sources.
+    """
+    from relink.wheel.lookalikes import no_tree
+
+    directories = [path for path in paths if path.is_dir()]
+    for path in directories:
+        if told := no_tree(path):
+            raise UsageError(told)
+    if directories and len(paths) > 1:
+        raise UsageError(
+            f"{directories[0]}: a directory is relinked alone, as --output is the name of its copy"
+        )
+    if directories and statement is not None:
+        raise UsageError("--statement says where a wheel comes from; the copy of a directory has none")
+    if link and not directories:
+        raise UsageError("--link is for the copy of a directory; leave it out for a wheel")
 
 
 def _wheel_result(wheel: Path, report: Report) -> WheelResult:

@@ -1,21 +1,35 @@
-"""Settings of a project as defaults of the options of the same meaning: what is passed on the command line wins."""
+"""Settings of a project (``relink.toml``, ``[tool.relink]`` of pyproject.toml) as defaults of the options of the same meaning.
+
+The file is searched from the current directory upwards; the first one counts, and in one directory relink.toml is first. Whoever
+made a checkout made the file in it, so a file sets what is linked to, which anybody can see in the result, and nothing that
+lets code run, lets a check out, or writes somewhere else: that is passed on the command line or not at all. A profile of the
+checkout's own would let checks out: it says which sonames are one ABI, which members may stay broken and which symbols will be
+there, and it takes the place of a shipped one, whose knowledge of dlopen is then missing.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from relink.cli.options import option_names
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
+from relink.system.errors import UsageError
+from relink.system.safe_open import read_with_status
+from relink.system.shipped_files import load_schema
+from relink.system.system_errors import raise_if_machine_fault
 
 if TYPE_CHECKING:
-    from relink.cli.settings_file import Settings
+    from relink.providers.profiles.schema import Problem
 
-__all__ = ["WORDS", "apply_settings", "parameter_of"]
+__all__ = ["NONE", "VARIABLE", "WORDS", "Settings", "apply_settings", "find_settings", "parameter_of"]
 
 WORDS = "relink.words"
 """The key under which the top context has the words of the command line."""
@@ -25,6 +39,173 @@ WORDS = "relink.words"
 _WITHOUT = frozenset({"diff", "nix", "verify", "config", "demo", "rules", "report", "profile", "inspect"})
 _HELP = frozenset({"-h", "--help"})
 _QUIET = frozenset({"-q", "--quiet"})
+VARIABLE = "RELINK_SETTINGS"
+"""The environment variable that names a file to take, whoever it belongs to, or `NONE`."""
+NONE = "none"
+
+_SETTINGS_LIMIT = 256 << 10  # bytes, as for a profile
+_OWN, _PROJECT = "relink.toml", "pyproject.toml"
+_TABLE = ("tool", "relink")
+_PATHS = frozenset({"prefix", "nix-closure"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one file sets.
+
+    :ivar path: the file; None where there is none.
+    :ivar values: by key, relative paths resolved.
+    :ivar lines: the line of each key, from 1.
+    :ivar passed_over: a sentence for each file that was found first and is not taken.
+    """
+
+    path: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+
+
+def find_settings(directory: Path, environment: Mapping[str, str]) -> Settings:
+    """Return the settings that hold in a directory.
+
+    A file that was not named by `VARIABLE` counts only if it belongs to root or to the user of this process, and not everybody
+    may write it: else the file that anybody can put into /tmp would choose what every user below links to.
+
+    :raises UsageError: the file cannot be read, or has what settings cannot have; names FILE:LINE of each problem.
+    """
+    named = environment.get(VARIABLE)
+    if named == NONE:
+        return Settings()
+    if named:
+        path = directory / named
+        try:
+            found = _settings(path, _read(path)[0])
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"{path}: there is no such file, and {VARIABLE} names it; correct or unset it"
+            ) from error
+        except PermissionError as error:
+            raise _unreadable(path, error) from error
+        if found is None:
+            raise UsageError(f"{path}: {VARIABLE} names it, and it has no [tool.relink]")
+        return found
+    passed_over: list[str] = []
+    for path in _candidates(directory):
+        try:
+            text, status = _read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            if os.access(path.parent, os.X_OK, effective_ids=True):
+                raise _unreadable(path, error) from error
+            continue  # below a directory that this user may not enter, as `sudo -u` leaves one
+        except UsageError:
+            if why := _not_ours(path, None):
+                passed_over.append(_passed_over(path, why))
+                continue
+            raise
+        if path.name == _PROJECT and "relink" not in text:
+            continue  # also where it is no TOML: that is another program's to say
+        if why := _not_ours(path, status):
+            passed_over.append(_passed_over(path, why))
+        elif found := _settings(path, text):
+            return Settings(found.path, found.values, found.lines, tuple(passed_over))
+    return Settings(passed_over=tuple(passed_over))
+
+
+def _candidates(directory: Path) -> Iterator[Path]:
+    try:
+        top = Path(os.path.abspath(directory))
+    except FileNotFoundError:  # the current directory has been removed
+        return
+    for place in (top, *top.parents):
+        yield place / _OWN
+        yield place / _PROJECT
+
+
+def _read(path: Path) -> tuple[str, os.stat_result]:
+    try:
+        data, status = read_with_status(path, _SETTINGS_LIMIT)
+        return data.decode("utf-8"), status
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        raise
+    except OSError as error:
+        raise_if_machine_fault(error, f"{path}: the settings cannot be read")
+        raise _unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: the settings cannot be read ({error})") from error
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path}: the settings cannot be read ({error.strerror}); {VARIABLE}={NONE} takes none")
+
+
+def _passed_over(path: Path, why: str) -> str:
+    return f"{path}: not taken, since {why}; {VARIABLE}={path} takes it"
+
+
+def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
+    """Return why a file is not taken, or None where it is.
+
+    :param status: of the file that was read; None where it cannot be read, and that another user put it there is all that counts.
+    """
+    owners = [
+        os.lstat(path).st_uid
+    ]  # of a link: it may lead to a file of ours, and relative paths begin where the link is
+    if status is not None:
+        owners.append(status.st_uid)
+    for owner in owners:
+        if owner not in (0, os.geteuid()):
+            return f"it belongs to another user (uid {owner})"
+    if status is not None and status.st_mode & stat.S_IWOTH:
+        return "everybody may write it"
+    return None
+
+
+def _settings(path: Path, text: str) -> Settings | None:
+    """Return what a file sets; None for a pyproject.toml that has no [tool.relink]."""
+    from relink.providers.profiles.document import check_document, parse_document
+    from relink.providers.profiles.lines import line_of, lines_of
+
+    data: Any = parse_document(text, path, "settings file")
+    at: tuple[str, ...] = ()
+    if path.name == _PROJECT:
+        at = _TABLE
+        for key in at:
+            data = data.get(key) if isinstance(data, dict) else None
+        if data is None:
+            return None
+    wrong = (replace(item, path=(*at, *item.path)) for item in _problems(data))
+    check_document(wrong, text, path, "settings file")
+    lines = lines_of(text)
+    return Settings(
+        path,
+        {key: _resolved(key, value, path.parent) for key, value in data.items()},
+        {key: line_of(lines, (*at, key)) for key in data},
+    )
+
+
+def _problems(data: Any) -> Iterator[Problem]:
+    from relink.providers.profiles.schema import Problem, problems
+
+    settable = {option.names[0] for option in option_table(Options).values() if option.setting}
+    refused = option_names("run") - settable  # a file must not decide of these
+    for item in problems(data, load_schema("settings")):
+        key = item.path[0] if len(item.path) == 1 else None
+        if f"--{key}" in refused:
+            message = (
+                f"not taken from a file, since whoever wrote the file would decide about it; pass --{key}"
+            )
+            yield Problem(item.path, message)
+        else:
+            yield item
+
+
+def _resolved(key: str, value: Any, directory: Path) -> Any:
+    """Return a value whose paths do not depend on the current directory."""
+    if key in _PATHS:
+        return [os.path.join(directory, item) for item in value]
+    return value
 
 
 def parameter_of(key: str) -> str:
@@ -45,17 +226,11 @@ def apply_settings(context: typer.Context) -> None:
         return
     group: Any = context.command
     parameters = {parameter.name for parameter in group.commands[name].params}
-    settings = _settings()
+    settings = find_settings(Path(os.path.curdir), os.environ)
     used = {key: value for key, value in settings.values.items() if parameter_of(key) in parameters}
     context.default_map = {name: {parameter_of(key): value for key, value in used.items()}}
     if not words & _QUIET:
         _tell(settings, used)
-
-
-def _settings() -> Settings:
-    from relink.cli.settings_file import find_settings
-
-    return find_settings(Path(os.path.curdir), os.environ)
 
 
 def _tell(settings: Settings, used: Mapping[str, Any]) -> None:

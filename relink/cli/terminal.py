@@ -95,7 +95,7 @@ def print_report(
         return
     if verbose:
         show(
-            text.header_text(report, verbose=True),
+            *text.header_text(report, found, verbose=True),
             *text.plan_text(report, verbose=True),
             *text.findings_text(report.findings, verbose=True),
             *ending,
@@ -109,7 +109,7 @@ def print_report(
     )
     roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]
-    show(text.header_text(report), *changes, *findings, *notes, *ending)
+    show(*text.header_text(report, found), *changes, *findings, *notes, *ending)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

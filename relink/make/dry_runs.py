@@ -48,7 +48,6 @@ __all__ = [
     "laid_out",
     "link_beside",
     "mapped_by",
-    "predicted",
     "scenario_of",
     "simulated_run",
     "temporary_place",
@@ -81,7 +80,8 @@ class ScratchDirectory:
         subject = f"{context.target.interpreter}: the loader could not be asked"
         size = _address_space(context.files.open(refused.path).image) if refused.path else 0
         trouble = trouble_in(refused.reason, subject)
-        if trouble is None and refused.reason.startswith(_NOT_MAPPED) and _is_limited():
+        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        if trouble is None and refused.reason.startswith(_NOT_MAPPED) and limited:
             trouble = trouble_in(
                 os.strerror(errno.ENOMEM), f"{subject} about a file of {size} bytes in memory"
             )
@@ -108,10 +108,6 @@ class ScratchDirectory:
             f"{directory}: the loader may not map files from there, not even its own C library ({refused.reason}); "
             "set TMPDIR to where programs may be run"
         )
-
-
-def _is_limited() -> bool:
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 @contextmanager
@@ -171,20 +167,13 @@ def temporary_place(sysroot: str) -> str:
 
     Not one with a line feed in its path: the loader's answer has a line for each library.
     """
-    usual = ("/tmp", "/var/tmp", "/")  # noqa: S108
-    places = (
-        [tempfile.gettempdir(), *usual[:-1]]
-        if sysroot == "/"
-        else [resolve_inside(sysroot, at) for at in usual]
-    )
+    usual = ("/tmp", "/var/tmp")  # noqa: S108
     if sysroot == "/":
-        places = [directory for directory in places if "\n" not in os.path.realpath(directory)]
-    places = [
-        directory for directory in places if os.path.isdir(directory) and os.access(directory, os.W_OK)
-    ] or places[:1]
-    return next(
-        (directory for directory in places if not os.statvfs(directory).f_flag & os.ST_NOEXEC), places[0]
-    )
+        known = [path for path in (tempfile.gettempdir(), *usual) if "\n" not in os.path.realpath(path)]
+    else:
+        known = [resolve_inside(sysroot, path) for path in (*usual, "/")]
+    known = [path for path in known if os.path.isdir(path) and os.access(path, os.W_OK)] or known[:1]
+    return next((path for path in known if not os.statvfs(path).f_flag & os.ST_NOEXEC), known[0])
 
 
 def address_space_text(context: ResolveContext, path: str) -> str:
@@ -210,17 +199,13 @@ def why_not_laid_out(error: TargetError | OSError) -> str:
     return f"{where}: the members cannot be laid out ({error.strerror}); set TMPDIR to where there is room for them"
 
 
-def predicted(closure: Closure) -> tuple[tuple[str, str], ...]:
-    """Return what the loader should print for a closure: the scope without the program and the loader."""
-    objects = [closure.objects[index] for index in closure.scope]
-    return tuple((loaded.name, loaded.path) for loaded in objects[1:] if loaded.identity[0] != "loader")
-
-
 def mapped_by(closure: Closure) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the objects and the missing libraries that the loader should print."""
+    """Return the objects that the loader should print (the scope without program and loader), and the missing libraries."""
     # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
-    objects = predicted(closure) if closure.objects[0].image.needed else ()
-    return objects, tuple(edge.soname for edge in closure.missing)
+    scope = closure.scope[1:] if closure.objects[0].image.needed else ()
+    objects = (closure.objects[index] for index in scope)
+    names = tuple((loaded.name, loaded.path) for loaded in objects if loaded.identity[0] != "loader")
+    return names, tuple(edge.soname for edge in closure.missing)
 
 
 def scenario_of(context: ResolveContext, member: str) -> Scenario:

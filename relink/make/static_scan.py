@@ -22,17 +22,9 @@ from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import NOT_REGULAR, map_file
 
-__all__ = ["Screened", "screen", "screen_member"]
+__all__ = ["screen", "screen_member"]
 
 _CALLS_NO_RESOLVER = (2, 15)  # glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode"
-
-
-@dataclass(frozen=True, slots=True)
-class Screened:
-    """The result: the members whose dry run is safe, in their order, and findings about refused files."""
-
-    members: tuple[str, ...]
-    findings: tuple[Finding, ...]
 
 
 @dataclass(slots=True)
@@ -73,9 +65,6 @@ class _Files:
         self.refusals[identity] = refusals
         self.shown[identity] = _names(self.context.layout, path, soname)
 
-    def is_trusted(self, identity: tuple[object, ...], patterns: Sequence[str]) -> bool:
-        return _is_trusted(self.shown[identity], patterns)
-
 
 def _names(layout: Layout, path: str, soname: str | None) -> tuple[str, str]:
     """Return a file's path for findings, and its soname."""
@@ -109,11 +98,13 @@ def screen_member(
 
 def screen(
     context: ResolveContext, closures: Mapping[str, Closure | None], trust: Sequence[str] = ()
-) -> Screened:
+) -> tuple[list[str], list[Finding]]:
     """Scan all members and everything else in the closures; remove refused members from the loader's view.
 
     All members are scanned, also those that no other one needs, since all are where the loader searches; refused ones are
     deleted from there. There is no dry run of a member with a refused file in its closure.
+
+    :return: the members whose dry run is safe, in their order, and findings about refused files.
 
     :param context: the members are on the disk as `layout` says.
     :param closures: by member what its dry run maps; None where the program cannot be loaded, which verification reports.
@@ -132,7 +123,7 @@ def screen(
     members_with: dict[tuple[object, ...], list[str]] = {}
     for member, closure in closures.items():
         refused = [] if closure is None else [*_refused(context, files, closure)]
-        trusted = [identity for identity in refused if files.is_trusted(identity, trust)]
+        trusted = [identity for identity in refused if _is_trusted(files.shown[identity], trust)]
         if len(trusted) == len(refused):
             safe.append(member)
         for identity in refused:
@@ -146,7 +137,7 @@ def screen(
         path, soname = files.shown[identity]
         matched |= {pattern for pattern in trust if matches_library(pattern, soname, path)}
         reasons = "; ".join(map(str, refusals))
-        if files.is_trusted(identity, trust):
+        if _is_trusted(files.shown[identity], trust):
             findings.append(finding("RLK606", path, reasons))
             continue
         if identity[0] == "member":
@@ -160,7 +151,7 @@ def screen(
     findings += [
         finding("RLK109", pattern, "--trust: no file of that name was refused") for pattern in unused
     ]
-    return Screened(tuple(safe), tuple(findings))
+    return safe, findings
 
 
 def _refused(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:

@@ -114,21 +114,22 @@ def verify(
             never = {outcome.subject for outcome in findings}
             scenarios = {member: scenario_of(context, member) for member in members if member not in never}
             simulated = {member: simulated_run(context, scenario) for member, scenario in scenarios.items()}
-            screened = screen(
-                context, {name: _closure(outcome) for name, outcome in simulated.items()}, trust
-            )
-            findings += screened.findings
-            scenarios = {member: scenarios[member] for member in screened.members}
+            closures = {
+                name: outcome if isinstance(outcome, Closure) else None for name, outcome in simulated.items()
+            }
+            safe, refusals = screen(context, closures, trust)
+            findings += refusals
+            scenarios = {member: scenarios[member] for member in safe}
             said = stack.enter_context(answers(context, scenarios, simulated, tables, sandbox))
             scratch = ScratchDirectory(context, sandbox)
             # While the first loaders run.
-            expected = {member: _expected(context, simulated[member]) for member in screened.members}
+            expected = {member: _expected(context, simulated[member]) for member in safe}
             bindings = {
                 member: bind(outcome, tables)
                 for member, outcome in expected.items()
                 if isinstance(outcome, Closure)
             }
-            for member, answer in zip(screened.members, said, strict=True):
+            for member, answer in zip(safe, said, strict=True):
                 maps[member] = _without_scratch_path(answer, layout)
                 findings += _compared(
                     context, member, expected[member], bindings.get(member), answer, scratch
@@ -138,10 +139,6 @@ def verify(
             raise_if_machine_fault(error, f"{wheel}: the loader could not be asked")
         findings.append(finding("RLK602", wheel, why_not_laid_out(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
-
-
-def _closure(simulated: Closure | TargetError) -> Closure | None:
-    return simulated if isinstance(simulated, Closure) else None
 
 
 def _expected(context: ResolveContext, simulated: Closure | TargetError) -> Closure | RootRefusedError:

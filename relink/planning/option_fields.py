@@ -44,7 +44,7 @@ class Option:
     :ivar repeatable: of a field that is not a sequence, but is made of several values.
     :ivar choices: the words that it can be.
     :ivar least: the smallest number.
-    :ivar completion: the function of :mod:`relink.cli.completion` that knows the values.
+    :ivar completion: the function of :mod:`relink.cli.options` that knows the values.
     :ivar parse: makes the field's value of what was passed.
     :ivar instead: the help of a command for which the option means something else.
     :ivar setting: the key of a project's settings that is its default; None where a file must not decide.

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from relink.planning.model.model import plain
+from relink.planning.model.model import WheelFacts, plain
 from relink.report.lines import Line
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
@@ -31,15 +31,10 @@ _SHOWN = 40  # lines of one kind, without --verbose
 
 
 @dataclass(frozen=True, slots=True)
-class WheelSide:
-    """One of the two: the file and what its name says."""
+class WheelSide(WheelFacts):
+    """One of the two."""
 
-    path: str
-    sha256: str
     size: int
-    name: str
-    version: str
-    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

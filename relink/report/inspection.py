@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from relink.elf.image import Image, machine_name
@@ -79,19 +80,16 @@ def to_text(inspection: Inspection) -> list[Part]:
         table.add_column(style="dim", min_width=12)
         table.add_column(overflow="fold")
 
-        def row(heading: str, *values: str, table: Grid = table) -> None:
-            for number, value in enumerate(values):
-                table.add_row("" if number else heading, value)
-
-        row("needs", *(file.needed or ("nothing",)))
+        rows = list(zip_longest(["needs"], file.needed or ("nothing",), fillvalue=""))
         if file.search_path is not None:
             kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
-            row(kind, *(entry or "(empty: current directory)" for entry in file.search_path.split(":")))
-        if file.interpreter:
-            row("interpreter", file.interpreter)
-        for soname, versions in file.versions:
-            row("requires", f"{', '.join(versions)} of {soname}")
-        row("symbols", f"{file.imports} imported, {file.exports} exported")
+            entries = [entry or "(empty: current directory)" for entry in file.search_path.split(":")]
+            rows += zip_longest([kind], entries, fillvalue="")
+        rows += [("interpreter", file.interpreter)] if file.interpreter else []
+        rows += [("requires", f"{', '.join(versions)} of {soname}") for soname, versions in file.versions]
+        rows.append(("symbols", f"{file.imports} imported, {file.exports} exported"))
+        for row in rows:
+            table.add_row(*row)
         parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
     parts += [
         Line(f"{finding.level} {finding.code} {finding.subject}: {finding.message}")

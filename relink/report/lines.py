@@ -67,9 +67,9 @@ Part: TypeAlias = str | Line | Grid | Tree
 """What :func:`show` prints; a str is one line as it stands."""
 
 
-def branch(*parts: str | tuple[str, str], style: str = "") -> Tree:
+def branch(*parts: str | tuple[str, str]) -> Tree:
     """Return a tree with one line as its label; ``tree.add(Line(…))`` puts branches below it."""
-    return Tree(Line.assemble(*parts, style=style))
+    return Tree(Line.assemble(*parts))
 
 
 def show(console: Console, *parts: Part) -> None:

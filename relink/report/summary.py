@@ -55,28 +55,21 @@ def verdict(report: Report) -> Verdict:
     errors = [cause for cause in grouped if cause.level == "error"]
     if errors:
         return _failed(report, errors)
-    twice = _vendor_twice(grouped)
-    parts = [_loads(report)]
-    if twice is not None:
-        parts[0] += f"; will not work on the GPU until one {twice.runtime_name} is left"
+    parts = [_with_losses(_loads(report), grouped)]
     if report.plan.relocatable:
         packages = [f"{package.name} {series(package.version)}" for package in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
     parts += _allowed(grouped)
     if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
-    gpus = _gpus(report.isa)
-    if gpus and not twice:
-        parts.append(f"GPUs: {gpus}")
+    # What the wheel and all libraries that it reaches have code for.
+    if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
+        parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
     here = _gpus_here(report.isa)
-    if here and not twice:
+    if here:
         parts.append(f"Of this machine: {here}")
-    if twice and report.output is not None:
-        parts.append(f"Written to {report.output.path}")
     level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
-    if twice:
-        return Verdict(level, f"{'. '.join(parts)}.", _one_runtime(twice))
-    return Verdict(level, f"{'. '.join(parts)}.", _install(report), _installing(report))
+    return Verdict(level, f"{'. '.join(parts)}.", *_installing(report))
 
 
 def _allowed(grouped: Iterable[Cause]) -> list[str]:
@@ -106,7 +99,8 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
         level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
         if not asked:
             return Verdict(level, "No ELF file for this loader: nothing to check.")
-        parts = [f"Loads; checked by ld.so for {files}", *_allowed(grouped)]
+        loads = _with_losses(f"Loads; checked by ld.so for {files}", grouped)
+        parts = [loads, *_allowed(grouped)]
         return Verdict(level, f"{'. '.join(parts)}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
@@ -138,10 +132,12 @@ def _loads(report: Report) -> str:
     return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
 
 
-def _gpus(isa: Mapping[str, Any] | None) -> str:
-    """The GPUs that the wheel and all libraries that it reaches have code for; empty where that is not known."""
-    targets = list(((isa or {}).get("common") or {}).get("targets") or ())
-    return join_truncated(targets, _MAX_GPUS)
+def _with_losses(loads: str, grouped: Iterable[Cause]) -> str:
+    """Say what the package does without: ``Loads, without dense solvers (librocsolver.so.0); checked …``."""
+    reported = (finding for cause in grouped for finding in cause.findings)
+    lost = list(dict.fromkeys(finding.without for finding in reported if finding.without))
+    word, *rest = loads.split(";", 1)
+    return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads
 
 
 def _gpus_here(isa: Mapping[str, Any] | None) -> str:
@@ -156,20 +152,15 @@ def _is_done(report: Report) -> bool:
     return any(reported.code == "RLK542" for reported in report.findings)
 
 
-def _install(report: Report) -> str | None:
-    if _is_done(report):
-        return None
-    if report.output is None:
-        return "the same command without --dry-run"
-    return f"pip install {shlex.quote(report.output.path)}"
-
-
-def _installing(report: Report) -> tuple[str, ...]:
+def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
+    """The step after a run without errors, and the commands of it."""
     if report.output is not None:
-        return (f"pip install {shlex.quote(report.output.path)}",)
+        command = f"pip install {shlex.quote(report.output.path)}"
+        return command, (command,)
     if _is_done(report):
-        return ()
-    return _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+        return None, ()
+    again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
+    return "the same command without --dry-run", again
 
 
 def _again(words: Iterable[str]) -> tuple[str, ...]:
@@ -180,11 +171,10 @@ def _again(words: Iterable[str]) -> tuple[str, ...]:
 
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     why = _why(errors)
-    if report.output is not None:
-        text = f"Written to {report.output.path} in spite of: {why}."
-        return Verdict("error", text, _step(report, errors), _commands(report, errors))
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
     text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
+    if report.output is not None:
+        text = f"Written to {report.output.path} in spite of: {why}."
     return Verdict("error", text, _step(report, errors), _commands(report, errors))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relink.report.lines import Grid, Line
 from relink.report.summary import Verdict, product_of, verdict, verified
-from relink.system.findings.causes import Cause, causes
+from relink.system.findings.causes import causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
 from relink.system.text import join_truncated, pluralize
 
@@ -62,25 +62,27 @@ def plan_text(report: Report, *, verbose: bool) -> list[Line]:
     return lines
 
 
-def header_text(report: Report, *, verbose: bool = False) -> Line:
-    """One line: the wheel, the providers and by what those were found that nobody named, and the target.
+def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> list[Line]:
+    """The wheel with its verdict; then the providers, by what those were found that nobody named, and the target.
 
     The first provider's path is ``$PREFIX`` below.
     """
-    parts: list[str | tuple[str, str]] = [(f"{report.wheel.name} {report.wheel.version}", "bold")]
+    parts: list[str | tuple[str, str]] = []
     product = product_of(report)
     for number, provider in enumerate(report.providers):
         release = f"{product} {provider.rocm_version or 'of unknown release'}"
-        word = "and" if number else "with"
+        word = " and" if number else "with"
         notes = [] if number else [_PREFIX]
         if provider.found_by is not None:
             notes.append(f"no --prefix: found by {provider.found_by}")
-        parts.append(f" {word} {release} in {provider.path}")
+        parts.append(f"{word} {release} in {provider.path}")
         parts.append(f" ({', '.join(notes)})" if notes else "")
     parts.append(f", for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")
-    return Line.assemble(*parts)
+    name = " ".join(filter(None, (report.wheel.name, report.wheel.version)))
+    answer = Line.assemble((f"{name}: ", "bold"), (summed.text, _VERDICT_STYLE[summed.level]))
+    return [answer, Line.assemble(*parts)]
 
 
 def in_prefix(report: Report, text: str) -> str:
@@ -253,11 +255,11 @@ def repaired_text(findings: Sequence[Finding]) -> list[Line]:
     return [Line.assemble(("info ", _LEVEL_STYLE["info"]), f"repaired: {text}")] if text else []
 
 
-def _place(cause: Finding | Cause) -> tuple[int, str]:
+def _place(cause: Finding) -> tuple[int, str]:
     return -_ORDER[cause.level], cause.code
 
 
-def _rests(cause: Finding | Cause) -> str:
+def _rests(cause: Finding) -> str:
     return f" [profile {cause.profile}]" if cause.profile else ""
 
 
@@ -309,7 +311,8 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
             lines.append(
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )
-    return [*lines, *findings_text(findings, verbose=True), *verdict_text(verified(wheel, maps, findings))]
+    ending = verdict_text(verified(wheel, maps, findings))
+    return [ending[0], *lines, *findings_text(findings, verbose=True), *ending]
 
 
 def rules_table() -> Grid:

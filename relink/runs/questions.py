@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from relink.elf.dlopen_strings import library_names
@@ -23,7 +23,7 @@ from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.loader_maps import idle_findings, unfound_findings
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
-from relink.planning.reading import Wheel, open_wheel
+from relink.planning.reading import open_wheel
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import (
     context_of,
@@ -93,7 +93,11 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         if plan is not None and not (options.python or options.interpreter or options.sysroot):
             _refuse_another_loader(plan, target)
         wheel = open_wheel(path, stack, target, options.limits)
-        site = _site_of(wheel, target, options)
+        if options.environment is None:
+            site = own_site(target)
+        else:
+            python = context_of(wheel, target, (), options).layout.python
+            site = environment_site(options.environment, python)
         context = context_of(wheel, target, (), options, site=site)
         loaded = wheel.contents.loaded
         result = verify(
@@ -115,13 +119,6 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         )
         findings = select(tuple(hinted), options.select, options.ignore)
         return VerifiedWheel(str(path), target_facts(target), maps, findings)
-
-
-def _site_of(wheel: Wheel, target: Target, options: Options) -> str | None:
-    """The site-packages that is looked at: the one that is named, or that of the target's Python."""
-    if options.environment is not None:
-        return environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
-    return own_site(target)
 
 
 def _refuse_another_loader(plan: Plan, target: Target) -> None:
@@ -164,18 +161,14 @@ def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
     with ExitStack() as stack:
         wheel = open_wheel(path, stack, limits=limits)
         archive = wheel.archive
-        members, facts = archive.members.values(), wheel_facts(archive, str(path))
+        members = archive.members.values()
         return Inspection(
-            facts.path,
-            facts.sha256,
-            facts.name,
-            facts.version,
-            facts.tags,
-            len(members),
-            archive.size,
-            sum(member.size for member in members),
-            tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
-            wheel.findings,
+            **asdict(wheel_facts(archive, str(path))),
+            members=len(members),
+            size=archive.size,
+            unpacked=sum(member.size for member in members),
+            files=tuple(elf_facts(image, wheel.tables[name]) for name, image in wheel.images.items()),
+            findings=wheel.findings,
         )
 
 

@@ -23,8 +23,7 @@ from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report
-from relink.runs.tree_archive import TreeArchive
-from relink.runs.tree_copy import TreeCopy
+from relink.runs.tree_copy import TreeArchive, TreeCopy
 from relink.system.atomic import publish_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.findings.model import has_errors, select

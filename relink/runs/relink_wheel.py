@@ -1,18 +1,23 @@
 """The stages of relinking a wheel, in order; each uses the results of those before it.
 
-Target and providers, read the wheel, plan; a dry run or a refusal ends here; edit, write, verify, publish.
+Target and providers, read the wheel, plan; a dry run or a refusal ends here; edit, write, verify, publish. A plan that was made
+before, perhaps in another process, is carried out likewise, and refused if its inputs have changed since.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
-from relink.elf.patchelf import Edited
+from relink.elf.patchelf import Edited, result_of
 from relink.gpu import Wanted, seen_gpus, wanted_gpus
-from relink.loader.target import Target
+from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
+from relink.loader.target import Target, find_target
 from relink.make.added_members import added_members, read_plan
 from relink.make.editing import edit_members
 from relink.make.output import Staging
@@ -20,30 +25,37 @@ from relink.make.second_readers import reread_files
 from relink.make.verification import verify
 from relink.planning.checks.tags import tag_findings
 from relink.planning.contents import Contents
-from relink.planning.memory import check_room
+from relink.planning.memory import check_room, spool_of
+from relink.planning.model.basis import changes_since
+from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
 from relink.planning.options import Options, deciding, trusted
 from relink.planning.proposals import find_ways_out, with_sound_options
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.stubs import with_stubs
 from relink.planning.wheel_plan import (
     PreparedPlan,
+    context_of,
     is_python_named,
     open_providers,
     plan_wheel,
     target_of,
 )
 from relink.providers.prefix import Provider
+from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.runs.relinked_input import check_current, is_relinked
+from relink.system.errors import TargetError, UsageError
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
+from relink.vendors.registry import open_site
 from relink.wheel.writer import output_path
 
-__all__ = ["carry_out", "check_edits", "make_plan", "make_report", "run"]
+__all__ = ["apply", "carry_out", "check_edits", "make_plan", "make_report", "run"]
 
 
 def run(
@@ -163,6 +175,67 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             if output is not None:
                 findings += register_roots(plan, output.path, options.gc_root)
     return make_report(planned, options, clock, output, findings, verified=verified)
+
+
+def apply(plan: Plan, wheel: Path, options: Options) -> Report:
+    """Edit, write, verify and publish what `plan` says; nothing is decided.
+
+    :param wheel: the input.
+    :param options: what of them concerns writing and verifying.
+    :raises UsageError: a finding of the plan is an error, or the wheel or a library that it rests on has changed.
+    :raises RelinkError: as for :func:`relink.library.relink`.
+    """
+    if not (plan.ok or options.force):
+        raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
+    clock = Clock()
+    with Contents(wheel, options.limits, reuse=True, spool=spool_of(options)) as contents:
+        with clock.stage("target"):
+            target = _target_of(plan)
+        with clock.stage("read"):
+            changes = changes_since(plan.basis, plan.target.sysroot)
+            if contents.archive.sha256() != plan.wheel.sha256:
+                changes.insert(0, f"{wheel} is not the wheel that the plan was made from")
+            if changes:
+                raise UsageError("the plan does not hold any more; make it again", changes)
+            read = read_wheel(contents, target)
+            site = next(iter(plan.sites), None)
+            context = context_of(read, target, _beside(plan, target), options, site=site)
+            edits = {file.path: file.edit for file in plan.files}
+            if unknown := sorted(edits.keys() - read.images.keys()):
+                raise UsageError("the plan names files that the wheel does not have", unknown)
+            images = {
+                name: result_of(image, edits[name]) if name in edits else image
+                for name, image in read.images.items()
+            }
+            context, symbols = with_stubs(replace(context, images=images), read.tables, plan.stubs)
+        prepared = PreparedPlan(plan, context, Tables(Files(target.sysroot), symbols), None)
+        return carry_out(read, prepared, options, clock)
+
+
+def _target_of(plan: Plan) -> Target:
+    """Return the target that a plan was made for; the plan in a wheel names no Python, so it is this one then.
+
+    :raises UsageError: it is not on this machine.
+    """
+    facts = plan.target
+    try:
+        return find_target(
+            python=sys.executable if facts.python == ANY_PYTHON else facts.python,
+            interpreter=facts.interpreter,
+            sysroot=facts.sysroot if facts.sysroot != "/" else None,
+        )
+    except TargetError as error:
+        raise UsageError(
+            f"the plan was made for a loader that is not here ({error.message}); apply it there, or make another plan here"
+        ) from error
+
+
+def _beside(plan: Plan, target: Target) -> tuple[Provider, ...]:
+    """Open the site-packages that have what the result finds beside it."""
+    sites = [
+        provider.path for provider in plan.providers if provider.kind == SITE_PACKAGES and plan.relies_on
+    ]
+    return tuple(filter(None, (open_site(path, target) for path in sites)))
 
 
 def check_edits(

@@ -15,7 +15,7 @@ from typing import Final
 
 from relink.make.added_members import PLAN_MEMBER, read_plan
 from relink.planning.model.embedded import embedded
-from relink.planning.model.model import Plan, ProviderFacts, with_digests
+from relink.planning.model.model import Plan, with_digests
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
 from relink.system.safe_open import file_sha256
@@ -106,10 +106,7 @@ def _difference(recorded: Plan, today: Plan) -> str | None:
 
 
 def _places(plan: Plan) -> list[tuple[str, str, str | None]]:
-    def place(provider: ProviderFacts) -> tuple[str, str, str | None]:
-        return provider.kind, provider.path, provider.rocm_version
-
-    return [place(provider) for provider in plan.providers]
+    return [(provider.kind, provider.path, provider.rocm_version) for provider in plan.providers]
 
 
 def _vendor(archive: WheelArchive, recorded: Plan) -> tuple[WheelName, str]:

@@ -47,10 +47,10 @@ def starting_profile(
         f"source = {_text(f'begun from {filename}: nothing is looked up yet')}",
         "",
         "# Modules whose import shows that the package loads.",
-        *_commented("imports", _imports(members)),
+        _commented("imports", _imports(members)),
         "",
         "# Libraries of which Python picks one at run time. Those that a prefix cannot serve are then left as they are.",
-        *_commented("variants", _variants(images)),
+        _commented("variants", _variants(images)),
         "",
         *_preloads(images, tables),
         "",
@@ -86,8 +86,8 @@ def _list(items: Iterable[str]) -> str:
     return f"[{', '.join(map(_text, items))}]"
 
 
-def _commented(key: str, items: Sequence[str]) -> list[str]:
-    return [f"# {key} = {_list(items)}"]
+def _commented(key: str, items: Sequence[str]) -> str:
+    return f"# {key} = {_list(items)}"
 
 
 def _fits(kind: str, text: str) -> bool:
@@ -121,7 +121,7 @@ def _preloads(images: Mapping[str, Image], tables: Mapping[str, SymbolTable]) ->
     found = dict(_suppliers(images, tables))
     for supplier, (user, names) in found.items():
         yield f"# {_plain(supplier)} exports what {_plain(user)} leaves open: {_plain(join_truncated(names))}"
-    yield from _commented("preload", [item for item in found if _fits("member", item)])
+    yield _commented("preload", [item for item in found if _fits("member", item)])
 
 
 def _suppliers(
@@ -151,17 +151,9 @@ def _leaving(images: Iterable[Image]) -> list[str]:
         ups, first = re.match(r"(\$.*?/(?:\.\./)+)([^/]*)", entry).groups()  # type: ignore[union-attr]
         return ups, first[:4]
 
-    found = []
-    for _, group in groupby(leaving, beginning):
-        similar = list(group)
-        found += [f"{_common(similar[0], similar[-1])}*"] if len(similar) > 1 else similar
-    return found[:_SHOWN]
-
-
-def _common(first: str, last: str) -> str:
-    """The beginning that two strings share; of a sorted list the first and the last share what all do."""
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((at for at, (one, other) in pairs if one != other), len(first))]
+    groups = [list(group) for _, group in groupby(leaving, beginning)]
+    globs = (f"{posixpath.commonprefix(group)}*" if len(group) > 1 else group[0] for group in groups)
+    return list(globs)[:_SHOWN]
 
 
 def _dlopens(images: Mapping[str, Image], strings: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -56,19 +56,10 @@ _OutputMember: TypeAlias = tuple[MemberHeader, Member | NewContent]
 
 @dataclass(frozen=True, slots=True)
 class WrittenWheel:
-    """What was written.
-
-    :ivar sha256: of the file, in hexadecimal.
-    :ivar size: of the file in bytes.
-    :ivar rows: the lines of RECORD without its own, in the order of the members.
-    :ivar dropped: signatures of RECORD, which are left out.
-    """
+    """What was written, and its SHA-256 in hexadecimal."""
 
     path: Path
     sha256: str
-    size: int
-    rows: tuple[RecordEntry, ...]
-    dropped: tuple[str, ...]
 
 
 def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
@@ -199,9 +190,8 @@ def write_wheel(
     """
     name = changes.name
     _check_arguments(archive, changes)
-    dropped = signatures(archive.dist_info, archive.members)
     new_time = _new_time(archive, options.epoch)
-    planned = _output_members(archive, changes, {*dropped}, new_time)
+    planned = _output_members(archive, changes, {*signatures(archive.dist_info, archive.members)}, new_time)
     copied = [member.name for _, member in planned if isinstance(member, Member) and not member.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
     rows = {} if options.verify else _vendor_rows(archive, copied, vendor)
@@ -255,7 +245,7 @@ def write_wheel(
         file.flush()
         hashing.result()
         _hash(digest, file.fileno(), range(members_end, size))
-    return WrittenWheel(target, digest.hexdigest(), size, lines, dropped)
+    return WrittenWheel(target, digest.hexdigest())
 
 
 def _begin(packing: Packing, waiting: Mapping[str, NewContent]) -> dict[str, NewContent]:

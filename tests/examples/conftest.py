@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.conftest import bitsandbytes_wheel, migraphx_wheel, small_prefix
+from tests.real.conftest import bitsandbytes_wheel, jax_plugin_wheel, small_prefix
 from tests.support.built import ROOT
 
-__all__ = ["beside", "bitsandbytes_wheel", "environment", "linked", "migraphx_wheel", "small_prefix"]
+__all__ = ["beside", "bitsandbytes_wheel", "environment", "jax_plugin_wheel", "linked", "small_prefix"]
 
 
 @pytest.fixture

@@ -26,22 +26,22 @@ def _holds(readme: str, directory: Path, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.real
-def test_onnxruntime_on_debians_rocm(
-    beside: Path, environment: dict[str, str], migraphx_wheel: Path, small_prefix: Path
+def test_jax_on_debians_rocm(
+    beside: Path, environment: dict[str, str], jax_plugin_wheel: Path, small_prefix: Path
 ) -> None:
     (beside / "rocm").mkdir()
     linked(small_prefix, beside / "rocm/usr")
-    found = f"{environment.get('PIP_FIND_LINKS', '')} {migraphx_wheel.parent}".strip()
-    _holds("onnxruntime-debian-rocm/README.md", beside, environment | {"PIP_FIND_LINKS": found})
+    found = f"{environment.get('PIP_FIND_LINKS', '')} {jax_plugin_wheel.parent}".strip()
+    _holds("jax-debian-rocm/README.md", beside, environment | {"PIP_FIND_LINKS": found})
 
 
 @pytest.mark.real
 def test_relink_as_a_library(
-    beside: Path, environment: dict[str, str], migraphx_wheel: Path, small_prefix: Path
+    beside: Path, environment: dict[str, str], jax_plugin_wheel: Path, small_prefix: Path
 ) -> None:
     (beside / "rocm").mkdir()
     linked(small_prefix, beside / "rocm/usr")
-    (beside / migraphx_wheel.name).symlink_to(migraphx_wheel)
+    (beside / jax_plugin_wheel.name).symlink_to(jax_plugin_wheel)
     _holds("python-api/README.md", beside, environment)
 
 

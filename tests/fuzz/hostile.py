@@ -102,7 +102,7 @@ def relinked(scene: Scene, path: Path) -> None:
         report_json(report)
         console = Console(file=io.StringIO())
         show(console, *text.plan_text(report, verbose=True), *text.verdict_text(verdict(report)))
-        show(console, text.header_text(report), *text.change_text(report))
+        show(console, *text.header_text(report, verdict(report)), *text.change_text(report))
         for verbose in (True, False):
             show(console, *text.findings_text(report.findings, verbose=verbose))
         same_for_zipfile(path)

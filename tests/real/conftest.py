@@ -90,6 +90,11 @@ def rocm_wheel() -> Path:
 
 
 @pytest.fixture(scope="session")
+def jax_plugin_wheel() -> Path:
+    return fetch_wheel("jax-rocm7-plugin==0.12.0", "jax_rocm7_plugin-0.12.0-cp312-*.whl")
+
+
+@pytest.fixture(scope="session")
 def bitsandbytes_wheel() -> Path:
     return fetch_wheel("bitsandbytes==0.50.2", "bitsandbytes-0.50.2-*.whl")
 

@@ -56,11 +56,6 @@ class Environment:
 
 
 @pytest.fixture(scope="session")
-def jax_plugin_wheel() -> Path:
-    return fetch_wheel("jax-rocm7-plugin==0.12.0", "jax_rocm7_plugin-0.12.0-cp312-*.whl")
-
-
-@pytest.fixture(scope="session")
 def environment(
     full_prefix: Path, rocm_wheel: Path, jax_plugin_wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Environment]:

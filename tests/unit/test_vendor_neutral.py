@@ -42,7 +42,7 @@ EXCEPTIONS |= {
         "Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster].",
     ): PRODUCT,
     ("relink/indexes/build/web.py", "rocm-relink/"): PRODUCT,
-    ("relink/report/sbom.py", "rocm-relink"): PRODUCT,
+    ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink@"): PRODUCT,
     ("relink/indexes/build/matrix.py", "rocm"): KEY,
@@ -54,8 +54,8 @@ EXCEPTIONS |= {
     ("relink/runs/relinked_input.py", "rocm_version"): KEY,
     ("relink/runs/statement.py", "rocm"): KEY,
     ("relink/runs/statement.py", "rocm_version"): KEY,
-    ("relink/runs/tree_archive.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
-    ("relink/runs/tree_archive.py", "_AMDGPU"): "that number",
+    ("relink/runs/tree_copy.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
+    ("relink/runs/tree_copy.py", "_AMDGPU"): "that number",
     ("relink/runs/starting_profile.py", r"(?<=[._-])(?:rocm|hip|cuda|xpu|cpu|gfx)[0-9a-z]*(?:\.[0-9]+)*"): (
         "names of several vendors in the names of variants"
     ),

@@ -14,7 +14,7 @@ from relink.planning.model.model import Plan
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.findings.missing_libraries import missing_remedy
 from relink.planning.resolve.proof import system_path
-from relink.planning.resolve.served_parts import has_vendors, variant_findings
+from relink.planning.resolve.served_parts import has_vendors, left_out, variant_findings
 from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.siblings import assumed_finding, sibling_of
 from relink.system.findings.model import Finding, finding
@@ -46,8 +46,8 @@ def unfound_findings(maps: Mapping[str, LoaderMap], context: ResolveContext) -> 
         text = f"the loader does not find {', '.join(lacking[member])}"
         if lacking[member] and context.profile.is_variant(member):
             yield finding("RLK103", member, text, profile=context.profile.name)
-        elif lacking[member] and served and (why := context.profile.why_optional(member)):
-            yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
+        elif lacking[member] and served and context.profile.why_optional(member):
+            yield left_out(context, member, text, lacking[member])
         else:
             for name in dict.fromkeys(mapped.missing):
                 by_soname.setdefault(name, []).append(member)

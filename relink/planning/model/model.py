@@ -190,7 +190,7 @@ def with_digests(plan: Plan) -> Plan:
 # Keys that JSON has only where they say something; none of them was in relink 0.1.0.
 _LEFT_OUT: dict[type, frozenset[str]] = {
     FilePlan: frozenset({"versions"}),
-    Finding: frozenset({"cause", "brief", "step", "choices"}),
+    Finding: frozenset({"cause", "brief", "step", "choices", "without"}),
     Plan: frozenset({"stubs", "options", "relies_on", "sites", "relocatable", "metadata"}),
     ProviderFacts: frozenset({"found_by", "digest"}),
     StubFunction: frozenset({"text"}),

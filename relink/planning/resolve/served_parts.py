@@ -8,14 +8,16 @@ RLK104.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
 from relink.providers.platform import is_platform_library
 from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
 
-__all__ = ["Mapped", "has_vendors", "mapped_for", "variant_findings"]
+__all__ = ["Mapped", "has_vendors", "left_out", "mapped_for", "variant_findings"]
 
 Mapped: TypeAlias = Iterable[tuple[str, str]]
 """What loading a member maps: the soname that is asked for, and the path of the file."""
@@ -43,6 +45,18 @@ def _is_vendors(context: ResolveContext, soname: str, path: str) -> bool:
         return False
     identity = context.files.open(path).identity
     return identity is not None and context.is_providers(identity, soname)
+
+
+def left_out(context: ResolveContext, member: str, text: str, sonames: Iterable[str]) -> Finding:
+    """Return RLK124: a member that the package does without is left as it is.
+
+    :param text: what is wrong with it.
+    :param sonames: the libraries that it lacks.
+    """
+    part, lacks = context.profile.part_of(member), join_truncated(list(sonames))
+    told = f"{text}; {context.profile.why_optional(member)}"
+    reported = finding("RLK124", member, told, profile=context.profile.name)
+    return replace(reported, without=f"{part} ({lacks})" if lacks else part)
 
 
 def variant_findings(

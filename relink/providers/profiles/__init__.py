@@ -62,10 +62,11 @@ class DlopenEntry:
 
 @dataclass(frozen=True, slots=True)
 class OptionalMembers:
-    """Members (globs) without which the package works, and why that is known."""
+    """Members (globs) without which the package works, why that is known, and what they are for in a few words."""
 
     members: tuple[str, ...]
     why: str
+    what: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,19 @@ class Profile:
 
     def why_optional(self, member: str) -> str | None:
         """Return why the package works without a member, or None where nothing says so."""
+        row = self._optional_row(member)
+        return row.why if row is not None else None
+
+    def part_of(self, member: str) -> str:
+        """Return what an optional member is for in a few words; its file name where the profile does not say."""
+        row = self._optional_row(member)
+        return (row.what if row is not None else None) or posixpath.basename(member)
+
+    def _optional_row(self, member: str) -> OptionalMembers | None:
         rows = (
             row for row in self.optional if any(fnmatch.fnmatchcase(member, glob) for glob in row.members)
         )
-        return next((row.why for row in rows), None)
+        return next(rows, None)
 
     def where_brought(self, soname: str) -> str | None:
         """Return the glob of the member that an import of the package maps under that soname, or None."""
@@ -272,7 +282,8 @@ def read_profile(path: Path) -> Profile:
         requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
         variants=tuple(data.get("variants", ())),
         optional=tuple(
-            OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("optional", ())
+            OptionalMembers(tuple(row["members"]), row["why"], row.get("what"))
+            for row in data.get("optional", ())
         ),
         optional_libraries={row["library"]: row["why"] for row in data.get("optional_library", ())},
         preload=tuple(data.get("preload", ())),

@@ -144,7 +144,7 @@ def _notes(group: Sequence[Cause]) -> Html:
             joined([name_of(subject) for subject in cause.subjects[:_MOST_SUBJECTS]], ", "),
             _more(cause),
             ": ",
-            breakable(_cut(cause.message)),
+            breakable(cause.message if len(cause.message) <= _LONGEST else f"{cause.message[:_LONGEST]}…"),
         )
         for cause in group[:_MOST_FACTS]
     ]
@@ -166,10 +166,6 @@ def _notes(group: Sequence[Cause]) -> Html:
 def _more(cause: Cause) -> str | None:
     more = len(cause.subjects) - _MOST_SUBJECTS
     return f" and {more} more" if more > 0 else None
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
 def _filter(name: str, text: str) -> Html:

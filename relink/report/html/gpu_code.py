@@ -217,12 +217,17 @@ def _cell(level: str, mark: str | None) -> Html:
     state = _state(level)
     share = level.removeprefix("partial (").removesuffix(")").replace(" of ", "/")
     sign = share if state == "partial" else _SIGNS[state]
+    return _signed(sign, level, state, mark, title=level)
+
+
+def _signed(sign: str, level: str, state: str, mark: str | None, title: str | None = None) -> Html:
+    """Return a cell that shows a sign, and says a level where no sign can be seen."""
     return tag(
         "td",
         tag("span", sign, aria_hidden="true"),
         tag("span", level, class_="unseen"),
-        class_=" ".join(["cell", state, *([mark] if mark else [])]),
-        title=level,
+        class_=f"cell {state} {mark}" if mark else f"cell {state}",
+        title=title,
     )
 
 
@@ -234,17 +239,11 @@ def _together(common: _Common, columns: Sequence[str]) -> list[str]:
 
 
 def _foot(text: str, marks: Sequence[str | None], values: Sequence[str]) -> Html:
-    signs = {"yes": "✓", "no": "-", "under a condition": "cond"}
-    states = {"yes": "full", "no": "none", "under a condition": "only"}
-    cells = [
-        tag(
-            "td",
-            tag("span", signs[value], aria_hidden="true"),
-            tag("span", value, class_="unseen"),
-            class_=" ".join(["cell", states[value], *([mark] if mark else [])]),
-        )
+    signs = {"yes": ("✓", "full"), "no": ("-", "none"), "under a condition": ("cond", "only")}
+    cells = (
+        _signed(signs[value][0], value, signs[value][1], mark)
         for value, mark in zip(values, marks, strict=True)
-    ]
+    )
     return tag("tr", tag("th", text, scope="row"), *cells)
 
 

@@ -8,8 +8,11 @@ cross, give coordinates. An edge over several layers runs through a place of its
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import TypeAlias
 
 __all__ = [
     "Box",
@@ -24,6 +27,7 @@ __all__ = [
 ]
 
 _SWEEPS = 12  # of ordering and of alignment; more changes nothing that can be seen on graphs of 200 nodes
+_BETWEEN_LAYERS, _BETWEEN_NODES, _MARGIN = 28.0, 10.0, 8.0
 _THIN = 8.0  # height of the place that a passing edge takes
 
 
@@ -38,15 +42,11 @@ class Box:
     layer: int
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The way of an edge from left to right: pairs of points between which it swings, and straight lines between the pairs.
+Route: TypeAlias = tuple[tuple[float, float], ...]
+"""The way of an edge from left to right: pairs of points between which it swings, and straight lines between the pairs.
 
-    :ivar backward: it closes a cycle, and is reversed for the layout.
-    """
-
-    points: tuple[tuple[float, float], ...]
-    backward: bool = False
+Of an edge that closes a cycle it begins where the edge ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,7 @@ def levels(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     return _layers(count, _forward(count, list(dict.fromkeys((a, b) for a, b in edges if a != b))))
 
 
-def lay_out(
-    sizes: Sequence[tuple[float, float]],
-    edges: Sequence[tuple[int, int]],
-    *,
-    between_layers: float = 28,
-    between_nodes: float = 10,
-    margin: float = 8,
-) -> GraphLayout:
+def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> GraphLayout:
     """Place nodes of the given (width, height), numbered from 0, and the edges among them."""
     count = len(sizes)
     edges = list(dict.fromkeys((a, b) for a, b in edges if a != b))
@@ -121,15 +114,15 @@ def lay_out(
         layers[layer].append(node)
     layers = _ordered(layers, before, after)
     heights = [size[1] for size in sizes] + [_THIN] * (len(layer_of) - count)
-    middles = _aligned(layers, before, after, heights, between_nodes, count)
+    middles = _aligned(layers, before, after, heights, count)
     top = min((middles[node] - heights[node] / 2 for node in range(len(layer_of))), default=0.0)
-    middles = [middle - top + margin for middle in middles]
+    middles = [middle - top + _MARGIN for middle in middles]
 
-    lefts, x = [], margin
+    lefts, x = [], _MARGIN
     widths = [max((sizes[node][0] for node in layer if node < count), default=0.0) for layer in layers]
     for width in widths:
         lefts.append(x)
-        x += width + between_layers
+        x += width + _BETWEEN_LAYERS
     boxes = {
         node: Box(
             lefts[layer_of[node]],
@@ -147,17 +140,17 @@ def lay_out(
             layer = layer_of[node]
             points.append((lefts[layer] + widths[layer], round(middles[node], 1)))
             points.append((lefts[layer + 1], round(middles[following], 1)))
-        routes[edge] = Route(tuple(points), edge in turned)
+        routes[edge] = tuple(points)
     height = max((box.y + box.height for box in boxes.values()), default=0.0)
     passing_height = max((middles[node] for node in range(count, len(layer_of))), default=0.0)
-    return GraphLayout(boxes, routes, x - between_layers + margin, max(height, passing_height) + margin)
+    return GraphLayout(boxes, routes, x - _BETWEEN_LAYERS + _MARGIN, max(height, passing_height) + _MARGIN)
 
 
 def _adjacent(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
+    ends: list[list[int]] = [[] for _ in range(count)]
     for start, end in edges:
-        found[start].append(end)
-    return found
+        ends[start].append(end)
+    return ends
 
 
 def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -165,7 +158,8 @@ def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, in
     after = _adjacent(count, edges)
     state = [0] * count  # 1 while the walk is below the node, 2 afterwards
     closing: set[tuple[int, int]] = set()
-    for root in _sources_first(count, edges):
+    needed = {end for _, end in edges}
+    for root in sorted(range(count), key=lambda node: (node in needed, node)):
         stack = [(root, iter(after[root]))] if not state[root] else []
         state[root] = state[root] or 1
         while stack:
@@ -183,24 +177,10 @@ def _forward(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, in
     return [edge for edge in edges if edge not in closing]
 
 
-def _sources_first(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    needed = {end for _, end in edges}
-    return sorted(range(count), key=lambda node: (node in needed, node))
-
-
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return the nodes, each before those that its edges lead to; the edges have no cycle."""
-    after = _adjacent(count, edges)
-    waiting = [0] * count
-    for _, end in edges:
-        waiting[end] += 1
-    order = [node for node in range(count) if not waiting[node]]
-    for node in order:
-        for other in after[node]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                order.append(other)
-    return order
+    before = _adjacent(count, [(end, start) for start, end in edges])
+    return [*TopologicalSorter(dict(enumerate(before))).static_order()]
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -241,24 +221,16 @@ def _ordered(
 
 
 def crossings(layers: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> int:
-    """Count the pairs of edges that cross: inversions, layer by layer, with a Fenwick tree."""
+    """Count the pairs of edges that cross: inversions, layer by layer."""
     total = 0
     for left, right in itertools.pairwise(layers):
-        place = {node: position for position, node in enumerate(right, 1)}
-        tree = [0] * (len(right) + 1)
-        passed = 0
+        place = {node: position for position, node in enumerate(right)}
+        passed: list[int] = []  # sorted: where the edges of the nodes above end
         for node in left:
-            ends = sorted(place[other] for other in after[node])
+            ends = [place[other] for other in after[node]]
+            total += sum(len(passed) - bisect_right(passed, end) for end in ends)
             for end in ends:
-                total += passed
-                while end:
-                    total -= tree[end]
-                    end &= end - 1  # noqa: PLW2901 - clear the lowest bit: the tree's next range to the left
-            for end in ends:
-                passed += 1
-                while end <= len(right):
-                    tree[end] += 1
-                    end += end & -end  # noqa: PLW2901 - add the lowest bit: the next range that contains it
+                insort(passed, end)
     return total
 
 
@@ -267,7 +239,6 @@ def _aligned(
     before: Sequence[Sequence[int]],
     after: Sequence[Sequence[int]],
     heights: Sequence[float],
-    gap: float,
     count: int,
 ) -> list[float]:
     """Return the middle of each node: as near to its neighbours as the order and the distances allow.
@@ -279,7 +250,7 @@ def _aligned(
         y = 0.0
         for node in layer:
             middles[node] = y + heights[node] / 2
-            y += heights[node] + gap
+            y += heights[node] + _BETWEEN_NODES
     for sweep in range(_SWEEPS):
         forth = sweep % 2 == 0
         for layer in layers if forth else reversed(layers):
@@ -287,7 +258,7 @@ def _aligned(
             offset = 0.0
             for position, node in enumerate(layer):
                 if position:
-                    offset += (heights[layer[position - 1]] + heights[node]) / 2 + gap
+                    offset += (heights[layer[position - 1]] + heights[node]) / 2 + _BETWEEN_NODES
                 beside = (before[node] if forth else after[node]) or [node]
                 wanted.append(sum(middles[other] for other in beside) / len(beside) - offset)
                 weights.append(4.0 if node >= count else 1.0)  # a place of a passing edge
@@ -298,7 +269,7 @@ def _aligned(
         steps = [*itertools.pairwise(reversed(layer)), *itertools.pairwise(layer[-2:])]
         for fixed, node in steps:
             if not before[node] and not after[node]:
-                apart = (heights[fixed] + heights[node]) / 2 + gap
+                apart = (heights[fixed] + heights[node]) / 2 + _BETWEEN_NODES
                 middles[node] = middles[fixed] + (apart if middles[node] > middles[fixed] else -apart)
     return middles
 

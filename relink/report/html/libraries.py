@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from relink.report.html.column import column
-from relink.report.html.drawing import drawing, shortened
+from relink.report.html.drawing import column, drawing, shortened
 from relink.report.html.graph import Graph, Node
 from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase

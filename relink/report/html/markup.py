@@ -25,10 +25,10 @@ class Html(str):
 EMPTY = Html("")
 
 
-def shown(text: str, longest: int = _LONGEST) -> str:
+def shown(text: str) -> str:
     """Return `text` escaped (:func:`relink.system.text.escaped`), and its middle cut if it is too long."""
-    if len(text) > longest:
-        half = longest // 2
+    if len(text) > _LONGEST:
+        half = _LONGEST // 2
         text = f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
     return escaped(text)
 

@@ -64,22 +64,22 @@ def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
     return f"by {found_by}" if found_by == "ld.so.cache" else found_by
 
 
-def few(parts: Sequence[Html], what: str, shown: int = FEW) -> list[Html]:
+def few(parts: Sequence[Html], what: str) -> list[Html]:
     """Return the first parts as they are, and the others in a closed element that says how many there are.
 
     :param what: what the others are, in the plural; a single one is shown, too.
     """
-    if len(parts) <= shown + 1:
+    if len(parts) <= FEW + 1:
         return list(parts)
-    return [*parts[:shown], _closed(len(parts) - shown, what, *parts[shown:])]
+    return [*parts[:FEW], _closed(len(parts) - FEW, what, *parts[FEW:])]
 
 
-def few_items(items: Sequence[Html], what: str, shown: int = FEW, class_: str | None = None) -> list[Html]:
+def few_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
     """Return a list of the first items, and one of the others in a closed element; see :func:`few`."""
-    if len(items) <= shown + 1:
+    if len(items) <= FEW + 1:
         return [tag("ul", *items, class_=class_)]
-    rest = tag("ul", *items[shown:], class_=class_)
-    return [tag("ul", *items[:shown], class_=class_), _closed(len(items) - shown, what, rest)]
+    rest = tag("ul", *items[FEW:], class_=class_)
+    return [tag("ul", *items[:FEW], class_=class_), _closed(len(items) - FEW, what, rest)]
 
 
 def _closed(number: int, what: str, *parts: Html) -> Html:
@@ -99,9 +99,7 @@ def path_of(text: str) -> Html:
     return tag("code", tag("span", breakable(f"{directory}/"), class_="directory"), breakable(name))
 
 
-def region(
-    title: str, *parts: Html, class_: str | None = None, id_: str | None = None, about: str | None = None
-) -> Html:
+def region(title: str, *parts: Html, class_: str | None = None, about: str | None = None) -> Html:
     """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too.
 
     :param about: what the table is about, where there are several of that title; such a frame is no landmark of the page.
@@ -109,7 +107,7 @@ def region(
     label = f"{title}, {about}" if about else title
     table = tag("table", *parts, class_=class_, aria_label=None if about else label)
     role = "group" if about else "region"
-    frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label, id=id_)
+    frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
     return joined([tag("p", title, class_="caption"), frame])
 
 

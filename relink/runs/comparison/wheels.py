@@ -6,12 +6,13 @@ Takes paths; gives a :class:`~relink.report.diff_text.WheelDiff`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from relink.elf.image import is_elf, read_image
 from relink.elf.sections import read_sections
+from relink.planning.wheel_plan import wheel_facts
 from relink.report.diff_text import ByteRange, DiffVerdict, MemberChange, WheelDiff, WheelSide
 from relink.runs.comparison.container import differences
 from relink.runs.comparison.content import Ranges, is_packed_alike, open_both, ranges_of, text_differences
@@ -193,12 +194,4 @@ def _compared(change: MemberChange, old: memoryview, new: memoryview, ranges: Ra
 
 
 def _side(archive: WheelArchive) -> WheelSide:
-    name = archive.name
-    return WheelSide(
-        str(archive.path),
-        archive.sha256(),
-        archive.size,
-        name.distribution,
-        str(name.version),
-        name.expanded_tags,
-    )
+    return WheelSide(**asdict(wheel_facts(archive, str(archive.path))), size=archive.size)

@@ -13,23 +13,15 @@ _ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """One thing that was found, with everything that it is about.
+class Cause(Finding):
+    """One thing that was found, with everything that it is about: `subjects` of the findings that have its code, each once.
 
     :ivar findings: the single findings, the one that `code`, `level` and `remedy` are from first. Those of another code follow
         from it: an import that is lost because a version is missing.
-    :ivar subjects: of the findings that have its code; each once.
     :ivar whole: the message says what it is about; it need not be told with its subjects.
     """
 
-    code: str
-    level: Level
-    subjects: tuple[str, ...]
-    message: str
-    remedy: str
-    profile: str | None
-    step: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
     whole: bool = False
 
 
@@ -66,11 +58,12 @@ def _cause(group: Sequence[Finding]) -> Cause:
     return Cause(
         first.code,
         first.level,
-        tuple(dict.fromkeys(subject for finding in own for subject in finding.subjects)),
+        first.subject,
         shared or first.brief or first.message,
         first.remedy,
         first.profile,
-        first.step,
-        (first, *rest),
-        shared is not None,
+        tuple(dict.fromkeys(subject for finding in own for subject in finding.subjects)),
+        step=first.step,
+        findings=(first, *rest),
+        whole=shared is not None,
     )

@@ -50,6 +50,7 @@ class Finding:
     :ivar step: what to type: options of relink (``--interpreter PATH``), or a command that installs something. None where a
         person has to decide first.
     :ivar choices: where a person has to decide between several such texts: these.
+    :ivar without: what the package does without because of it, and the libraries that this lacks, for the verdict.
     """
 
     code: str
@@ -63,6 +64,7 @@ class Finding:
     brief: str | None = None
     step: str | None = None
     choices: tuple[str, ...] = ()
+    without: str | None = None
 
     def __post_init__(self) -> None:
         """Let `subject` be the only one where no others are given."""

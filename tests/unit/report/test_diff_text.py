@@ -19,8 +19,8 @@ from relink.report.diff_text import (
     to_text,
 )
 
-OLD = WheelSide("/in/old.whl", "0" * 64, 100, "demo", "1.0", ("py3-none-any",))
-NEW = WheelSide("/out/new.whl", "1" * 64, 101, "demo", "1.0+rocm7", ("py3-none-any",))
+OLD = WheelSide("/in/old.whl", "0" * 64, "demo", "1.0", ("py3-none-any",), 100)
+NEW = WheelSide("/out/new.whl", "1" * 64, "demo", "1.0+rocm7", ("py3-none-any",), 101)
 CHANGE = MemberChange("demo/a.so", 10, 10, 0o100755, 0o100755, 3, (ByteRange(4, 7, ".text"),), None)
 
 

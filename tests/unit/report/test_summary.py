@@ -28,7 +28,7 @@ CHANGED = FilePlan(
 SAME = FilePlan("demo/b.so", "nothing", (), RpathChange(None, None, None, None), NO_INTERPRETER)
 OUTPUT = OutputFacts("dist/demo-1.0+rocm7.whl", "b" * 64)
 PIP = "pip install dist/demo-1.0+rocm7.whl"
-HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.", level="warning")
+HIP = finding("RLK130", "libamdhip64", "6 and 7 meet", "Use one.")
 ONE_HIP = "a ROCm whose libraries agree on one HIP runtime (--prefix DIR), then the same command"
 WRITTEN = f"Written to {OUTPUT.path}."
 COVERED = {"common": {"targets": ["gfx908", "gfx90a"]}}
@@ -51,6 +51,10 @@ def missing(soname: str, step: str | None = None) -> Finding:
     return finding("RLK101", soname, f"{soname} is not there", step=step)
 
 
+def left(without: str) -> Finding:
+    return replace(finding("RLK124", "demo/b.so", "left as it is"), without=without)
+
+
 @pytest.mark.parametrize(
     ("made", "text", "step"),
     [
@@ -70,10 +74,9 @@ def missing(soname: str, step: str | None = None) -> Finding:
         (report(output=OUTPUT, files=()), "No ELF file in the wheel: nothing to relink.", PIP),
         (report(), "Would load: 1 of 2 ELF files would change.", "the same command without --dry-run"),
         (
-            report(HIP, output=OUTPUT, verified=1, isa=COVERED),
-            "Loads; checked by ld.so for 1 file; will not work on the GPU until one HIP runtime is left. "
-            + WRITTEN,
-            ONE_HIP,
+            report(*map(left, ("solvers (libs.so.1)", "sparse")), output=OUTPUT, verified=1, isa=COVERED),
+            "Loads, without solvers (libs.so.1) and sparse; checked by ld.so for 1 file. GPUs: gfx908, gfx90a.",
+            PIP,
         ),
         (
             report(finding("RLK102", "liba.so.1", "m"), output=OUTPUT, verified=1),
@@ -111,7 +114,7 @@ def missing(soname: str, step: str | None = None) -> Finding:
             "again with --interpreter /l",
         ),
         (
-            report(replace(HIP, level="error")),
+            report(HIP),
             "Cannot work yet: two HIP runtimes would be loaded.",
             ONE_HIP,
         ),
@@ -134,7 +137,7 @@ def test_verdict(made: Report, text: str, step: str) -> None:
 
 def test_the_level_is_the_worst_that_is_left() -> None:
     assert verdict(report(finding("RLK201", "a", "m"))).level == "info"
-    assert verdict(report(HIP)).level == "warning"
+    assert verdict(report(left("sparse"))).level == "warning"
     assert verdict(report(missing("liba.so"))).level == "error"
 
 
@@ -165,7 +168,6 @@ def test_packages_and_then_the_same_command() -> None:
 
 def test_what_is_no_command_is_not_one() -> None:
     assert commands(missing("libc.so.1")) == ()
-    assert commands(HIP, output=OUTPUT) == ()
 
 
 def test_a_stranger_s_report_gives_no_command_of_its_own() -> None:

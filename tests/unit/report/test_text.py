@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relink.loader.dryrun import LoaderMap
+from relink.make.added_members import bill_of_materials
 from relink.planning.model.model import (
     FilePlan,
     InterpreterChange,
@@ -30,7 +31,7 @@ from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
 from relink.report.lines import Grid, Line, Part, branch, show
 from relink.report.model import OutputFacts, Report, to_json
-from relink.report.sbom import bill_of_materials
+from relink.report.summary import Verdict
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.shipped_files import load_schema
 from tests.support.plans import replanned
@@ -129,7 +130,7 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
         assert schema["additionalProperties"] is False, path
         optional = {
             "$": {"reports", "failures", "stubs", "way_out", "other_ways_out"},
-            "$.findings": {"subjects", "cause", "brief", "step", "choices"},
+            "$.findings": {"subjects", "cause", "brief", "step", "choices", "without"},
             "$.providers": {"found_by", "digest"},
             "$.files": {"versions"},
             "$.stubs.functions": {"text"},
@@ -216,11 +217,12 @@ def test_a_path_of_80_entries_is_shortened() -> None:
 def test_the_header_says_what_the_prefix_is_called_below() -> None:
     plan = replace(PLAN, providers=(ProviderFacts("prefix", "/opt/rocm-7.2.4", "7.2.4", ".info/version"),))
     made = Report((), plan, None)
-    assert (
-        text.header_text(made).plain
-        == "demo 1.0 with ROCm 7.2.4 in /opt/rocm-7.2.4 ($PREFIX), for glibc 2.36"
-    )
-    assert text.header_text(made, verbose=True).plain.endswith(", for glibc 2.36 (/lib64/ld.so)")
+    summed = Verdict("info", "Loads.")
+    assert lines(text.header_text(made, summed)) == [
+        "demo 1.0: Loads.",
+        "with ROCm 7.2.4 in /opt/rocm-7.2.4 ($PREFIX), for glibc 2.36",
+    ]
+    assert text.header_text(made, summed, verbose=True)[1].plain.endswith(", for glibc 2.36 (/lib64/ld.so)")
     shown = text.in_prefix(made, "/opt/rocm-7.2.4/lib:/opt/rocm-7.2.4.1/lib:/opt/rocm-7.2.4")
     assert shown == "$PREFIX/lib:/opt/rocm-7.2.4.1/lib:$PREFIX"
     assert text.in_prefix(made, "/data/opt/rocm-7.2.4/lib") == "/data/opt/rocm-7.2.4/lib"
@@ -338,6 +340,7 @@ def test_verification() -> None:
     found = [finding("RLK602", "w", "no"), finding("RLK101", "liby.so", "m", "Get it.")]
     told = lines(text.verification_text("my w.whl", maps, found))
     assert told == [
+        "Does not load: not verified (w); 1 library is missing.",
         "a.so: 1 object, 1 not found",
         "  libx.so => /x/libx.so",
         "  liby.so => not found",
@@ -354,7 +357,8 @@ def test_verification() -> None:
     assert lines(text.verification_text("w", {"a.so": LoaderMap((), (), ())}, []))[-1] == (
         "Loads; checked by ld.so for 1 file."
     )
-    assert lines(text.verification_text("w", {}, [])) == ["No ELF file for this loader: nothing to check."]
+    nothing = "No ELF file for this loader: nothing to check."
+    assert lines(text.verification_text("w", {}, [])) == [nothing, nothing]
 
 
 def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.runs.tree_archive import TreeArchive
+from relink.runs.tree_copy import TreeArchive
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.limits import WheelLimits
 from tests.support.elf_builder import Library, build

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.runs.tree_archive import TreeArchive
-from relink.runs.tree_copy import TreeCopy
+from relink.runs.tree_copy import TreeArchive, TreeCopy
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding
 from tests.unit.runs.build_trees import HOLE, add_rarities, kept, snapshot

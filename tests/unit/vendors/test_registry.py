@@ -90,7 +90,7 @@ def test_a_wheel_of_the_second_vendor_is_relinked(works: Works, tmp_path: Path) 
     report = relink(wheel, replace(works.options(tmp_path / "out"), prefixes=(str(prefix),)))
     assert report.output is not None
     assert "-1.0+acme3.1-" in report.output.path
-    assert "with ACME 3.1 in" in header_text(report).plain
+    assert "with ACME 3.1 in" in header_text(report, verdict(report))[1].plain
     again = relink(
         Path(report.output.path), replace(works.options(tmp_path / "more"), prefixes=(str(prefix),))
     )

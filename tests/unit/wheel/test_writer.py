@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import calendar
+import csv
 import hashlib
 import io
 import json
@@ -24,6 +25,7 @@ from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent
 from relink.wheel.naming import relinked
+from relink.wheel.record import read_record
 from relink.wheel.writer import output_path, write_wheel
 from tests.support.amount import amount
 from tests.unit.wheel.build import (
@@ -66,7 +68,7 @@ def test_the_whole(tmp_path: Path) -> None:
     assert result.path == tmp_path / "out" / NEW_FILENAME
     accepted(result.path)
     data = result.path.read_bytes()
-    assert (result.size, result.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert result.sha256 == hashlib.sha256(data).hexdigest()
     with zipfile.ZipFile(result.path) as archive:
         assert archive.namelist() == [
             "demo_pkg/__init__.py",
@@ -89,10 +91,8 @@ def test_the_whole(tmp_path: Path) -> None:
         assert archive.read(f"{NEW_DIST_INFO}/METADATA") == METADATA.replace(b": 1.0\n", b": 1.0+rocm7.2.4\n")
         assert b"Tag: cp312-cp312-linux_x86_64\n" in archive.read(f"{NEW_DIST_INFO}/WHEEL")
         rows = archive.read(f"{NEW_DIST_INFO}/RECORD").decode().splitlines()
-    assert [row.path for row in result.rows] == [
-        name for name in zipfile.ZipFile(result.path).namelist() if not name.endswith("/RECORD")
-    ]
-    assert len(rows) == len(result.rows) + 1
+    names = [name for name in zipfile.ZipFile(result.path).namelist() if not name.endswith("/RECORD")]
+    assert [row[0] for row in csv.reader(rows[:-1])] == names
     assert rows[-1] == f"{NEW_DIST_INFO}/RECORD,,"
 
 
@@ -243,7 +243,7 @@ def test_signatures_are_dropped(tmp_path: Path) -> None:
     signatures = (f"{DIST_INFO}/RECORD.jws", f"{DIST_INFO}/RECORD.p7s")
     entries = good_entries() + [Entry(name.encode(), b"signed") for name in signatures]
     result = rewrite(write_raw(tmp_path, RawZip(entries)), tmp_path / "out")
-    assert result.dropped == signatures
+    assert not {*signatures} & {*zipfile.ZipFile(result.path).namelist()}
     accepted(result.path)
 
 
@@ -273,9 +273,9 @@ def test_wrong_hashes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out") == []
     # Nobody looked, so the vendor is believed.
     unverified = rewrite(wheel, tmp_path / "out", verify=False)
-    assert {row.digest for row in unverified.rows if row.path in ("demo_pkg/a.py", "demo_pkg/c.py")} == {
-        bytes(32)
-    }
+    with WheelArchive(unverified.path) as archive:
+        rows = {row.path: row.digest for row in read_record(archive)[0]}
+    assert rows["demo_pkg/a.py"] == rows["demo_pkg/c.py"] == bytes(32)
     assert wrong != b""
 
 

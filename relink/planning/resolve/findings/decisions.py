@@ -17,7 +17,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.findings.missing_libraries import missing_findings
 from relink.planning.resolve.search_path import removed
-from relink.planning.resolve.served_parts import Mapped, variant_findings
+from relink.planning.resolve.served_parts import Mapped, left_out, variant_findings
 from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
@@ -116,8 +116,7 @@ def _variants(
         else:
             if not unserved_sonames:
                 text = "left as it is: it imports what nothing in its closure exports"
-            why = context.profile.why_optional(member)
-            yield finding("RLK124", member, f"{text}; {why}", profile=context.profile.name)
+            yield left_out(context, member, text, unserved_sonames)
     if context.providers:
         yield from variant_findings(context, filter(context.profile.is_variant, outcomes), mapped)
 

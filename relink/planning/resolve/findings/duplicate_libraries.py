@@ -98,7 +98,7 @@ def _two_versions(
         how = "both by NEEDED" if by_needed else f"{_dlopened_sonames(pair, needed_only)} by dlopen"
         message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
         profile = None if by_needed else _profile_of_chain(prover, linked, pair.chains)
-        level: Level = "error" if by_needed else "warning"
+        level: Level = "error" if by_needed or _is_runtime(context, pair.stem) else "warning"
         remedy = None
         if copy := _renamed_copy(context, pair):
             level = "warning"
@@ -144,7 +144,13 @@ def _other_version_requested(
         shown = context.layout.shown
         chain = _arrows([closure.objects[step].path for step in _chain(closure, edge.requester)])
         message = f"{own} is loaded ({shown(other.path)}), and {chain}, which arrives by dlopen, needs {edge.soname}"
-        yield key, finding("RLK130", soname_stem(own).removesuffix(".so"), message, level="warning")
+        stem = soname_stem(own).removesuffix(".so")
+        yield key, finding("RLK130", stem, message, level=None if _is_runtime(context, stem) else "warning")
+
+
+def _is_runtime(context: ResolveContext, stem: str) -> bool:
+    """Whether it is the vendor's runtime: two of these do not know of each other's memory, however the second one arrives."""
+    return context.vendor.runtime == f"{stem}.so"
 
 
 def _profile_of_chain(prover: Prover, closure: Closure, chains: Iterable[Sequence[str]]) -> str | None:

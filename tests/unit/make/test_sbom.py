@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relink.make.added_members import bill_of_materials
 from relink.planning.model.embedded import BASE_PREFIX
 from relink.planning.model.model import (
     FilePlan,
@@ -12,7 +13,6 @@ from relink.planning.model.model import (
     TargetFacts,
     WheelFacts,
 )
-from relink.report.sbom import bill_of_materials
 
 
 def planned(*closure: tuple[str, str], changed: bool = True) -> Plan:

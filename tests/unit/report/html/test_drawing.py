@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from relink.report.html.column import column
+from relink.report.html.drawing import column
 from relink.report.html.graph import graph_of
 from relink.report.html.libraries import anchors_of
 from tests.support.reports import Page, sample_report

@@ -18,8 +18,7 @@ import typer
 
 import relink
 from relink.cli import app
-from relink.cli.settings import parameter_of
-from relink.cli.settings_file import NONE, VARIABLE, Settings, find_settings
+from relink.cli.settings import NONE, VARIABLE, Settings, find_settings, parameter_of
 from relink.system.errors import UsageError
 from relink.system.shipped_files import load_schema
 from tests.support.command import Run
@@ -83,7 +82,7 @@ def test_a_pyproject_of_others_may_be_broken(tmp_path: Path) -> None:
 def test_a_run_without_settings_loads_nothing_that_reads_them(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     program = (
-        "import sys, os, pathlib; from relink.cli.settings_file import find_settings\n"
+        "import sys, os, pathlib; from relink.cli.settings import find_settings\n"
         "assert find_settings(pathlib.Path(), {}).path is None\n"
         "print(*(name for name in sys.modules if name.startswith('relink.providers.profiles') or name == 'tomllib'))"
     )
