@@ -60,6 +60,8 @@ def _way_out(planned: PreparedPlan, options: Options, replan: Replan, choice: in
         errors = [error for error in attempt.plan.findings if error.level == "error"]
         if not errors:
             return tuple(word for words in _chosen(proposed) for word in words)
+        # What the nearest variant misses is told as well, and serving it is what helps.
+        errors = [error for error in errors if error.code != "RLK104"] or errors
         subjects = {subject for _, subject in proposed}
         for cause in causes(errors):
             first = cause.findings[0]
@@ -105,7 +107,7 @@ def _proposals(
         if len(words) % 2 == 0 and _FIELDS.keys() >= {*words[::2]} and not inapplicable:
             yield tuple(zip(words[::2], words[1::2], strict=True))
     elif first.code == "RLK101":
-        for provider in context.providers:
+        for provider in context.providers if not context.vendor.is_runtime(subject) else ():
             yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))
         if context.is_optional(subject):
             yield (("--stub", subject),)

@@ -215,7 +215,8 @@ def _step(report: Report, errors: Sequence[Cause]) -> str:
     commands = [_again([*report.command, *way]) or (f"again with {shlex.join(way)}",) for way in ways]
     command = "; or ".join(text for (text,) in commands)
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    if missing and len(missing) == len(errors) and all(cause.step for cause in missing):
+    others = [cause for cause in errors if cause.code not in ("RLK101", "RLK104")]
+    if missing and not others and all(cause.step for cause in missing):
         return f"{'; '.join(_packages(missing))}, then the same command; or, without them: {command}"
     return command
 

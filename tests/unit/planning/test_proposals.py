@@ -150,6 +150,32 @@ def test_the_package_comes_first(
     assert found.commands == ("apt install librccl1", again)
 
 
+def test_no_other_runtime_is_proposed(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Its exports say nothing of what the vendor's other libraries expect of it."""
+    source = "int hipFree(void){return 7;}"
+    user = "extern int hipFree(void); int g(void){return hipFree();}"
+    made = wheel(tmp_path, user, old(tmp_path, "libamdhip64.so.7", source))
+    shared(prefix / "lib/libamdhip64.so.6", source)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    assert "--substitute" not in out
+    assert "Use a ROCm that has libamdhip64.so.7: libamdhip64.so.6 is the runtime of another release." in out
+
+
+def test_a_variant_is_served_by_what_its_nearest_one_lacks(run: Run, prefix: Path, tmp_path: Path) -> None:
+    library = member(tmp_path / "libbitsandbytes_rocm72.so", USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    files: dict[str, Path | bytes] = {
+        "bitsandbytes/__init__.py": b"",
+        f"bitsandbytes/{library.name}": library,
+    }
+    made = make_wheel(tmp_path, files, name="bitsandbytes", tag=TAG)
+    _, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert "Cannot work yet: no variant is served (bitsandbytes); 1 library is missing." in out
+    added, out = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--stub", "librccl.so.1"]
+    assert "Loads; checked by ld.so" in out
+
+
 def test_two_releases_are_two_commands(run: Run, prefix: Path, tmp_path: Path) -> None:
     """Each was tried, and each is printed: which one the file was built for, only a person can know."""
     shared(prefix / "lib/libamdhip64.so.6", "int hipFree(void){return 6;} int hiprtcVersion(void){return 6;}")

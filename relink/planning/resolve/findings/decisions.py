@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from relink.loader.binding import Tables, unserved_records
@@ -24,7 +24,7 @@ from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import join_truncated, join_with_and, pluralize
 
 __all__ = ["decision_findings"]
 
@@ -106,19 +106,51 @@ def _variants(
     mapped: Mapping[str, Mapped],
 ) -> Iterator[Finding]:
     """Yield RLK103 and RLK124 for members that are left, as the providers cannot serve them, RLK104 where no variant uses one."""
-    for member in unserved:
-        unserved_sonames = dict.fromkeys(
-            issue.edge.soname for issue in outcomes[member].issues if issue.kind != "shadowed"
-        )
-        text = f"left as it is: the prefixes do not serve {join_truncated(list(unserved_sonames))}"
+    lacking = {member: _lacking(outcomes[member]) for member in unserved}
+    for member, sonames in lacking.items():
+        text = f"left as it is: the prefixes do not serve {join_truncated(list(sonames.values()))}"
         if context.profile.is_variant(member):
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
-            if not unserved_sonames:
+            if not sonames:
                 text = "left as it is: it imports what nothing in its closure exports"
-            yield left_out(context, member, text, unserved_sonames)
-    if context.providers:
-        yield from variant_findings(context, filter(context.profile.is_variant, outcomes), mapped)
+            yield left_out(context, member, text, sonames)
+    if not context.providers:
+        return
+    nearest = _nearest(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
+    texts = [
+        f"{posixpath.basename(member)} lacks {join_with_and([*lacking[member].values()])}"
+        for member in nearest
+    ]
+    found_none = [*variant_findings(context, filter(context.profile.is_variant, outcomes), mapped, texts)]
+    yield from found_none
+    if found_none and nearest:  # what has to be there for one of them
+        yield from missing_findings(context, {nearest[0]: outcomes[nearest[0]]})
+
+
+def _nearest(
+    context: ResolveContext,
+    variants: Iterable[str],
+    outcomes: Mapping[str, Outcome],
+    lacking: Mapping[str, Collection[str]],
+) -> list[str]:
+    """Return the variants of the vendor's: those of the providers' release first, then those that lack fewest libraries."""
+    vendor = context.vendor
+    releases = (vendor.release_of(provider, context.target.sysroot) for provider in context.providers)
+    majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
+    same = {name for part in vendor.components() for major in majors for name in part.of(major)}
+    own = (member for member in variants if any(map(vendor.is_own, outcomes[member].original.needed)))
+    return sorted(own, key=lambda member: (len({*lacking[member]} - same), len(lacking[member])))
+
+
+def _lacking(outcome: Outcome) -> dict[str, str]:
+    """Return what is not served as it must be: soname → the same, with how many imports may be that library's."""
+    sonames = dict.fromkeys(issue.edge.soname for issue in outcome.issues if issue.kind != "shadowed")
+    counts = {soname: decision.wanted for soname, decision in outcome.substitutions.items()}
+    return {
+        soname: f"{soname} ({pluralize(counts[soname], 'import')})" if counts.get(soname) else soname
+        for soname in sonames
+    }
 
 
 def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
