@@ -29,6 +29,9 @@ __all__ = ["Suppliers", "find_suppliers", "is_of_python", "steps_of"]
 
 _MOST_TOGETHER = 4  # libraries that one file may have forgotten
 _MOST_OWNERS = 8  # libraries that export one import: where more do, no set of several is looked for
+_MOST_DIFFERENT = (
+    200  # groups of libraries that export one import; with more, no set of several is looked for
+)
 _MOST_CHOICES = 2  # sets that are proposed
 _OF_PYTHON = re.compile(r"_?Py")  # as relink.loader.binding takes them
 
@@ -88,12 +91,13 @@ class Suppliers:
         One or more for each release: of two HIP runtimes the one may export alone what the other exports with another library.
         """
         exporting = {frozenset(self.libraries.of(imported)) for imported in imports}
+        most = _MOST_TOGETHER if len(exporting) <= _MOST_DIFFERENT else 1
         sets: dict[tuple[str, ...], None] = {}
         for source in dict.fromkeys(self.sources.values()):
             of_source = {soname for soname, other in self.sources.items() if other == source}
             for release in _releases(context.vendor, of_source):
                 owners = {who & release for who in exporting}
-                by_size = (dict.fromkeys(_covers(owners, size)) for size in range(1, _MOST_TOGETHER + 1))
+                by_size = (dict.fromkeys(_covers(owners, size)) for size in range(1, most + 1))
                 sets |= next(filter(None, by_size), {})
         return list(sets)
 
