@@ -162,18 +162,28 @@ def test_no_other_runtime_is_proposed(run: Run, prefix: Path, tmp_path: Path) ->
     assert "Use a ROCm that has libamdhip64.so.7: libamdhip64.so.6 is the runtime of another release." in out
 
 
-def test_a_variant_is_served_by_what_its_nearest_one_lacks(run: Run, prefix: Path, tmp_path: Path) -> None:
-    library = member(tmp_path / "libbitsandbytes_rocm72.so", USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
-    files: dict[str, Path | bytes] = {
-        "bitsandbytes/__init__.py": b"",
-        f"bitsandbytes/{library.name}": library,
-    }
-    made = make_wheel(tmp_path, files, name="bitsandbytes", tag=TAG)
-    _, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+@pytest.mark.parametrize("name", ["bitsandbytes", "demo"])
+def test_a_variant_is_served_by_what_its_nearest_one_lacks(
+    run: Run, prefix: Path, tmp_path: Path, name: str
+) -> None:
+    """Only the profile of bitsandbytes says that a package does without hipBLASLt; no other package is offered a stub of it."""
+    blas = old(tmp_path, "libhipblaslt.so.0", "int hipblasLtMatmul(void){return 0;}")
+    user = "extern int hipblasLtMatmul(void); int g(void){return hipblasLtMatmul();}"
+    library = member(tmp_path / "libbitsandbytes_rocm64.so", user, blas)
+    files: dict[str, Path | bytes] = {f"{name}/__init__.py": b"", f"{name}/{library.name}": library}
+    made = make_wheel(tmp_path, files, name=name, tag=TAG)
+    words = (made, "--prefix", prefix, "-o", tmp_path / "out")
+    _, out, _ = run(*words)
+    if name == "demo":
+        assert out.splitlines()[-1] == (
+            "Next: a ROCm that has libhipblaslt.so.0 (--prefix DIR), then the same command"
+        )
+        return
     assert "Cannot work yet: no variant is served (bitsandbytes); 1 library is missing." in out
-    added, out = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
-    assert added == ["--stub", "librccl.so.1"]
+    added, out = tried(run, *words)
+    assert added == ["--stub", "libhipblaslt.so.0"]
     assert "Loads; checked by ld.so" in out
+    assert "only the 8-bit product of matrices" in out
 
 
 def test_two_releases_are_two_commands(run: Run, prefix: Path, tmp_path: Path) -> None:
