@@ -108,8 +108,10 @@ def _variants(
     """Yield RLK103 and RLK124 for members that are left, as the providers cannot serve them, RLK104 where no variant uses one."""
     lacking = {member: _lacking(outcomes[member]) for member in unserved}
     for member, sonames in lacking.items():
-        text = f"left as it is: the prefixes do not serve {join_truncated(list(sonames.values()))}"
-        if context.profile.is_variant(member):
+        variant = context.profile.is_variant(member)
+        named = sonames.values() if variant else sonames
+        text = f"left as it is: the prefixes do not serve {join_truncated(list(named))}"
+        if variant:
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
             if not sonames:
